@@ -35,8 +35,8 @@ from benchmarks.latency import backbone_subjects, measure, method_subjects
 from fedwatt.data import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.readers import VED_CLEANING, import_ved
+from fedwatt.edge.calibration import ErrorBars
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.federation import Federation, Training

@@ -29,8 +29,8 @@ BLOCK: Final = "first run"
 
 def recorded(folder: Path) -> dict[str, Any]:
     """What the report of the run in `folder` says first, and the settings that it was run with."""
-    from fedwatt.report import load_run
     from fedwatt.report.answer import answer
+    from fedwatt.report.load import load_run
 
     run = load_run(folder)
     said = answer(run)
@@ -89,8 +89,8 @@ def main() -> None:
 
 def drawn(folder: Path) -> bytes:
     """Error by round, as the report draws it."""
-    from fedwatt.report import load_run
     from fedwatt.report.figures.by_round import convergence_figure
+    from fedwatt.report.load import load_run
     from fedwatt.report.svg import saved
 
     return saved(convergence_figure(load_run(folder)))

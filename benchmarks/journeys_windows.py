@@ -6,7 +6,7 @@ without it: mean Wh/km, the ratio of measured to predicted energy so far, and no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,8 @@ from fedwatt.data.features import feature_names
 from fedwatt.data.trip import BoolArray, FloatArray, IntArray
 from fedwatt.edge.calibration import LEVEL, Outcome, alike, calibrate, clustered_quantile
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.in_trip import in_trip, in_trip_scores
 from fedwatt.edge.trips import outcome
-from fedwatt.journeys.filter import TripPrior
+from fedwatt.journeys.filter import TripPrior, in_trip
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, fleet_ridge, vehicle_ridges
 from fedwatt.journeys.prior import fitted_prior, in_wh, residual_sums
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
@@ -103,7 +102,7 @@ def window_rows(folder: Path, networks: Path | None, seed: int) -> tuple[Errors,
     ]
     prior = fitted_prior(sums, fleet.window)
     trips = [_trip_rows(rows, vehicle, mixtures[vehicle.name], prior, seed) for vehicle in vehicles]
-    return rows.found, {"prior": prior.to_json(), "trips": trips}
+    return rows.found, {"prior": asdict(prior), "trips": trips}
 
 
 class Rows:
@@ -205,7 +204,7 @@ def _trip_rows(
     trips = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
     tested = [outcome(model, trip, vehicle.name) for trip in trips]
     prior = in_wh(usual, client.label_scale_wh)
-    scores = ([in_trip_scores(prior, one, 60) for one in part] for part in (judged, seen))
+    scores = ([one.in_trip_scores(prior, 60) for one in part] for part in (judged, seen))
     prior = replace(prior, factor=clustered_quantile(alike(*scores), LEVEL))
     bars = calibrate(seen, judged)
     errors: dict[str, list[FloatArray]] = {"in trip": [], "in trip, ratio so far": []}

@@ -38,7 +38,7 @@ from fedwatt.deploy.key_request import fingerprint, write_pair
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.superlink import WITHOUT
 from fedwatt.errors import RunError
-from fedwatt.files import read_lines, write_text
+from fedwatt.files import read_rows, write_text
 from fedwatt.observers.progress_log import FILE
 
 ROOT: Final = Path(__file__).parents[1]
@@ -208,7 +208,7 @@ class Watched:
 
     def rounds(self) -> int:
         """How many are done."""
-        events = [json.loads(line) for line in read_lines(self.path)]
+        events = read_rows(self.path)
         if events and not self.began:
             self.began = time.monotonic()
         rounds = [event for event in events if event["event"] == "round"]
@@ -339,7 +339,7 @@ def noticed_p95(folder: Path) -> float:
 
 def lost_answers(path: Path, faulty: int) -> int:
     """Questions in the events of a run that vehicles without a fault did not answer in time."""
-    events = (json.loads(line) for line in read_lines(path))
+    events = read_rows(path)
     missed = (event for event in events if event["event"] in (LATE, FAILED, REJECTED))
     return sum(not fault_of(int(event["vehicle"][-5:]), faulty) for event in missed)
 

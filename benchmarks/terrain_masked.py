@@ -25,9 +25,10 @@ from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure.plain import to_plain
 from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.terrain.exchange import Question, learn_from_totals
+from fedwatt.terrain.exchange import learn_from_totals
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import shared_field
+from fedwatt.terrain.question import Question
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import survey
 

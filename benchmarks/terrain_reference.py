@@ -48,8 +48,8 @@ from fedwatt.models import get_model
 from fedwatt.personal import Personal, personalise
 from fedwatt.runs.level import predictions_of
 from fedwatt.terrain.climb import climbing, rise_m, trip_rise_m
+from fedwatt.terrain.compare import against_reference
 from fedwatt.terrain.learn import Learned, learn, learn_shared
-from fedwatt.terrain.reference import against_reference
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)

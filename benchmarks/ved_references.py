@@ -50,11 +50,14 @@ class Lines(Observer):
         if state.round % 10 == 0:
             print(label, state.round, record.rounds[0]["test_rmse"], flush=True)
 
+    def on_reference(self, name: str) -> None:
+        print(name, flush=True)
+
 
 def recorded(folder: Path) -> dict[str, Any]:
     """What the report of a run says about federating, as numbers."""
-    from fedwatt.report import load_run
     from fedwatt.report.answer import answer
+    from fedwatt.report.load import load_run
     from fedwatt.report.references import federating, references_table
     from fedwatt.report.statistics import Estimate, final
 
@@ -84,8 +87,8 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def shown(folder: Path) -> str:
     """The report's first sentence and its table of references, in Markdown."""
-    from fedwatt.report import load_run
     from fedwatt.report.answer import answer
+    from fedwatt.report.load import load_run
     from fedwatt.report.references import references_table
 
     run = load_run(folder)
@@ -130,7 +133,7 @@ def main() -> None:
         return
     for name in options.features or FEATURES:
         text = CONFIG.format(fleet=options.fleet, features=FEATURES[name], device=options.device)
-        execute(from_toml(text), options.runs / name, Lines(), on_reference=print)
+        execute(from_toml(text), options.runs / name, Lines())
 
 
 if __name__ == "__main__":

@@ -7,14 +7,13 @@ Hsu, Qi and Brown, 2019. (`fedavg@sgd` with server_momentum is the same; this is
     fedwatt run --method fedavg --method ./examples/fedavgm.py:fedavgm
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.methods import Method, Range, Replies, Rows, ServerRule, mean_delta, moved
+from fedwatt.methods import Method, Range, Replies, Rows, ServerRule, mean_delta, moved, number
 from fedwatt.models import Model
 
 
@@ -22,9 +21,8 @@ from fedwatt.models import Model
 class AverageWithMomentum(ServerRule):
     """Averaging with momentum β."""
 
-    beta: float = 0.5
+    beta: float = number(0.5, "[0, 1)", tuned=Range(0.0, 0.95, log=False))
     averages: ClassVar[bool] = True  # needs the mean displacement only: defences, secure sums work
-    ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.0, 0.95, log=False)}
 
     def state(self, model: Model) -> Rows:
         """No momentum before the first round, [D]."""

@@ -7,14 +7,12 @@ Armijo, 1966; on single batches Vaswani et al., NeurIPS 2019.
     fedwatt run --method fedavg --method ./examples/line_search.py:LineSearch
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.methods import LocalRule, Rows, StepLoss
+from fedwatt.methods import LocalRule, Rows, StepLoss, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,8 +20,7 @@ class LineSearch(LocalRule):
     """Armijo's rule with at most `halvings` halvings."""
 
     halvings: int = 4
-    c: float = 0.1
-    fixed: ClassVar[Mapping[str, str]] = {"c": "a usual value"}
+    c: float = number(0.1, "(0, 1)", fixed="a usual value")
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """One gradient a step, and a loss for each halving."""

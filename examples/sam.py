@@ -7,21 +7,18 @@ Foret et al., ICLR 2021; in federated learning Qu et al., ICML 2022.
     fedwatt run --method fedavg --method ./examples/sam.py:sam --set sam.rho=0.05
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from fedwatt.methods import LocalRule, Method, Range, Rows, StepLoss
+from fedwatt.methods import LocalRule, Method, Range, Rows, StepLoss, number
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessAware(LocalRule):
     """The gradient at the point of a ball of radius ρ at which the loss grows fastest."""
 
-    rho: float = 0.02
-    ranges: ClassVar[Mapping[str, Range]] = {"rho": Range(0.001, 0.2)}
+    rho: float = number(0.02, "[0, inf)", tuned=Range(0.001, 0.2))
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """Two gradients a step, all vehicles [P, D] at once."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fedwatt.methods import Method
     from fedwatt.models import Model
     from fedwatt.observers import Observer
-    from fedwatt.report import write_report
+    from fedwatt.report.write import write_report
     from fedwatt.trained import Federation, Trained, load
 
 __version__ = "0.1.0"
@@ -43,7 +43,7 @@ _HOMES = {
     "load_fleet": "fedwatt.data.store",
     "methods": "fedwatt.methods",
     "synthetic_fleet": "fedwatt.data",
-    "write_report": "fedwatt.report",
+    "write_report": "fedwatt.report.write",
 }
 
 __all__ = [

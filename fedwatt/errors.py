@@ -85,7 +85,8 @@ def needs_extra(error: ModuleNotFoundError) -> str:
 def counted(count: int, noun: str) -> str:
     """A number and what it counts.
 
-    >>> counted(1, "round"), counted(2000, "round")
-    ('1 round', '2,000 rounds')
+    >>> counted(1, "round"), counted(2000, "round"), counted(3, "process")
+    ('1 round', '2,000 rounds', '3 processes')
     """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"

@@ -1,11 +1,13 @@
 """Files that are either whole or not there at all, and folders changed by one at a time."""
 
 import fcntl
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from fedwatt.errors import RunError
 
@@ -64,11 +66,12 @@ def write_secret(path: Path, content: bytes) -> None:
     write_atomically(path, write)
 
 
-def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Add lines to a file; they are on the disk when this returns.
+def append_rows(path: Path, rows: Iterable[object]) -> None:
+    """Add rows to a file, a line of JSON each; they are on the disk when this returns.
 
     What is there is not written again. A line that a loss of power cut short is taken away first.
     """
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
@@ -81,12 +84,13 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
             flush(path.parent)
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file that were written to their end; none where there is no file."""
+def read_rows(path: Path) -> list[Any]:
+    """The rows of a file that were written to their end; none where there is no file."""
     if not path.exists():
         return []
     # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
-    return path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
+    lines = path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
+    return [json.loads(line) for line in lines]
 
 
 def _whole(path: Path) -> int:
@@ -100,6 +104,11 @@ def _whole(path: Path) -> int:
                 return begin + end + 1
             at = begin
     return 0
+
+
+def oldest_first(paths: Iterable[Path]) -> list[Path]:
+    """Files or folders in the order in which they were last written."""
+    return sorted(paths, key=lambda path: path.stat().st_mtime)
 
 
 @contextmanager

@@ -78,7 +78,12 @@ def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, metadata.Entry
     return {point.name: point for point in metadata.entry_points(group=group)}
 
 
-def resolve(reference: str, kind: str, wanted: str, fits: Callable[[Any], bool]) -> Plugin:
+def resolve(
+    reference: str,
+    kind: str,
+    wanted: str = "anything",
+    fits: Callable[[Any], bool] = lambda value: True,
+) -> Plugin:
     """What `reference` names, if it `fits`; otherwise SettingError, which says what is `wanted`."""
     points = entry_points(kind)
     if ":" in reference:
@@ -121,7 +126,7 @@ def reference_to(thing: Any) -> str:
 
     What stands in a script or a session has "__main__" for a module: it is found while that lasts.
     """
-    module = _module_of(thing)
+    module = sys.modules[getattr(thing, "__module__", None) or type(thing).__module__]
     home = getattr(module, "__fedwatt_reference__", module.__name__)
     return f"{home}:{thing.__qualname__}"
 
@@ -156,20 +161,6 @@ def parts(name: str) -> list[str]:
     ['fractional', './sam.py:sam', 'adam']
     """
     return [name] if whole(name) else re.split("[+@]", name)
-
-
-def source_of(reference: str, kind: str) -> str:
-    """Hash of the file that what `reference` names is written in."""
-    return _anything(reference, kind).source
-
-
-def origin_of(reference: str, kind: str) -> str:
-    """Where what `reference` names comes from: a file, a module, or a package and its version."""
-    return _anything(reference, kind).origin
-
-
-def _anything(reference: str, kind: str) -> Plugin:
-    return resolve(reference, kind, "anything", lambda value: True)
 
 
 def loaded_files() -> dict[str, bytes]:
@@ -281,10 +272,6 @@ def _on_path(folder: Path) -> Iterator[None]:
     finally:
         if text in sys.path:
             sys.path.remove(text)
-
-
-def _module_of(thing: Any) -> ModuleType:
-    return sys.modules[getattr(thing, "__module__", None) or type(thing).__module__]
 
 
 def _package(point: metadata.EntryPoint) -> str:

@@ -1,19 +1,82 @@
 """Settings as frozen dataclasses, read from and written to plain tables (TOML, JSON).
 
-Nothing is guessed: an unknown key or a value of another kind is refused, and the message names the
-key, what was given and what to write instead.
+Nothing is guessed: an unknown key, a value of another kind or one that its field does not allow is
+refused, and the message names the key, what was given and what to write instead.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import field, fields, is_dataclass, replace
+from math import inf
+from operator import ge, gt, le, lt
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
-from fedwatt.errors import SettingError, unknown
+from fedwatt.errors import SettingError, check, unknown
 
 T = TypeVar("T")
 
 KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
+
+
+class Checked:
+    """A dataclass that refuses what its fields, made by `number` and `choice`, do not allow.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Pull(Checked):
+    ...     mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)")
+    ...     response: str = choice("saturating", "clipped")
+    >>> Pull(mu=-1)
+    Traceback (most recent call last):
+    ...
+    fedwatt.errors.SettingError: Pull(mu=-1): mu must be at least 0 and finite (0 is FedAvg).
+    """
+
+    def __post_init__(self) -> None:
+        for name, own in self._declared().items():
+            check(self, name, own["holds"](getattr(self, name)), own["allowed"])
+
+    def _declared(self) -> dict[str, Mapping[str, Any]]:
+        """What fields declare, by their names.
+
+        A subclass that only gives a field another default leaves it as it was declared.
+        """
+        found = {}
+        for kind in reversed(type(self).__mro__):
+            for one in vars(kind).get("__dataclass_fields__", {}).values():
+                if "allowed" in one.metadata:
+                    found[one.name] = one.metadata
+        return found
+
+
+def number(default: T, interval: str, note: str = "", **more: Any) -> T:
+    """A field with a number in `interval`: "[0, 1)", "(0, inf)" for a finite one, or "[1, inf]".
+
+    `note` goes on with the sentence that refuses any other; `more` is declared besides.
+    """
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    above, below = ge if interval[0] == "[" else gt, le if interval[-1] == "]" else lt
+    if low == -inf:
+        allowed = "finite"
+    elif high < inf:
+        allowed = f"in {interval}"
+    else:
+        finite = " and finite" if below is lt else ""
+        allowed = f"{'at least' if above is ge else 'above'} {low:g}{finite}"
+    allowed += note if note[:1] in ".:;," else f" {note}"
+    return _field(default, allowed, lambda n: above(n, low) and below(n, high), more)
+
+
+def choice(*values: T, default: T | None = None) -> T:
+    """A field with one of `values`, the first one by default."""
+    *others, last = map(repr, values)
+    allowed = f"{', '.join(others)} or {last}"
+    first = values[0] if default is None else default
+    return _field(first, allowed, lambda value: value in values, {})
+
+
+def _field(default: T, allowed: str, holds: Callable[[Any], bool], more: Mapping[str, Any]) -> T:
+    return field(default=default, metadata={"allowed": allowed, "holds": holds, **more})
 
 
 def from_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:

@@ -7,7 +7,7 @@ columns of fedwatt's own rules are there, too; a rule of your own declares its i
 """
 
 import csv
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import isnan, nan
 from pathlib import Path
@@ -79,7 +79,7 @@ def blank(columns: Iterable[Column]) -> dict[str, Any]:
 
 TRAINING: Final = "training_columns"
 EVALUATION: Final = "evaluation_columns"
-OUTCOME: Final = "outcome_columns"
+OUTCOME: Final = "clients"
 ERRORS: Final = "error_columns"
 """Functions that fill columns, as tables.csv names them."""
 
@@ -88,8 +88,29 @@ with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _f
     _DECLARED: Final = list(csv.DictReader(_file))
 
 
-def _columns(table: str) -> tuple[Column, ...]:
-    """The columns of a table as declared; one called "*" stands for all metrics, or times."""
+TABLES: Final = {
+    "rounds": "A row for each method, seed and round; round 0 is the initial model. Errors pool "
+    "the test windows of all vehicles that train, unless their column says otherwise.",
+    "clients": "A row for each vehicle that was asked in a round.",
+    "vehicles": 'Test errors of the models that runs keep ("kept": as a rule the mean of the other '
+    'two), of the best-validated ("best") and the final ("last") ones, and of those that vehicles '
+    'made of the kept one for themselves ("personal"). In a run with a level model the kept and '
+    "the personal ones are what vehicles would use: the level model where climb is not known or "
+    "not borne out. In a run with mixtures they are mixed.",
+    "references": "Test errors of models that are not federated: each vehicle's own mean, its own "
+    "ridge on window means and its own network, and one network on pooled data, which only a "
+    "simulation can have. Missing where references are switched off and on a real fleet.",
+    "timing": "Wall-clock time of each round of a whole stack; apart from the rest, because time "
+    "does not reproduce.",
+}
+"""What each table holds, by its name."""
+
+
+def declared(table: str) -> Table:
+    """One of `TABLES`, as declared; a column called "*" stands for all metrics, or times.
+
+    What rules record beyond `RECORDED` is not in that of clients.
+    """
     found: list[Column] = []
     for row in (row for row in _DECLARED if row["table"] == table):
         prefix, by = row["name"].rstrip("*"), row["filled_by"]
@@ -103,63 +124,11 @@ def _columns(table: str) -> tuple[Column, ...]:
                 Column(prefix + name, float, own.meaning, own.unit, by, own.title, own.digits)
                 for name, own in METRICS.items()
             ]
-    return tuple(found)
+    return Table(TABLES[table], tuple(found))
 
 
-def rounds() -> Table:
-    """The table of rounds."""
-    return Table(
-        "A row for each method, seed and round; round 0 is the initial model. Errors pool the test "
-        "windows of all vehicles that train, unless their column says otherwise.",
-        _columns("rounds"),
-    )
-
-
-def clients() -> Table:
-    """The table of clients, without what rules record beyond `RECORDED`."""
-    return Table("A row for each vehicle that was asked in a round.", _columns("clients"))
-
-
-def vehicles() -> Table:
-    """The table of vehicles."""
-    return Table(
-        'Test errors of the models that runs keep ("kept": as a rule the mean of the other two), '
-        'of the best-validated ("best") and the final ("last") ones, and of those that vehicles '
-        'made of the kept one for themselves ("personal"). In a run with a level model the kept '
-        "and the personal ones are what vehicles would use: the level model where climb is not "
-        "known or not borne out. In a run with mixtures they are mixed.",
-        _columns("vehicles"),
-    )
-
-
-def references() -> Table:
-    """The table of references."""
-    return Table(
-        "Test errors of models that are not federated: each vehicle's own mean, its own ridge on "
-        "window means and its own network, and one network on pooled data, which only a "
-        "simulation can have. Missing where references are switched off and on a real fleet.",
-        _columns("references"),
-    )
-
-
-def timing() -> Table:
-    """The table of times."""
-    return Table(
-        "Wall-clock time of each round of a whole stack; apart from the rest, because time does "
-        "not reproduce.",
-        _columns("timing"),
-    )
-
-
-TABLES: Final[dict[str, Callable[[], Table]]] = {
-    "rounds": rounds,
-    "clients": clients,
-    "vehicles": vehicles,
-    "references": references,
-    "timing": timing,
-}
 RECORDED: Final = tuple(
-    clients()[name]
+    declared("clients")[name]
     for name in ("drift", "roughness", "pull", "kappa", "runtime", "staleness", "probed")
 )
 """What every run's table of clients has of a vehicle's local work."""
@@ -175,10 +144,10 @@ def markdown() -> str:
     """All tables and their columns, as docs/configuration.md shows them."""
     words = {kind: name for name, kind in KINDS.items()}
     parts = []
-    for name, table in TABLES.items():
+    for name, about in TABLES.items():
         lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        for one in table().columns:
+        for one in declared(name).columns:
             meaning = one.meaning.replace("|", r"\|")
             lines.append(f"| `{one.name}` | {words[one.kind]} | {one.unit} | {meaning} |")
-        parts.append("\n".join([f"#### {name}.parquet", "", table().about, "", *lines]))
+        parts.append("\n".join([f"#### {name}.parquet", "", about, "", *lines]))
     return "\n\n".join(parts)

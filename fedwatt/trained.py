@@ -35,7 +35,7 @@ from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
 from fedwatt.observers import Observer, Observers, OnRound
 from fedwatt.plugins import short
-from fedwatt.tables import TABLES
+from fedwatt.tables import blank, declared
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,11 +79,10 @@ class Federation(plain.Federation):
             outcome = super().train(method, on_round=partial(followed.on_round, label))
             followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
-        from fedwatt.personal import Personal
         from fedwatt.references import References
         from fedwatt.runs.in_memory import configuration, train_into
 
-        config = configuration(self, method, Personal())
+        config = configuration(self, method)
         config = replace(config, references=References(enabled=references))
         train_into(Path(out), self, config, followed, resume=resume)
         return load(out, fleet=self.fleet, model=self.model)
@@ -123,10 +122,9 @@ class Trained(Outcome):
         """The configuration of the run."""
         if self.given is not None:
             return self.given
-        from fedwatt.personal import Personal
         from fedwatt.runs.in_memory import configuration
 
-        return configuration(self.federation, self.method, Personal())
+        return configuration(self.federation, self.method)
 
     @property
     def label(self) -> str:
@@ -195,8 +193,8 @@ class Trained(Outcome):
         names = ("rounds", "clients", "timing")
         if table not in names:
             raise SettingError(unknown("table", table, names))
-        declared = {column.name: column.unknown for column in TABLES[table]().columns}
-        rows = [declared | row for row in getattr(self.history, table)]
+        unknown_row = blank(declared(table).columns)
+        rows = [unknown_row | row for row in getattr(self.history, table)]
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def personalise(self, settings: "Personal | None" = None) -> "Trained":
@@ -247,7 +245,7 @@ class Trained(Outcome):
 
         It goes into the run folder or `out`. What is in no run folder gets `references` worked out.
         """
-        from fedwatt.report import write_report
+        from fedwatt.report.write import write_report
 
         if out is None and (others or self.folder is None):
             raise SettingError("Say which folder the report goes to: report(out='reports/first').")
@@ -278,7 +276,7 @@ class Trained(Outcome):
         file, which then takes telemetry; without one it takes scaled features. `form` is
         "float32", "float16" or "int8".
         """
-        from fedwatt.edge.export_trained import export_trained, vehicle_of
+        from fedwatt.edge.export_run import export_trained, vehicle_of
 
         if isinstance(vehicle, str):
             vehicle = vehicle_of(self.config, vehicle)

@@ -83,13 +83,15 @@ fedwatt four
     ]
 
 
+COMMAND = get_command(app)
+
+
 def trouble_with(line: str) -> str:
     """What is wrong with a command that is shown; nothing if it and its options exist."""
-    command = get_command(app)
-    words, node = line.split(), command
+    words, node = line.split(), COMMAND
     while words and words[0] in getattr(node, "commands", {}):
         node = node.commands[words.pop(0)]
-    if node is command:
+    if node is COMMAND:
         return f"'fedwatt {line}' is no command"
     if hasattr(node, "default"):  # a group with a command that need not be named
         node = node.commands[node.default]
@@ -125,3 +127,11 @@ def test_every_page_is_on_the_site() -> None:
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
+    folders = ("fedwatt", "tests", "benchmarks", "reproduction", "tournament", "tools")
+    named = rf"`((?:{'|'.join(folders)})/[\w/-]+\.\w+)`"
+    for path in re.findall(named, page.read_text(encoding="utf-8")):
+        assert (ROOT / path).is_file(), f"{page.name} names {path}"

@@ -5,7 +5,7 @@ from threading import Event, Thread
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.files import append_lines, exclusively, read_lines, write_atomically, write_text
+from fedwatt.files import append_rows, exclusively, read_rows, write_atomically, write_text
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
@@ -43,20 +43,20 @@ def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
 
 def test_lines_are_added_after_the_last_whole_one(tmp_path) -> None:
     path = tmp_path / "below" / "lines"
-    assert read_lines(path) == []
-    append_lines(path, ["one", "zwölf"])
-    append_lines(path, [])
+    assert read_rows(path) == []
+    append_rows(path, ["one", "zwölf"])
+    append_rows(path, [])
     with path.open("ab") as file:  # the power goes out while a long line is being written
         file.write(b"x" * 10_000)
-    assert read_lines(path) == ["one", "zwölf"]
-    append_lines(path, ["three"])
-    assert path.read_text() == "one\nzwölf\nthree\n"
+    assert read_rows(path) == ["one", "zwölf"]
+    append_rows(path, ["three"])
+    assert path.read_text() == '"one"\n"zwölf"\n"three"\n'
     for end in "\u2028\u2029\u0085\r\x0c":  # ends of lines elsewhere; here a name may hold them
-        append_lines(path, [f"a{end}b"])
-        assert read_lines(path)[-1] == f"a{end}b"
+        append_rows(path, [f"a{end}b"])
+        assert read_rows(path)[-1] == f"a{end}b"
     path.write_bytes(b"never a whole line")
-    append_lines(path, ["first"])
-    assert read_lines(path) == ["first"]
+    append_rows(path, ["first"])
+    assert read_rows(path) == ["first"]
 
 
 def test_an_error_inside_lets_the_next_one_in(tmp_path) -> None:

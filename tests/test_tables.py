@@ -5,12 +5,12 @@ from math import isnan, nan
 import pytest
 
 from fedwatt.errors import SettingError
+from fedwatt.federation.clients import Clients
 from fedwatt.federation.records import (
     UNEVALUATED,
     Evaluation,
     error_columns,
     evaluation_columns,
-    training_columns,
 )
 from fedwatt.metrics import ErrorSums
 from fedwatt.tables import (
@@ -19,13 +19,10 @@ from fedwatt.tables import (
     OUTCOME,
     PROBED,
     ROUGHNESS,
-    TABLES,
     TRAINING,
     Column,
-    clients,
+    declared,
     recorded,
-    rounds,
-    vehicles,
 )
 
 FILES = {
@@ -69,23 +66,24 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_files_keep_the_columns_of_earlier_runs(name: str) -> None:
     expected = [(column, kind) for kind, names in FILES[name].items() for column in names.split()]
-    assert [(column.name, column.kind) for column in TABLES[name]().columns] == expected
+    assert [(column.name, column.kind) for column in declared(name).columns] == expected
 
 
 def test_functions_fill_what_they_are_declared_to() -> None:
     sums = ErrorSums.of([13.0], [10.0])
     model = Evaluation([sums], [sums])
     errors = evaluation_columns(model, model, [5], [False])
-    training = training_columns([], available=3, rate=0.1, clock=nan, agreement=nan)
+    nobody = Clients({column.name: [] for column in declared("clients").columns}, [])
+    training = nobody.training_columns(0, available=3, rate=0.1, clock=nan, agreement=nan)
     for found, columns in (
-        (errors, rounds().filled_by(EVALUATION)),
-        (UNEVALUATED, rounds().filled_by(EVALUATION)),
-        (training, rounds().filled_by(TRAINING)),
-        (error_columns(sums), vehicles().filled_by(ERRORS)),
+        (errors, declared("rounds").filled_by(EVALUATION)),
+        (UNEVALUATED, declared("rounds").filled_by(EVALUATION)),
+        (training, declared("rounds").filled_by(TRAINING)),
+        (error_columns(sums), declared("vehicles").filled_by(ERRORS)),
     ):
         assert found.keys() == {column.name for column in columns}
         assert all(type(found[column.name]) is column.kind for column in columns)
-    assert {column.name for column in clients().filled_by(OUTCOME)} == {
+    assert {column.name for column in declared("clients").filled_by(OUTCOME)} == {
         "steps",
         "replied",
         "rejected",

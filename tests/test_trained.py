@@ -11,7 +11,6 @@ from polars.testing import assert_frame_equal
 from torch import nn
 
 import fedwatt
-import fedwatt.report
 from fedwatt.data import DataSettings, Fleet, Trip, build_fleet, synthetic_fleet
 from fedwatt.data.features import feature_names, trip_features
 from fedwatt.data.lag import MOTION, aligned
@@ -209,7 +208,7 @@ def test_reports_of_what_is_in_memory(
         assert run.same_data
         return out / "report.html"
 
-    monkeypatch.setattr(fedwatt.report, "write_report", write_report)
+    monkeypatch.setattr("fedwatt.report.write.write_report", write_report)
     assert trained.report(other, out=tmp_path) == tmp_path / "report.html"
     assert seen == ["fedprox", "fedavg"]
     with pytest.raises(SettingError, match="Say which folder"):

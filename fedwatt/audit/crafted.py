@@ -11,19 +11,18 @@ private method changes nothing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from fedwatt.audit import levels
-from fedwatt.audit.victims import FloatArray, Victims, explained, windows_of
+from fedwatt.audit.victims import FloatArray, Victims, blank, explained, windows_of
 from fedwatt.deploy.error_vectors import judging_layout, judging_values
 from fedwatt.deploy.policy import Policy
 from fedwatt.federation import LocalFleet
 from fedwatt.models import Model
+from fedwatt.privacy.fixed_point import add_up
 
 GAIN, BIAS, LIFT = 1.0, 30.0, 32.0
 """g, b, and what keeps the units positive."""
@@ -32,37 +31,28 @@ Answer = Callable[[Tensor], float]
 """Σe² in Wh² of test windows, of a model [D]."""
 
 
-@dataclass(frozen=True)
-class Probe:
-    """Models that a lying server sends."""
-
-    model: Model
-
-    def weights(self, place: int | None, gain: float, bias: float) -> Tensor:
-        """A model [D] that predicts gain · x_place + bias; None: bias alone."""
-        flat = torch.zeros(self.model.layout.size)
-        parts = self.model.layout.split(flat)
-        layers = [name.removesuffix(".weight") for name in parts if name.endswith(".weight")]
-        *hidden, output = layers
-        if place is not None:
-            parts[f"{hidden[0]}.weight"][place, 0] = 1.0
-            parts[f"{hidden[0]}.bias"][0] = LIFT
-            for name in hidden[1:]:
-                parts[f"{name}.weight"][0, 0] = 1.0
-            parts[f"{output}.weight"][0, 0] = gain
-            bias = bias - gain * LIFT
-        parts[f"{output}.bias"][0] = bias
-        return flat
+def probe(model: Model, place: int | None, gain: float, bias: float) -> Tensor:
+    """A model [D] that predicts gain · x_place + bias; None: bias alone."""
+    flat, parts, hidden, output = blank(model)
+    if place is not None:
+        parts[f"{hidden[0]}.weight"][place, 0] = 1.0
+        parts[f"{hidden[0]}.bias"][0] = LIFT
+        for name in hidden[1:]:
+            parts[f"{name}.weight"][0, 0] = 1.0
+        parts[f"{output}.weight"][0, 0] = gain
+        bias = bias - gain * LIFT
+    parts[f"{output}.bias"][0] = bias
+    return flat
 
 
-def read_window(probe: Probe, answer: Answer, windows: int, inputs: int) -> FloatArray:
+def read_window(model: Model, answer: Answer, windows: int, inputs: int) -> FloatArray:
     """The window [inputs] that the answers are about, or the mean of several."""
-    zero, up, down = (answer(probe.weights(None, 0.0, bias)) for bias in (0.0, BIAS, -BIAS))
+    zero, up, down = (answer(probe(model, None, 0.0, bias)) for bias in (0.0, BIAS, -BIAS))
     scale = sqrt(max((up + down - 2 * zero) / (2 * windows * BIAS**2), 1e-12))
     residual = (up - down) / (4 * scale * BIAS * windows)
     found = np.zeros(inputs)
     for place in range(inputs):
-        more, less = (answer(probe.weights(place, gain, BIAS)) for gain in (GAIN, -GAIN))
+        more, less = (answer(probe(model, place, gain, BIAS)) for gain in (GAIN, -GAIN))
         found[place] = (more - less) / (4 * scale * GAIN * windows * (scale * BIAS + residual))
     return found
 
@@ -70,16 +60,14 @@ def read_window(probe: Probe, answer: Answer, windows: int, inputs: int) -> Floa
 def squared(local: LocalFleet, weights: Tensor) -> float:
     """Σe² over the test windows of all vehicles, as a secure sum has it."""
     test = local.evaluate(weights[None])[0].test
-    layout = judging_layout(len(test))
-    total = np.zeros(layout.length, dtype=np.uint64)
-    for own in test:
-        total += layout.encode(judging_values(own, own, 1))
-    return float(layout.decode(total)["squared_wh2"][1])
+    answers = (judging_values(own, own, 1) for own in test)
+    total = add_up(judging_layout(len(test)).fields, len(test), answers)
+    return float(total["squared_wh2"][1])
 
 
 def crafted_evaluation(victims: Victims, inputs: int) -> dict[str, float]:
     """Share of a test window of the victim that each level gives away; the first `inputs`."""
-    probe = Probe(victims.model)
+    model = victims.model
     true = windows_of(victims.client, "test", 1)[0].double().numpy()[:inputs]
     alone = victims.local((victims.victim,))
     one = victims.only_window()
@@ -88,13 +76,13 @@ def crafted_evaluation(victims: Victims, inputs: int) -> dict[str, float]:
     def plain(weights: Tensor) -> float:
         return float(one.evaluate(weights[None])[0].test[0].squared_wh2)
 
-    scores[levels.PLAIN] = explained(read_window(probe, plain, 1, inputs), true)
+    scores[levels.PLAIN] = explained(read_window(model, plain, 1, inputs), true)
     together, rest = victims.with_only_window(), victims.local(victims.others)
 
     def difference(weights: Tensor) -> float:
         return squared(together, weights) - squared(rest, weights)
 
-    scores[levels.MASKS] = explained(read_window(probe, difference, 1, inputs), true)
+    scores[levels.MASKS] = explained(read_window(model, difference, 1, inputs), true)
     # The policy keeps the vehicle's own windows, few changes of the set, and few models a day that
     # no round made. Scale and residual take three differences, an input two; the rest is a guess.
     policy = Policy()
@@ -102,7 +90,7 @@ def crafted_evaluation(victims: Victims, inputs: int) -> dict[str, float]:
     few = min(inputs, max(0, models - 3) // 2)
     count = len(victims.client.ends["test"])
     mine = read_window(
-        probe, lambda own: float(alone.evaluate(own[None])[0].test[0].squared_wh2), count, few
+        model, lambda own: float(alone.evaluate(own[None])[0].test[0].squared_wh2), count, few
     )
     scores[levels.POLICY] = explained(np.concatenate([mine, np.zeros(inputs - few)]), true)
     scores[levels.NOISE] = scores[levels.POLICY]

@@ -74,12 +74,17 @@ class Displacements:
         order = rng.permutation(len(self.victims.fleet.clients[vehicle].ends["train"]))
         return order[np.arange(self.steps * self.batch) % len(order)]
 
-    def gradient(self, weights: Tensor, windows: Tensor, labels: Tensor) -> Tensor:
-        """Of the mean squared error on flat windows [B, window · features], [D]."""
+    def gradient(
+        self, weights: Tensor, windows: Tensor, labels: Tensor, *, twice: bool = False
+    ) -> Tensor:
+        """Of the mean squared error on flat windows [B, window · features], [D].
+
+        One that can be differentiated `twice` depends on windows and labels.
+        """
         own, model = weights.clone().requires_grad_(), self.victims.model
         shaped = windows.view(len(windows), self.victims.client.window, -1)
         loss = (model.predict(own, shaped) - labels).square().mean()
-        return torch.autograd.grad(loss, own)[0]
+        return torch.autograd.grad(loss, own, create_graph=twice)[0]
 
     @cached_property
     def all(self) -> list[Tensor]:
@@ -118,8 +123,7 @@ def _sum(deltas: list[Tensor]) -> Tensor:
 
 def inverted(seen: Displacements, delta: Tensor) -> FloatArray:
     """A window [window · features] from Δ of one step."""
-    model = seen.victims.model
-    parts = model.layout.split(delta.double())
+    parts = seen.victims.model.layout.split(delta.double())
     weight, bias = parts["hidden1.weight"], parts["hidden1.bias"]
     unit = int(bias.abs().argmax())
     quotient = (weight[:, unit] / bias[unit]).numpy() if bias[unit] else np.zeros(len(weight))
@@ -129,10 +133,7 @@ def inverted(seen: Displacements, delta: Tensor) -> FloatArray:
     optimiser = torch.optim.Adam([guess, label], lr=0.01)
     best, found = np.inf, guess.detach().clone()
     for _ in range(REFINEMENTS):
-        own = seen.start.clone().requires_grad_()
-        shaped = guess.view(1, seen.victims.client.window, -1)
-        loss = (model.predict(own, shaped) - label).square().mean()
-        (gradient,) = torch.autograd.grad(loss, own, create_graph=True)
+        gradient = seen.gradient(seen.start, guess[None], label, twice=True)
         distance = (gradient - wanted).abs().sum() / wanted.abs().sum()
         if float(distance.detach()) < best:
             best, found = float(distance.detach()), guess.detach().clone()

@@ -24,7 +24,7 @@ from torch import Tensor
 from fedwatt.audit import levels
 from fedwatt.audit.displacements import RATE, Displacements
 from fedwatt.audit.hidden_sums import hidden_sum
-from fedwatt.audit.victims import FloatArray, Victims, explained, windows_at
+from fedwatt.audit.victims import FloatArray, Victims, blank, explained, windows_at
 from fedwatt.deploy.policy import Policy
 
 TRIES: Final = 4
@@ -113,10 +113,7 @@ def _read_seeded(victims: Victims, batch: int, *, hidden: bool) -> FloatArray:
 
 def _crafted(victims: Victims, thresholds: FloatArray) -> Tensor:
     """The model [D] whose units look for mean speeds above their thresholds."""
-    flat = torch.zeros(victims.model.layout.size)
-    parts = victims.model.layout.split(flat)
-    layers = [name.removesuffix(".weight") for name in parts if name.endswith(".weight")]
-    *hidden, output = layers
+    flat, parts, hidden, output = blank(victims.model)
     parts["hidden1.weight"][:] = _direction(victims)[:, None]
     parts["hidden1.bias"][:] = -torch.from_numpy(thresholds)
     for name in hidden[1:]:

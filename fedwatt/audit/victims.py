@@ -18,6 +18,7 @@ from fedwatt.data import Client, Fleet
 from fedwatt.federation import LocalFleet, Training
 from fedwatt.federation.settings import Availability
 from fedwatt.federation.terms import Terms
+from fedwatt.methods.rule import Rows
 from fedwatt.models import Model
 
 FloatArray = NDArray[np.float64]
@@ -83,6 +84,14 @@ def replace_client(local: LocalFleet, place: int) -> LocalFleet:
     clients = (*local.fleet.clients[:place], one, *local.fleet.clients[place + 1 :])
     fleet = replace(local.fleet, clients=clients, mapped=None)
     return LocalFleet(fleet, local.model, local.terms, device="cpu")
+
+
+def blank(model: Model) -> tuple[Tensor, Rows, list[str], str]:
+    """Weights [D] of 0, their parts by name, and the names of the hidden layers and the last."""
+    flat = torch.zeros(model.layout.size)
+    parts = model.layout.split(flat)
+    layers = [name.removesuffix(".weight") for name in parts if name.endswith(".weight")]
+    return flat, parts, layers[:-1], layers[-1]
 
 
 def windows_of(client: Client, split: str, most: int = 0) -> Tensor:

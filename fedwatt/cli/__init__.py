@@ -58,7 +58,7 @@ for command, package in PACKAGES.items():
 def say_version(asked: bool) -> None:
     """Print the version and end, if that is what was asked for."""
     if asked:
-        console.print(f"fedwatt {__version__}", highlight=False)
+        console.print(f"fedwatt {__version__}")
         raise typer.Exit
 
 

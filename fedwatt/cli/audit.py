@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
+from fedwatt.files import write_text
 
 if TYPE_CHECKING:
     from fedwatt.audit import Card
@@ -55,7 +56,8 @@ def audit(
             victims=1 if small else 3,
             say=lambda attack: status.update(f"Attacking: {attack} ..."),
         )
-    (run / "audit.json").write_text(json.dumps(card.table(), indent=2, ensure_ascii=False) + "\n")
+    figures = json.dumps(card.table(), indent=2, ensure_ascii=False)
+    write_text(run / "audit.json", f"{figures}\n")
     show(card)
     console.print(f"Figures: {run / 'audit.json'}; what they mean: docs/privacy.md.")
 

@@ -7,7 +7,7 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, write_page
 
 
 def card(
@@ -20,7 +20,6 @@ def card(
     """
     from fedwatt.edge.card_page import render, sections
     from fedwatt.edge.energy_model import EnergyModel
-    from fedwatt.files import write_text
 
     own = EnergyModel(model).card
     for title, rows in sections(own):
@@ -32,8 +31,7 @@ def card(
             if name:
                 table.add_row(f"  {name}", value)
             else:
-                console.print(Padding(value, (0, 0, 0, 2)), highlight=False)
-        console.print(table, highlight=False)
+                console.print(Padding(value, (0, 0, 0, 2)))
+        console.print(table)
     if html is not None:
-        write_text(html, render(own))
-        console.print(f"Page: {html}")
+        write_page(html, render(own))

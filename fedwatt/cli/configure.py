@@ -1,6 +1,7 @@
 """Options that commands share, and the configuration that they make together."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,11 +98,17 @@ def holds_run(out: Path) -> bool:
     return (out / "config.toml").exists()
 
 
-def how_to_go_on(out: Path, kept: str, command: str) -> str:
-    """What to say when Ctrl-C has stopped a command that fills `out`."""
-    if not holds_run(out):
-        return "Stopped before anything was begun; there is nothing to continue."
-    return f"Stopped. {kept} are kept; continue with: {command} --out {out}"
+@contextmanager
+def resumable(out: Path, kept: str, command: str) -> Iterator[None]:
+    """Let Ctrl-C end a command that fills `out`, and say how to go on with what is `kept`."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        said = "Stopped before anything was begun; there is nothing to continue."
+        if holds_run(out):
+            said = f"Stopped. {kept} are kept; continue with: {command} --resume --out {out}"
+        errors.print(said)
+        raise typer.Exit(130) from None
 
 
 def configuration(
@@ -110,15 +117,14 @@ def configuration(
     *,
     resume: bool,
     methods: Sequence[str] | None,
-    options: Mapping[tuple[str, str], object],
+    options: Mapping[str, object],
     assignments: Sequence[str] | None,
     seeds: str | None = None,
-    device: str | None = None,
 ) -> "RunConfig":
     """The settings of the file `path`, replaced by options that were given.
 
     Without a file, a command that resumes reads what the interrupted one left in `out`. `options`
-    are (section, setting) → value.
+    are values of settings by their keys, such as training.rounds; None: not given.
     """
     from fedwatt.runs.config import from_tables, label_of, override, read_config
     from fedwatt.runs.own_code import changed_code, sentence
@@ -126,15 +132,14 @@ def configuration(
     if path is None and resume and holds_run(out):
         path = out / "config.toml"
     tables = read_config(path) if path is not None else {}
-    for (section, setting), value in options.items():
+    for key, value in options.items():
         if value is not None:
-            tables.setdefault(section, {})[setting] = value
+            section, _, setting = key.rpartition(".")
+            (tables.setdefault(section, {}) if section else tables)[setting] = value
     if methods:
         # Methods of the file keep their settings.
         known = {label_of(table): table for table in tables.get("method", [])}
         tables["method"] = [known.get(short(name), {"name": name}) for name in methods]
-    if device is not None:
-        tables["device"] = device
     if seeds is not None:
         try:
             tables["seeds"] = [int(part) for part in seeds.split(",")]

@@ -1,12 +1,10 @@
 """`fedwatt deploy`: train on a real fleet, with Flower between the server and the vehicles."""
 
 import os
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from fedwatt.cli import deploy_keys, deploy_operate, deploy_policy, deploy_relay
 from fedwatt.cli.configure import (
@@ -16,22 +14,23 @@ from fedwatt.cli.configure import (
     Resume,
     Rounds,
     configuration,
-    how_to_go_on,
     refuse_folder,
+    resumable,
 )
-from fedwatt.cli.console import console, errors
+from fedwatt.cli.console import console, plain_table
 from fedwatt.cli.deploy_shared import (
     DEPOT,
     LOCAL,
     Address,
     DepotFolder,
     Insecure,
-    apply_depot,
     flower_of,
+    keys_changed,
+    only_server,
+    refuse_without_keys,
     show_command,
 )
-from fedwatt.cli.progress import results_table
-from fedwatt.errors import counted
+from fedwatt.cli.progress import show_results
 
 if TYPE_CHECKING:
     from fedwatt.deploy.control import Control
@@ -95,24 +94,14 @@ def server(
 ) -> None:
     """Start the server (Flower's SuperLink) and make it accept the depot's vehicles."""
     flower = flower_of(depot, address, insecure)
-    flower.connect()
-    from fedwatt.deploy.processes import only_server, serve
 
-    with only_server(flower) as ended:
-        if ended:
-            console.print(f"Ended {counted(ended, 'process')} of a server that was killed.")
-        flower.refuse_taken_port()
-        show_command(flower.superlink())
+    def on_up(control: "Control") -> None:
+        console.print(f"The server is up at {address}.")
 
-        def on_up(control: "Control") -> None:
-            console.print(f"The server is up at {address}.")
+    with only_server(flower, "server"):
+        from fedwatt.deploy.processes import serve
 
-        def on_change(control: "Control") -> None:
-            if not insecure:
-                apply_depot(control)
-
-        status = serve(flower, on_up, on_change)
-    console.print("The server has stopped.")
+        status = serve(flower, on_up, keys_changed)
     raise typer.Exit(status)
 
 
@@ -135,9 +124,6 @@ def vehicle(
     dry_run: DryRun = False,
 ) -> None:
     """Take part: answer the server's questions from this vehicle's own data."""
-    from fedwatt.deploy import need_flower
-
-    need_flower()
     from fedwatt.data.store import read_vehicle
     from fedwatt.deploy.board import Board, refuse_unknown_server
     from fedwatt.deploy.commands import quiet
@@ -146,14 +132,13 @@ def vehicle(
     from fedwatt.deploy.pace import bytes_per_second
     from fedwatt.deploy.trial import describe_vehicle, stock_command
 
-    if not insecure and key_folder is None:
-        raise typer.BadParameter("--keys is needed, or --insecure for a trial on one machine.")
+    refuse_without_keys(key_folder, insecure)
     limits = Limits(threads=threads, memory_mb=memory_mb, nice=nice)
     connection = Connection.of(server, key_folder, bytes_per_second(bandwidth))
     board = Board.of(key_folder, read_vehicle(folder).name, policy, hours)
     if dry_run:
         for line in describe_vehicle(folder, state, connection, field, board):
-            console.print(line, highlight=False)
+            console.print(line)
         return
     # Before Flower is loaded, which reads them. What it has to say, we say in a sentence.
     os.environ |= quiet("CRITICAL")
@@ -205,8 +190,8 @@ def submit(
         resume=resume,
         methods=method,
         options={
-            ("training", "rounds"): rounds,
-            ("personal", "enabled"): True if personalise else None,
+            "training.rounds": rounds,
+            "personal.enabled": True if personalise else None,
         },
         assignments=assignments,
     )
@@ -216,14 +201,10 @@ def submit(
     with Control(flower) as control:
         with console.status(f"Waiting for the server at {address} ..."):
             wait_until_up(control, lambda: True, PATIENCE)
-        try:
-            with processes.only_submission(out):
-                processes.submit(control, chosen, out, resume=resume, show=show_command)
-        except KeyboardInterrupt:
-            errors.print(how_to_go_on(out, "Completed rounds", "fedwatt deploy submit --resume"))
-            raise typer.Exit(130) from None
-    console.print(results_table(out))
-    console.print(f"Report: {out / 'report.html'}")
+        kept = resumable(out, "Completed rounds", "fedwatt deploy submit")
+        with kept, processes.only_submission(out):
+            processes.submit(control, chosen, out, resume=resume, show=show_command)
+    show_results(out)
 
 
 @app.command()
@@ -243,19 +224,12 @@ def status(
             (one.name, one.number, WORDS.get(one.status, one.status), one.since)
             for one in control.nodes()
         ]
-        console.print(_table(("vehicle", "node", "is", "since (UTC)"), nodes))
+        console.print(plain_table(("vehicle", "node", "is", "since (UTC)"), nodes))
         show_command(flower.runs())
         runs = [(one.number, one.status, one.since) for one in control.runs()]
-        console.print(_table(("run", "is", "since (UTC)"), runs))
+        console.print(plain_table(("run", "is", "since (UTC)"), runs))
     if out is not None:
         from fedwatt.deploy.progress import describe_run
 
         for line in describe_run(out):
-            console.print(line, highlight=False)
-
-
-def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    table = Table(*names, box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(str, row))
-    return table
+            console.print(line)

@@ -31,13 +31,10 @@ def request(
     keys: Annotated[Path, typer.Option("--keys", help="New folder for its key.")],
 ) -> None:
     """On the vehicle: make its key, which never leaves it, and a request that the depot signs."""
-    from fedwatt.deploy import need_flower
-
-    need_flower()
     from fedwatt.deploy.key_request import REQUEST, make_request
 
     key = make_request(vehicle, keys)
-    console.print(f"{vehicle}: its key is {key}", highlight=False, soft_wrap=True)
+    console.print(f"{vehicle}: its key is {key}", soft_wrap=True)
     console.print(f"Take {keys / REQUEST} to the depot: 'fedwatt deploy keys sign' answers it.")
 
 
@@ -57,8 +54,8 @@ def sign(
         signed = own.sign(path, replace=replace)
         answers = own.hand_out(signed.vehicle, path if path.is_dir() else path.parent)
         key = fingerprint(signed.key)
-        console.print(f"{signed.vehicle}: accepted {key}", highlight=False, soft_wrap=True)
-        console.print(f"It needs {', '.join(map(str, answers))} beside its key.", highlight=False)
+        console.print(f"{signed.vehicle}: accepted {key}", soft_wrap=True)
+        console.print(f"It needs {', '.join(map(str, answers))} beside its key.")
     console.print(APPLIED)
 
 
@@ -104,7 +101,7 @@ def revoke(
 ) -> None:
     """Refuse a key for good."""
     name = shared.depot_in(depot).revoke_vehicle(key)
-    console.print(f"{name or key} is refused from now on.", highlight=False)
+    console.print(f"{name or key} is refused from now on.")
     console.print(APPLIED)
 
 
@@ -113,9 +110,9 @@ def list_(depot: shared.DepotFolder = shared.DEPOT) -> None:
     """Show the keys of a depot's vehicles, and those that were revoked."""
     registry = shared.depot_in(depot).registry()
     for name, key in sorted(registry.keys.items()):
-        console.print(f"{name}: {key}", highlight=False, soft_wrap=True)
+        console.print(f"{name}: {key}", soft_wrap=True)
     for key in registry.revoked:
-        console.print(f"revoked: {key}", highlight=False, soft_wrap=True)
+        console.print(f"revoked: {key}", soft_wrap=True)
 
 
 @app.command("apply")

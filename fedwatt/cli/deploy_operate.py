@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.console import console, errors
+from fedwatt.cli.console import console, errors, wait_for_interrupt
 from fedwatt.cli.deploy_shared import DEPOT, LOCAL, Address, DepotFolder, Insecure, flower_of
 from fedwatt.errors import counted
 
@@ -43,8 +43,6 @@ def dashboard(
     is one, so that it knows whose key was revoked and who is connected.
     """
     watchman = _watchman(run, alerts, depot, address, insecure)
-    from threading import Event
-
     from fedwatt.operate.dashboard import dashboard as serving
 
     _log_alerts()
@@ -55,10 +53,8 @@ def dashboard(
                 f"Everybody who reaches {host} can read it: names of vehicles, rounds and reasons. "
                 "Put a proxy with TLS and a password in front of it."
             )
-        try:
-            Event().wait()
-        except KeyboardInterrupt:
-            console.print("No longer shown; the fleet goes on.")
+        wait_for_interrupt()
+        console.print("No longer shown; the fleet goes on.")
 
 
 def alerts(
@@ -79,7 +75,7 @@ def alerts(
     watchman.look()
     found = firing(watchman.view.run.folder)
     for change in found.values():
-        console.print(f"{change.alert} since {change.at}: {change.about}", highlight=False)
+        console.print(f"{change.alert} since {change.at}: {change.about}")
     if found:
         raise typer.Exit(1)
     console.print("Nothing is beyond its limit.")
@@ -101,13 +97,9 @@ def _watchman(
 
 
 def _log_alerts() -> None:
-    """Write alerts to the error stream, which a service's journal keeps."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
-    log = logging.getLogger("fedwatt.alerts")
-    log.handlers = [handler]
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    from fedwatt.deploy.progress import show_log
+
+    show_log(logging.getLogger("fedwatt.alerts"), "%(asctime)s %(levelname)s %(message)s")
 
 
 def backup(
@@ -124,10 +116,10 @@ def backup(
     from fedwatt.operate.backup import back_up
 
     found = back_up(file, depot if depot.exists() else None, runs or [], keys=keys)
-    console.print(f"{file}: {counted(len(found.sha256), 'file')}", highlight=False)
+    console.print(f"{file}: {counted(len(found.sha256), 'file')}")
     if found.left_out:
         left = counted(len(found.left_out), "private key")
-        console.print(f"{left} left out; --keys includes them.", highlight=False)
+        console.print(f"{left} left out; --keys includes them.")
 
 
 def restore(
@@ -140,11 +132,10 @@ def restore(
     found = put_back(file, folder)
     console.print(
         f"{folder}: {counted(len(found.sha256), 'file')} of {found.at}, written by fedwatt "
-        f"{found.version}.",
-        highlight=False,
+        f"{found.version}."
     )
     for name in found.left_out:
-        console.print(f"Put back the private key {folder / name}", highlight=False)
+        console.print(f"Put back the private key {folder / name}")
     for name in found.runs:
         again = f"fedwatt deploy submit --resume --out {folder / 'runs' / name}"
-        console.print(f"Go on with: {again} --depot {folder / 'depot'}", highlight=False)
+        console.print(f"Go on with: {again} --depot {folder / 'depot'}")

@@ -1,12 +1,15 @@
 """`fedwatt deploy policy`: what a vehicle answers, whoever asks."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedwatt.cli import deploy_shared as shared
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, plain_table
+
+if TYPE_CHECKING:
+    from fedwatt.deploy.policy import Policy
 
 app = typer.Typer(help="What a vehicle answers, whoever asks.", no_args_is_help=True)
 
@@ -28,7 +31,6 @@ def write(
     open_: OpenPolicy = False,
 ) -> None:
     """Write a policy into a vehicle's folder and sign it; without --set the safe defaults."""
-    shared.need_deploy()
     from dataclasses import replace
 
     from fedwatt.deploy import policy as policies
@@ -47,7 +49,6 @@ def write(
 @app.command("sign")
 def sign(folder: Folder, owner: Owner = shared.DEPOT) -> None:
     """Sign a policy as it stands, after it was edited."""
-    shared.need_deploy()
     from fedwatt.deploy import policy as policies
 
     policies.from_text((folder / policies.POLICY).read_text(encoding="utf-8"))
@@ -63,7 +64,6 @@ def check(
     ] = None,
 ) -> None:
     """Check a policy's signature, say what differs from the defaults, and what a run would meet."""
-    shared.need_deploy()
     from fedwatt.deploy.guard import Guard
     from fedwatt.deploy.ledger import Ledger
     from fedwatt.deploy.policy import POLICY, Refusal, on_board
@@ -88,25 +88,19 @@ def check(
 @app.command("explain")
 def explain(folder: Folder) -> None:
     """Say in sentences what a vehicle with this folder answers."""
-    shared.need_deploy()
     from dataclasses import fields
-
-    from rich.table import Table
 
     from fedwatt.deploy.policy import on_board
 
     found = on_board(folder)
-    table = Table("rule", "here", "meaning", box=None, pad_edge=False)
-    for one in fields(found):
-        table.add_row(one.name, str(getattr(found, one.name)), one.metadata["meaning"])
-    console.print(table)
+    rows = [(one.name, getattr(found, one.name), one.metadata["meaning"]) for one in fields(found)]
+    console.print(plain_table(("rule", "here", "meaning"), rows))
 
 
-def _show(policy: object) -> None:
-    from fedwatt.deploy.policy import Policy, differences
+def _show(policy: "Policy") -> None:
+    from fedwatt.deploy.policy import differences
 
-    assert isinstance(policy, Policy)
     lines = differences(policy)
     console.print("It differs from the defaults in:" if lines else "It is the default policy.")
     for line in lines:
-        console.print(f"  {line}", highlight=False)
+        console.print(f"  {line}")

@@ -11,7 +11,6 @@ import typer
 
 from fedwatt.cli import deploy_shared as shared
 from fedwatt.cli.console import console
-from fedwatt.errors import counted
 
 if TYPE_CHECKING:
     from fedwatt.deploy.control import Control
@@ -37,13 +36,8 @@ def relay(
     insecure: shared.Insecure = False,
 ) -> None:
     """Add up what the vehicles of a depot answer, and answer the centre for all of them."""
-    if not insecure and keys is None:
-        raise typer.BadParameter("--keys is needed, or --insecure for a trial on one machine.")
+    shared.refuse_without_keys(keys, insecure)
     flower = shared.flower_of(depot, address, insecure)
-    flower.connect()
-    from fedwatt.deploy.orphans import end_orphans
-    from fedwatt.deploy.processes import follow, only_server, serve, write_server_app
-
     settings = {
         "name": name,
         "centre": centre,
@@ -52,11 +46,10 @@ def relay(
         "least": least,
         "patience": patience,
     }
-    with only_server(flower) as ended:
-        if ended:
-            console.print(f"Ended {counted(ended, 'process')} of a relay that was killed.")
-        flower.refuse_taken_port()
-        shared.show_command(flower.superlink())
+    with shared.only_server(flower, "relay"):
+        from fedwatt.deploy.orphans import end_orphans
+        from fedwatt.deploy.processes import follow, serve, write_server_app
+
         app = write_server_app(state / "app", "fedwatt.deploy.relay_app:app", settings)
 
         def on_up(control: "Control") -> None:
@@ -65,13 +58,8 @@ def relay(
             threading.Thread(target=_until_over, args=(run,), daemon=True).start()
             console.print(f"Relay {name} is up at {address}; its centre is {centre}.")
 
-        def on_change(control: "Control") -> None:
-            if not insecure:
-                shared.apply_depot(control)
-
-        status = serve(flower, on_up, on_change)
+        status = serve(flower, on_up, shared.keys_changed)
         end_orphans(flower.home)
-    console.print("The relay has stopped.")
     raise typer.Exit(status)
 
 

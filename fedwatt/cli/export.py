@@ -55,8 +55,7 @@ def export(
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
-        f"{card.form}, {size:.0f} kB. 'fedwatt card {out}' says what it was trained on.",
-        highlight=False,
+        f"{card.form}, {size:.0f} kB. 'fedwatt card {out}' says what it was trained on."
     )
     if card.vehicle:
         _show_vehicle(card)
@@ -83,10 +82,7 @@ def _show_vehicle(card: "ModelCard") -> None:
         if bars
         else f"{card.target} of single windows, which has no error bars"
     )
-    console.print(
-        f"It takes the telemetry of {card.vehicle} and gives {card.output}; {said}.",
-        highlight=False,
-    )
+    console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {said}.")
     if "nodes" in card.terrain:
         console.print(f"It reads climb from positions: {card.terrain['nodes']:,} nodes are in it.")
     if card.level:

@@ -34,7 +34,9 @@ def methods(
         return
     for other in plugins.entry_points("method"):
         try:
-            hidden = f"That of {plugins.origin_of(other, 'method')} is hidden by fedwatt's own."
+            hidden = (
+                f"That of {plugins.resolve(other, 'method').origin} is hidden by fedwatt's own."
+            )
             console.print(_title(other, hidden) if other in METHODS else _table(other))
         except FedwattError as error:  # one broken package does not hide the others
             console.print(_title(other, str(error)))
@@ -61,7 +63,7 @@ def _table(name: str) -> Table:
     from fedwatt.methods.catalogue import recipe
     from fedwatt.methods.costs import costs
     from fedwatt.models import get_model
-    from fedwatt.plugins import origin_of, parts, refers
+    from fedwatt.plugins import parts, refers, resolve
     from fedwatt.studies.ranges import RATE
 
     method, meanings = get(name), dict(_meanings())
@@ -75,7 +77,7 @@ def _table(name: str) -> Table:
     table = _headed(name, recipe(name).summary)
     table.add_row("made of", method.composition)
     if others := [part for part in parts(name) if part not in METHODS and refers(part, "method")]:
-        table.add_row("from", ", ".join(origin_of(part, "method") for part in others))
+        table.add_row("from", ", ".join(resolve(part, "method").origin for part in others))
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
     kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
     table.add_row("kept", kept)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, write_figure, write_page
 
 
 def predict(
@@ -22,7 +22,6 @@ def predict(
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
     from fedwatt.edge.forecast import forecast
-    from fedwatt.files import write_text
 
     made = forecast(model, trip, route=route, charge_percent=charge, capacity_kwh=capacity)
     table = Table(title=made.title, show_header=False)
@@ -35,12 +34,9 @@ def predict(
         console.print(sentence)
     if plot is not None:
         from fedwatt.edge.figures import energy_figure
-        from fedwatt.report.svg import saved
 
-        write_text(plot, saved(energy_figure(made.prediction)).decode())
-        console.print(f"Figure: {plot}")
+        write_figure(plot, energy_figure(made.prediction))
     if html is not None:
         from fedwatt.edge.page import render
 
-        write_text(html, render(made))
-        console.print(f"Page: {html}")
+        write_page(html, render(made))

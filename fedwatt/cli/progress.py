@@ -3,12 +3,13 @@
 import time
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
 
+from fedwatt.cli.console import console, ruled_table
 from fedwatt.errors import counted
 from fedwatt.observers import Observer
 
@@ -30,24 +31,26 @@ def method_bars(console: Console, *shown: str) -> bars.Progress:
     return bars.Progress(*columns, left, console=console, expand=True, disable=hidden)
 
 
-class PlainLines(Observer):
-    """About ten lines a method, for logs and pipes."""
+class RunView(Observer):
+    """A bar for each method where there is a terminal, about ten lines a method elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.rounds, self.begun_at, self.begun_with = 1, time.monotonic(), 0
         self.unit = ""
+        drift = "drift {task.fields[drift]}{task.fields[epsilon]}"
+        speed = "{task.fields[speed]}"
+        self.progress = method_bars(console, "RMSE {task.fields[rmse]}", drift, speed)
+        self.task = bars.TaskID(0)
 
-    def __enter__(self) -> Self:
-        return self
+    def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
+        """One line about the hills."""
+        self.say(describe_hills(learned, terrain))
 
-    def __exit__(self, *raised: object) -> None:
-        """Nothing to close."""
-
-    def vehicle_built(self, done: int, of: int) -> None:
+    def on_vehicle(self, built: int, of: int) -> None:
         """A line every tenth of the way to a large fleet."""
-        if of >= LARGE_FLEET and done % (of // 10) == 0:
-            self.say(f"building the fleet: {done:,} of {of:,} vehicles")
+        if of >= LARGE_FLEET and built % (of // 10) == 0:
+            self.say(f"building the fleet: {built:,} of {of:,} vehicles")
 
     def on_fleet(self, fleet: "Fleet") -> None:
         """One line about the fleet, and one about what windows predict unless that is energy."""
@@ -57,22 +60,29 @@ class PlainLines(Observer):
             self.say(describe_labels(fleet))
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """One line about the method."""
+        """A new bar, or one line about the method."""
         self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
-        doing = f"continuing after round {done} of" if done else "training"
-        self.say(f"{label}: {doing} {counted(rounds, 'round')}")
+        self.task = self.progress.add_task(
+            label, total=rounds, completed=done, rmse="…", drift="…", speed="", epsilon=""
+        )
+        if not self.console.is_terminal:
+            doing = f"continuing after round {done} of" if done else "training"
+            self.say(f"{label}: {doing} {counted(rounds, 'round')}")
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """A line every tenth of the way."""
-        if state.round % max(1, self.rounds // 10) and state.round != self.rounds:
-            return
+        """Move the bar, or say a line every tenth of the way."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record, self.unit)
-        self.say(
-            f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
-            f"{speed:.1f} rounds/s  {(self.rounds - state.round) / speed:.0f} s left"
-            f"{epsilon(record)}"
-        )
+        shown: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
+        shown |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
+        self.progress.update(self.task, completed=state.round, **shown)
+        at_tenth = state.round % max(1, self.rounds // 10) == 0 or state.round == self.rounds
+        if at_tenth and not self.console.is_terminal:
+            self.say(
+                f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
+                f"{shown['speed']}  {(self.rounds - state.round) / speed:.0f} s left"
+                f"{shown['epsilon']}"
+            )
 
     def on_end(self, label: str, history: "History") -> None:
         """A line only if seeds were lost."""
@@ -81,7 +91,7 @@ class PlainLines(Observer):
                 when = f"diverged at round {row['round']}; left out of all averages"
                 self.say(f"{label}, seed {row['seed']}: {when}")
 
-    def reference_done(self, name: str) -> None:
+    def on_reference(self, name: str) -> None:
         """One line about a reference."""
         from fedwatt.references import REFERENCES
 
@@ -89,41 +99,7 @@ class PlainLines(Observer):
 
     def say(self, text: str) -> None:
         """A plain line."""
-        self.console.print(text, highlight=False, soft_wrap=True)
-
-
-class LiveView(PlainLines):
-    """A bar for each method: rounds, error, drift, speed, time left."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        drift = "drift {task.fields[drift]}{task.fields[epsilon]}"
-        speed = "{task.fields[speed]}"
-        self.progress = method_bars(console, "RMSE {task.fields[rmse]}", drift, speed)
-        self.task = bars.TaskID(0)
-
-    def __enter__(self) -> Self:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        """Leave the bars on the screen."""
-        self.progress.stop()
-
-    def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A new bar."""
-        self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
-        self.task = self.progress.add_task(
-            label, total=rounds, completed=done, rmse="…", drift="…", speed="", epsilon=""
-        )
-
-    def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """Move the bar."""
-        speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
-        rmse, drift = figures(record, self.unit)
-        shown: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
-        shown |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
-        self.progress.update(self.task, completed=state.round, **shown)
+        self.console.print(text, soft_wrap=True)
 
 
 def figures(record: "RoundRecord", unit: str) -> tuple[str, str]:
@@ -192,22 +168,17 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
 
 def results_table(run: Path) -> Table:
     """The closing table of a run."""
-    from fedwatt.report import final_results
+    from fedwatt.report.tables import final_results
 
-    return _table("Test error, mean ± standard deviation over seeds", *final_results(run))
-
-
-def references_table(run: Path) -> Table:
-    """What federating gains over each vehicle alone."""
-    from fedwatt.report import reference_results
-
-    return _table(*reference_results(run))
+    title = "Test error, mean ± standard deviation over seeds"
+    return ruled_table(title, *final_results(run))
 
 
-def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
-    table = Table(title=title)
-    for i, name in enumerate(header):
-        table.add_column(name, justify="left" if i == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+def show_results(run: Path, *, references: bool = False) -> None:
+    """What a finished run led to, with `references` also what federating gains, and its report."""
+    console.print(results_table(run))
+    if references:
+        from fedwatt.report.tables import reference_results
+
+        console.print(ruled_table(*reference_results(run)))
+    console.print(f"Report: {run / 'report.html'}")

@@ -15,7 +15,7 @@ def report(
     ] = None,
 ) -> None:
     """Write report.html, figures (SVG, PDF) and tables (Markdown, LaTeX, CSV)."""
-    from fedwatt.report import write_report
+    from fedwatt.report.write import write_report
 
     if len(runs) > 1 and out is None:
         raise typer.BadParameter("Several runs need --out, the folder for their common report.")

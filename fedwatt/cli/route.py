@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, ruled_table, write_page
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -54,13 +53,14 @@ def route(
 
     With a charge it is a range as well: how far it reaches along each route.
     """
-    from fedwatt.edge.route_forecast import Plan, plan_routes, usable
+    from fedwatt.edge.route_forecast import Plan, plan_routes
+    from fedwatt.journeys.charge import usable_wh
 
     plan = Plan(
         depart=None if depart is None else _time(depart),
         temperature_c=temperature,
         charge=None if charge is None else parse_charge(charge),
-        capacity_wh=usable(capacity),
+        capacity_wh=None if capacity is None else usable_wh(capacity),
         mass_kg=mass,
         consumption=consumption,
         kind=kind,
@@ -70,28 +70,18 @@ def route(
         found = plan_routes(model, routes, plan)
     _show(found)
     if html is not None:
-        _write_page(found, html)
+        from fedwatt.edge.route_page import render_routes
 
-
-def _write_page(found: "RoutePlan", html: Path) -> None:
-    from fedwatt.edge.route_page import render_routes
-    from fedwatt.files import write_text
-
-    write_text(html, render_routes(found))
-    console.print(f"Page: {html}")
+        write_page(html, render_routes(found))
 
 
 def _show(found: "RoutePlan") -> None:
     """The alternatives side by side, and what has to be known besides."""
-    table = Table(title=found.title)
-    table.add_column("")
-    for one in found.routes:
-        table.add_column(one.name, justify="right")
-    for cells in zip(*(one.rows() for one in found.routes), strict=True):
-        table.add_row(cells[0][0], *(value for _, value in cells))
-    console.print(table)
+    facts = zip(*(one.rows() for one in found.routes), strict=True)
+    rows = [[cells[0][0], *(value for _, value in cells)] for cells in facts]
+    console.print(ruled_table(found.title, ["", *(one.name for one in found.routes)], rows))
     for sentence in found.remarks():
-        console.print(sentence, highlight=False)
+        console.print(sentence)
 
 
 def parse_charge(text: str) -> float:

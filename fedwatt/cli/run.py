@@ -1,20 +1,13 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
-from contextlib import contextmanager, nullcontext, suppress
-from threading import Event
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedwatt.cli import configure
-from fedwatt.cli.console import console, errors
-from fedwatt.cli.progress import (
-    LiveView,
-    PlainLines,
-    describe_hills,
-    references_table,
-    results_table,
-)
+from fedwatt.cli.console import console, wait_for_interrupt
+from fedwatt.cli.progress import RunView, show_results
 from fedwatt.errors import counted
 
 if TYPE_CHECKING:
@@ -70,50 +63,30 @@ def run(
         resume=resume,
         methods=method,
         options={
-            ("training", "rounds"): rounds,
-            ("training", "participation"): participation,
-            ("fleet", "vehicles"): vehicles,
-            ("fleet", "data"): data,
-            ("personal", "enabled"): True if personalise else None,
-            ("references", "enabled"): None if references else False,
+            "training.rounds": rounds,
+            "training.participation": participation,
+            "fleet.vehicles": vehicles,
+            "fleet.data": data,
+            "device": device,
+            "personal.enabled": True if personalise else None,
+            "references.enabled": None if references else False,
         },
         seeds=seeds,
-        device=device,
         assignments=assignments,
     )
-    observer = (LiveView if console.is_terminal else PlainLines)(console)
+    observer = RunView(console)
     cluster = _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
     with _watched(out) if watch else nullcontext(), cluster as spread:
-        try:
-            with observer:
-                execute(
-                    chosen,
-                    out,
-                    _followed(observer, chosen, out, elsewhere="elsewhere" in spread),
-                    resume=resume,
-                    on_vehicle=observer.vehicle_built,
-                    on_hills=lambda learned: observer.say(describe_hills(learned, chosen.terrain)),
-                    on_reference=observer.reference_done,
-                    **spread,
-                )
-        except KeyboardInterrupt:
-            errors.print(configure.how_to_go_on(out, "Completed rounds", "fedwatt run --resume"))
-            raise typer.Exit(130) from None
-        _show(out, references=chosen.references.enabled)
-
-
-def _show(out: "Path", *, references: bool) -> None:
-    """The results of a finished run."""
-    console.print(results_table(out))
-    if references:
-        console.print(references_table(out))
-    console.print(f"Report: {out / 'report.html'}")
+        with configure.resumable(out, "Completed rounds", "fedwatt run"), observer.progress:
+            followed = _followed(observer, chosen, out, elsewhere="elsewhere" in spread)
+            execute(chosen, out, followed, resume=resume, **spread)
+        show_results(out, references=chosen.references.enabled)
 
 
 def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool) -> "Observer":
     """All that follow a run: the terminal, then its report, then trackers, which may want it."""
     from fedwatt.observers import Observers
-    from fedwatt.report import Reporter
+    from fedwatt.report.write import Reporter
     from fedwatt.track import trackers
     from fedwatt.track.replayed import Replayed
 
@@ -124,15 +97,14 @@ def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: 
 @contextmanager
 def _watched(out: "Path") -> "Iterator[None]":
     """Serve the live page of a run; on a terminal it stays afterwards, until Ctrl-C."""
-    from fedwatt.watch import serving
+    from fedwatt.watch.serve import serving
 
     with serving(out, port=0) as address:
         console.print(f"Watch it at {address}")
         yield
         if console.is_terminal:
             console.print(f"The page stays at {address} until you press Ctrl-C.")
-            with suppress(KeyboardInterrupt):
-                Event().wait()
+            wait_for_interrupt()
         else:
             console.print(f"The page has ended with the run; 'fedwatt watch {out}' shows it again.")
 
@@ -159,7 +131,7 @@ def _on_cluster(
     from fedwatt.studies.ray_workers import RayWorkers, cluster_size, deals_participants
 
     refuse_refreshes(chosen)
-    vehicles = vehicle_maker(chosen.fleet)[0].count - chosen.data.held_out
+    vehicles = vehicle_maker(chosen.fleet).count - chosen.data.held_out
     with connected(ray):
         if deals_participants(chosen, vehicles, cluster_size(chosen), seeds_per_task):
             workers = RayWorkers(chosen)

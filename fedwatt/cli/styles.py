@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, plain_table
 
 
 def styles(
@@ -36,12 +35,6 @@ def styles(
         )
     file = write_styles(run, found)
     shown = styles_table(found)
-    table = Table(*(column.heading for column in shown.columns), box=None, pad_edge=False)
-    for row in shown.text_rows():
-        table.add_row(*row)
-    console.print(found.sentence, highlight=False)
-    console.print(table)
-    console.print(
-        f"Vehicles: {file}. 'fedwatt report {run}' puts it on the page.",
-        highlight=False,
-    )
+    console.print(found.sentence)
+    console.print(plain_table([column.heading for column in shown.columns], shown.text_rows()))
+    console.print(f"Vehicles: {file}. 'fedwatt report {run}' puts it on the page.")

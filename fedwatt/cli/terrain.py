@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console
+from fedwatt.cli.data.shared import Fleet
 from fedwatt.data import DataSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.terrain.settings import TerrainSettings
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from fedwatt.terrain.field import Field
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
+FieldFile = Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")]
 DEFAULTS = TerrainSettings()
 DATA = DataSettings()
 
 
 @app.command("learn")
 def learn_(
-    fleet: Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")],
+    fleet: Fleet,
     out: Annotated[Path, typer.Option(help="File of the new field (Parquet).")],
     minimum_vehicles: Annotated[
         int, typer.Option(help="Vehicles that must have driven a node before it is published, k.")
@@ -53,14 +55,13 @@ def learn_(
         field, driven = publish_field(fleet, out, settings, data)
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
-        f"and are in {out}; the others stay on board.",
-        highlight=False,
+        f"and are in {out}; the others stay on board."
     )
 
 
 @app.command("map")
 def map_(
-    field: Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")],
+    field: FieldFile,
     out: Annotated[Path, typer.Option(help="A .png, .svg, .pdf or .html file.")],
     method: Annotated[
         str | None, typer.Option(help="Of a run: the field as refreshed in this method's training.")
@@ -72,12 +73,12 @@ def map_(
 
     file = field_file(field, method)
     write_map(read_field(file), out, driven=driven_nodes(file))
-    console.print(f"Map: {out}", highlight=False)
+    console.print(f"Map: {out}")
 
 
 @app.command("compare")
 def compare_(
-    field: Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")],
+    field: FieldFile,
     truth: Annotated[
         Path,
         typer.Argument(
@@ -107,7 +108,7 @@ def compare_(
         table.add_row(name, value)
     console.print(table)
     if figure is not None:
-        console.print(f"Figure: {figure}", highlight=False)
+        console.print(f"Figure: {figure}")
 
 
 def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
@@ -132,7 +133,7 @@ def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
 def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str, str]:
     """What a terrain model says of a field, drawn into `figure` if that is given."""
     from fedwatt.data.maps import read_terrain
-    from fedwatt.terrain.reference import against_reference
+    from fedwatt.terrain.compare import against_reference
 
     found = against_reference(field, read_terrain([model]))
     if figure is not None:

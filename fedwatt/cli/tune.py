@@ -1,6 +1,5 @@
 """`fedwatt tune`: the same number of trials for every method, over documented ranges."""
 
-from math import isfinite
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,10 +7,11 @@ from rich.progress import TaskID
 from rich.table import Table
 
 from fedwatt.cli import configure
-from fedwatt.cli.console import console, errors
+from fedwatt.cli.console import console
 from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
+    from fedwatt.data.targets import Target
     from fedwatt.studies.tune import Tuned
 
 
@@ -39,58 +39,55 @@ def tune(
         resume=resume,
         methods=method,
         options={
-            ("training", "rounds"): rounds,
-            ("fleet", "vehicles"): vehicles,
-            ("fleet", "data"): data,
+            "training.rounds": rounds,
+            "fleet.vehicles": vehicles,
+            "fleet.data": data,
+            "device": device,
         },
         seeds=seeds,
-        device=device,
         assignments=assignments,
     )
-    view = _TrialView()
-    try:
-        with view.progress:
-            found = tune_methods(
-                chosen, out, trials=trials, on_trial=view.trial, resume=resume, ray=ray
-            )
-    except KeyboardInterrupt:
-        command = f"fedwatt tune --resume --trials {trials}"
-        errors.print(configure.how_to_go_on(out, "Finished trials", command))
-        raise typer.Exit(130) from None
-    console.print(_summary(found))
+    target = chosen.data.predicts
+    view = _TrialView(target)
+    command = f"fedwatt tune --trials {trials}"
+    with configure.resumable(out, "Finished trials", command), view.progress:
+        found = tune_methods(
+            chosen, out, trials=trials, on_trial=view.trial, resume=resume, ray=ray
+        )
+    console.print(_summary(found, target))
     console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")
 
 
 class _TrialView:
     """A bar for each method where there is a terminal, a line for each trial elsewhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: "Target") -> None:
+        self.target, self.unit = target, f" {target.unit}"
         self.progress = method_bars(console, "best {task.fields[best]}")
         self.tasks: dict[str, TaskID] = {}
 
     def trial(self, label: str, wanted: int, study: "Tuned") -> None:
         """Move the bar, or say what the trial came to."""
+        from fedwatt.studies.tune import shown_score
+
         done = len(study.trials)
-        best = _wh(study.best.score) if done else "…"
+        best = shown_score(study.best, self.target, self.unit) if done else "…"
         if label not in self.tasks:
             self.tasks[label] = self.progress.add_task(label, total=wanted, best=best)
         elif not console.is_terminal:
-            last = _wh(study.trials[-1].score)
-            console.print(f"{label}: trial {done}/{wanted}  {last}  best {best}", highlight=False)
+            last = shown_score(study.trials[-1], self.target, self.unit)
+            console.print(f"{label}: trial {done}/{wanted}  {last}  best {best}")
         self.progress.update(self.tasks[label], completed=done, best=best)
 
 
-def _wh(score: float) -> str:
-    return f"{score:.2f} Wh" if isfinite(score) else "diverged"
-
-
-def _summary(found: "list[Tuned]") -> Table:
+def _summary(found: "list[Tuned]", target: "Target") -> Table:
     """The table of tuning.md in the width of a terminal."""
     from fedwatt.studies.tune import tuning_table
 
-    made = tuning_table(found)
+    made = tuning_table(found, target)
     table = Table(title=made.title, caption=made.note, caption_justify="left")
-    for name in ("Method", "Hyperparameter", "Range", "Configured → chosen", "RMSE (Wh)"):
+    headings = ("Method", "Hyperparameter", "Range", "Configured → chosen", f"RMSE ({target.unit})")
+    for name in headings:
         table.add_column(name, overflow="fold")
     for method, _, name, own, first, best, before, after in made.text_rows():
         change = f"{before} → {after}" if method else ""

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, wait_for_interrupt
 
 Run = Annotated[Path, typer.Argument(help="Folder of a run; it need not have started yet.")]
 Port = Annotated[int, typer.Option(help="Port on this machine; 0: any that is free.", min=0)]
@@ -18,19 +18,11 @@ def watch(run: Run, port: Port = 8600, open: Open = False) -> None:
     The run may be one of this machine or another's whose folder is visible here, a simulation or a
     real fleet's. Nothing is loaded from elsewhere, and nobody else can see the page.
     """
-    from fedwatt.watch import serving
+    from fedwatt.watch.serve import serving
 
     with serving(run, port=port) as address:
         console.print(f"Watching {run} at {address} until Ctrl-C.")
         if open:
             typer.launch(address)
-        try:
-            _wait()
-        except KeyboardInterrupt:
-            console.print("No longer watching; the run goes on.")
-
-
-def _wait() -> None:
-    from threading import Event
-
-    Event().wait()
+        wait_for_interrupt()
+        console.print("No longer watching; the run goes on.")

@@ -17,18 +17,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.alignment import vehicle_lag_s
 from fedwatt.data.features import FEATURES, feature_names, needs_climb, trip_features
 from fedwatt.data.labelled import LabelledTrip, Strata, climb_known, own_mix, window_strata
-from fedwatt.data.lag import aligned
+from fedwatt.data.lag import aligned, vehicle_lag_s
 from fedwatt.data.paged import Mapped, gather_clients
 from fedwatt.data.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.data.settings import DataSettings as DataSettings
-from fedwatt.data.split import SPLITS, held_out_vehicles, split_trips
+from fedwatt.data.split import SPLITS, held_out_vehicles, lowest_draws, split_trips
 from fedwatt.data.targets import ENERGY, Target
 from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
 from fedwatt.errors import DataError
-from fedwatt.randomness import first_uniforms
 
 log = logging.getLogger("fedwatt.data")
 
@@ -106,7 +104,7 @@ class Fleet:
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of all vehicles, held-out ones included."""
-        return tuple(client.name for client in self.clients)
+        return tuple(map(self.name, range(len(self.clients))))
 
     def name(self, place: int) -> str:
         """What the vehicle at a place is called."""
@@ -151,8 +149,8 @@ class Fleet:
             group = np.flatnonzero(self.held_out == held_out)
             if 0 < count < len(group):
                 names = (self.name(int(place)) for place in group)
-                draws = first_uniforms(self.settings.split_seed, "evaluated vehicles", names)
-                group = group[np.argsort(draws, kind="stable")[:count]]
+                seed = self.settings.split_seed
+                group = group[lowest_draws(names, count, seed, "evaluated vehicles")]
             chosen.append(group)
         return sorted(np.concatenate(chosen).tolist())
 
@@ -167,9 +165,13 @@ class Fleet:
         return self.settings.columns
 
     def windows(self, split: str) -> int:
-        """Number of windows of a split; held-out vehicles have no part in training."""
-        taking_part = (c for c in self.clients if split != "train" or not c.held_out)
-        return sum(len(client.ends[split]) for client in taking_part)
+        """Number of windows of a split, reckoned from the vehicles at hand.
+
+        Held-out vehicles have no part in training.
+        """
+        some = [c for c in self.at_hand if split != "train" or not c.held_out]
+        of_all = int((~self.held_out).sum()) if split == "train" else len(self.clients)
+        return round(of_all * sum(len(client.ends[split]) for client in some) / max(len(some), 1))
 
     def split_hash(self) -> str:
         """Hex digest of which trips of which vehicles are in which split."""
@@ -318,6 +320,15 @@ def lacks_target(vehicle: Vehicle, settings: DataSettings) -> bool:
     return any(not needed <= set(trip.channels) for trip in usable_trips(vehicle, settings))
 
 
+def refuse_all_held_out(settings: DataSettings, vehicles: int, source: str) -> None:
+    """Refuse to hold out so many vehicles that none is left to train."""
+    if settings.held_out >= vehicles:
+        raise DataError(
+            f"held_out = {settings.held_out} leaves none of the {vehicles} vehicles of "
+            f"'{source}' to train. Hold out at most {vehicles - 1}."
+        )
+
+
 def build_fleet(
     vehicles: Iterable[Vehicle],
     settings: DataSettings,
@@ -362,11 +373,7 @@ def build_fleet(
                 f"The fleet '{source}' has {times} vehicles named '{name}'. "
                 "Names must be unique within a fleet: rename or merge them."
             )
-    if settings.held_out >= len(clients):
-        raise DataError(
-            f"held_out = {settings.held_out} leaves none of the {len(clients)} vehicles of "
-            f"'{source}' to train. Hold out at most {len(clients) - 1}."
-        )
+    refuse_all_held_out(settings, len(clients), source)
     never = held_out_vehicles([c.name for c in clients], settings.held_out, settings.split_seed)
     marked = tuple(replace(client, held_out=client.name in never) for client in clients)
     return Fleet(marked, settings, source, mapped)

@@ -12,7 +12,7 @@ import numpy as np
 
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
-from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.errors import DataError
 from fedwatt.physics.classes import draw_vehicle
 from fedwatt.physics.duty import DUTIES
 from fedwatt.physics.electrify import electrify, followed
@@ -30,11 +30,9 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
     Its class and parameters are drawn from `seed` and its name; its pack is larger than usual where
     its trips need it. Energy is always simulated, also where the recording has measured energy.
     """
-    if kind not in DUTIES:
-        raise SettingError(unknown("kind of vehicle", kind, DUTIES))
-    name, duty = recording.name, DUTIES[kind]
+    name, trips = recording.name, recording.trips
     model, parameters = draw_vehicle(kind, generator(seed, "electric vehicle", name, kind))
-    trips = recording.trips
+    duty = DUTIES[kind]
     inputs, payload_kg = [], []
     for trip in trips:
         rng = generator(seed, "electric trip", name, kind, trip.name)

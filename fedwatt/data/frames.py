@@ -22,7 +22,7 @@ from fedwatt.data.channels import CHANNELS, MAPPABLE
 from fedwatt.data.cleaning.account import Account
 from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING, Cleaning
 from fedwatt.data.client import DataSettings, Fleet, build_fleet
-from fedwatt.data.readers.find_files import FoundTable, find_tables
+from fedwatt.data.readers.find_files import find_tables
 from fedwatt.data.readers.mapping import CsvMapping, mapping_of
 from fedwatt.data.readers.mapping_reader import MappingReader, cleaning_of
 from fedwatt.data.readers.spill import Spill
@@ -125,10 +125,7 @@ class FrameReader(MappingReader):
         super().__init__((), mapping, unlabelled=unlabelled)
         self._frame = frame
 
-    def _find(self, paths: object) -> list[FoundTable]:
-        return []
-
-    def read(self, spill: Spill, progress: Progress) -> Account:
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Put all rows into the spill."""
         with TemporaryDirectory(prefix="fedwatt-") as folder:
             file = Path(folder) / "frame.parquet"
@@ -158,12 +155,10 @@ def _timed(frame: pl.DataFrame, time: Column) -> tuple[pl.DataFrame, str]:
     if name not in frame.columns:
         raise DataError(unknown("column", name, frame.columns))
     kind = frame.schema[name]
-    if isinstance(kind, pl.Datetime):
-        seconds = pl.col(name).dt.epoch("us").cast(pl.Float64) * 1e-6
-        return frame.with_columns(seconds.alias(name)), "s"
-    if isinstance(kind, pl.Duration):
-        seconds = pl.col(name).dt.total_microseconds().cast(pl.Float64) * 1e-6
-        return frame.with_columns(seconds.alias(name)), "s"
+    if isinstance(kind, pl.Datetime | pl.Duration):
+        own = pl.col(name).dt
+        us = own.epoch("us") if isinstance(kind, pl.Datetime) else own.total_microseconds()
+        return frame.with_columns(us.cast(pl.Float64) * 1e-6), "s"
     return frame, unit[0] if unit else "iso" if kind == pl.String else "s"
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from inspect import isfunction
 from pathlib import Path
+from typing import Any
 
 from fedwatt import plugins
 from fedwatt.data import readers
@@ -69,9 +70,9 @@ class Recordings:
 
     def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
         """The cleaned vehicles, one at a time."""
+        how: dict[str, Any] = {"cleaning": self.cleaning, "progress": progress}
         if self.kind not in USUAL_CLEANING:
-            found = own_reader(self.kind)(self.paths, cleaning=self.cleaning, progress=progress)
-            return iter(found)
+            return iter(own_reader(self.kind)(self.paths, **how))
         if self.kind == "sumo":
             if len(self.paths) != 2:
                 raise SettingError("sumo needs two files: the FCD output and the battery output.")
@@ -87,13 +88,9 @@ class Recordings:
             mapping = load_mapping(self.mapping)
             if self.own_gap:
                 mapping = replace(mapping, maximum_gap_s=None)
-            return readers.import_csv(
-                self.paths, mapping, cleaning=self.cleaning, progress=progress
-            )
+            return readers.import_csv(self.paths, mapping, **how)
         read = readers.import_ved if self.kind == "ved" else readers.import_eved
-        return read(
-            self.paths, powertrain=self.powertrain, cleaning=self.cleaning, progress=progress
-        )
+        return read(self.paths, powertrain=self.powertrain, **how)
 
 
 @dataclass(frozen=True, kw_only=True)

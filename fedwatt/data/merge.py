@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from fedwatt.data.channels import POSITION
-from fedwatt.data.store import fleet_source, read_vehicle, vehicle_folders, write_fleet
+from fedwatt.data.store import fleet_source, read_fleet, vehicle_folders, write_fleet
 from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, counted
 
@@ -65,16 +65,15 @@ def merge_fleets(fleets: Sequence[Path], out: Path) -> list[Part]:
     """Write the vehicles of all `fleets` into the new fleet `out`; what each of them brought."""
     if len(fleets) < 2 or len({path.resolve() for path in fleets}) < len(fleets):
         raise DataError("Name two or more different fleets to put together.")
-    folders = [vehicle_folders(path) for path in fleets]
     parts = [Part(name) for name in fleet_names(fleets)]
     # Some file systems do not tell capitals from small letters.
-    times = Counter(unquote(folder.name).lower() for own in folders for folder in own)
+    folders = [folder for path in fleets for folder in vehicle_folders(path)]
+    times = Counter(unquote(folder.name).lower() for folder in folders)
     sources = "; ".join(fleet_source(path) for path in fleets)
 
     def vehicles() -> Iterator[Vehicle]:
-        for part, own, fleet in zip(parts, folders, fleets, strict=True):
-            for folder in own:
-                vehicle = read_vehicle(folder)
+        for part, fleet in zip(parts, fleets, strict=True):
+            for vehicle in read_fleet(fleet):
                 clash = times[vehicle.name.lower()] > 1
                 part.count(vehicle, clash)
                 name = f"{part.name}-{vehicle.name}" if clash else vehicle.name

@@ -16,15 +16,16 @@ from typing import ClassVar, Final, overload
 
 import numpy as np
 
-from fedwatt.data.client import Client, DataSettings, Fleet
+from fedwatt.data.client import Client, DataSettings, Fleet, refuse_all_held_out
 from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.makers import Maker, SketchedVehicles, StoredVehicles, TownVehicles
-from fedwatt.data.store import fleet_source
-from fedwatt.data.synthetic import USUAL_TRIPS, synthetic_source
+from fedwatt.data.makers import Maker
+from fedwatt.data.sketched import SketchedVehicles
+from fedwatt.data.split import lowest_draws
+from fedwatt.data.store import StoredVehicles
+from fedwatt.data.synthetic import USUAL_TRIPS, TownVehicles
 from fedwatt.data.trip import BoolArray
 from fedwatt.data.workers import Workers
-from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.randomness import first_uniforms
+from fedwatt.errors import SettingError, counted
 
 SAMPLE: Final = 200
 """Vehicles at hand that speak for the whole fleet; as many again of those held out."""
@@ -106,23 +107,13 @@ class FleetOnDemand(Fleet):
     clients: ClientsOnDemand
     on_demand: ClassVar[bool] = True
 
-    @property
-    def maker(self) -> Maker:
-        """Where the vehicles come from."""
-        return self.clients.maker
-
     def __repr__(self) -> str:
         """Where it comes from and how large it is."""
         return f"FleetOnDemand({self.source!r}, {counted(len(self.clients), 'vehicle')})"
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """Names of all vehicles, held-out ones included."""
-        return tuple(map(self.maker.name, range(len(self.clients))))
-
     def name(self, place: int) -> str:
         """What the vehicle at a place is called."""
-        return self.maker.name(place)
+        return self.clients.maker.name(place)
 
     @property
     def held_out(self) -> BoolArray:
@@ -160,12 +151,6 @@ class FleetOnDemand(Fleet):
         """As `Fleet.sample`; 0 stands for `SAMPLE`, since nobody can have all."""
         return super().sample(count or SAMPLE)
 
-    def windows(self, split: str) -> int:
-        """Number of windows of a split, reckoned from the vehicles at hand."""
-        some = [c for c in self.at_hand if split != "train" or not c.held_out]
-        of_all = int((~self.held_out).sum()) if split == "train" else len(self.clients)
-        return round(of_all * sum(len(client.ends[split]) for client in some) / len(some))
-
     def split_hash(self) -> str:
         """Hex digest of the recipe, and of the splits of the vehicles at hand."""
         return self._digest(self._sampled.split_hash())
@@ -179,24 +164,22 @@ class FleetOnDemand(Fleet):
         return Fleet(tuple(self.at_hand), self.settings, self.source)
 
     def _digest(self, of_sample: str) -> str:
-        text = repr((self.maker, self.settings, of_sample))
+        text = repr((self.clients.maker, self.settings, of_sample))
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def fleet_on_demand(maker: Maker, settings: DataSettings, source: str) -> FleetOnDemand:
+def fleet_on_demand(maker: Maker, settings: DataSettings | None = None) -> FleetOnDemand:
     """The vehicles of a maker as a fleet; none of them is made yet."""
+    settings = settings or DataSettings()
     refuse_climb(settings, maker.count)
-    if settings.held_out >= maker.count:
-        raise DataError(
-            f"held_out = {settings.held_out} leaves none of the {maker.count} vehicles of "
-            f"'{source}' to train. Hold out at most {maker.count - 1}."
-        )
+    refuse_all_held_out(settings, maker.count, maker.source)
     never = np.zeros(maker.count, dtype=bool)
     if settings.held_out:
         names = map(maker.name, range(maker.count))
-        draws = first_uniforms(settings.split_seed, "held out", names)
-        never[np.argsort(draws, kind="stable")[: settings.held_out]] = True
-    return FleetOnDemand(ClientsOnDemand(maker, settings, never), settings, source)
+        never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
+    clients = ClientsOnDemand(maker, settings, never)
+    origin = {**maker.origin, "made": "on-demand"}
+    return FleetOnDemand(clients, settings, maker.source, origin=origin)
 
 
 def refuse_climb(settings: DataSettings, vehicles: int) -> None:
@@ -210,47 +193,22 @@ def refuse_climb(settings: DataSettings, vehicles: int) -> None:
 
 
 def sketched_fleet(
-    vehicles: int,
-    seed: int = 0,
-    settings: DataSettings | None = None,
-    *,
-    trips: int = 6,
+    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = 6
 ) -> FleetOnDemand:
     """Vehicles that drive in outline (`physics.sketch`), made when they take part.
 
     With six trips each has about 1,900 training windows, 30 batches of 64.
     """
-    maker = SketchedVehicles(vehicles, seed, trips)
-    return _from(maker, settings, sketched_source(vehicles, seed, trips=trips), "sketch")
+    return fleet_on_demand(SketchedVehicles(vehicles, seed, trips), settings)
 
 
 def town_fleet(
-    vehicles: int,
-    seed: int = 0,
-    settings: DataSettings | None = None,
-    *,
-    trips: int = USUAL_TRIPS,
+    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = USUAL_TRIPS
 ) -> FleetOnDemand:
     """The vehicles of `synthetic_fleet`, made when they take part."""
-    maker = TownVehicles(vehicles, seed, trips)
-    return _from(maker, settings, synthetic_source(vehicles, seed, trips=trips), "synthetic")
+    return fleet_on_demand(TownVehicles(vehicles, seed, trips), settings)
 
 
 def stored_fleet(folder: Path | str, settings: DataSettings | None = None) -> FleetOnDemand:
     """The vehicles of a fleet folder, read when they take part."""
-    maker = StoredVehicles(str(folder))
-    fleet = fleet_on_demand(maker, settings or DataSettings(), fleet_source(Path(folder)))
-    return replace(fleet, origin={"data": str(folder), "made": "on-demand"})
-
-
-def sketched_source(vehicles: int, seed: int, *, trips: int) -> str:
-    """Where sketched vehicles come from, for people."""
-    return f"sketched, {counted(vehicles, 'vehicle')} with {trips} trips each, seed {seed}"
-
-
-def _from(
-    maker: TownVehicles, settings: DataSettings | None, source: str, data: str
-) -> FleetOnDemand:
-    fleet = fleet_on_demand(maker, settings or DataSettings(), source)
-    origin: dict[str, str | int] = {"data": data, "vehicles": maker.number, "seed": maker.seed}
-    return replace(fleet, origin=origin | {"trips": maker.trips, "made": "on-demand"})
+    return fleet_on_demand(StoredVehicles(str(folder)), settings)

@@ -132,16 +132,11 @@ class _GrowingFiles:
 
     def mapped(self) -> Mapped:
         """The vehicles with views of the files in place of their arrays."""
-        maps: dict[str, mmap.mmap] = {}
-        arrays: dict[str, NDArray[Any]] = {}
-        for kind, file in self.files.items():
-            if file.tell() == 0:  # nothing can be mapped; no vehicle has a window of this split
-                arrays[kind] = np.zeros(0, KINDS[kind])
-                continue
-            with _writing():
-                # Shared, not copied on write: it reserves no memory. Nobody writes to it.
-                maps[kind] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE)
-            arrays[kind] = np.frombuffer(maps[kind], KINDS[kind])
+        with _writing():
+            # Shared, not copied on write: it reserves no memory. Nobody writes to it.
+            write = mmap.ACCESS_WRITE
+            maps = {k: mmap.mmap(file.fileno(), 0, access=write) for k, file in self.files.items()}
+        arrays: dict[str, NDArray[Any]] = {k: np.frombuffer(maps[k], KINDS[k]) for k in KINDS}
         series = arrays["series"].reshape(self.seconds[-1], -1)
         clients = tuple(
             replace(

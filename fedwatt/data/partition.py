@@ -43,8 +43,6 @@ def mixture_shares(skew: str, clients: int) -> FloatArray:
     >>> mixture_shares("severe", 3)
     array([[0.9 , 0.05, 0.05], [0.05, 0.9 , 0.05], [0.05, 0.05, 0.9 ]])
     """
-    if skew not in SKEWS:
-        raise SettingError(unknown("skew", skew, SKEWS))
     favourite = np.arange(clients) % len(REGIMES)
     others = (1 - SKEWS[skew]) / (len(REGIMES) - 1)
     weights = np.where(favourite == np.arange(len(REGIMES))[:, None], SKEWS[skew], others)

@@ -24,7 +24,7 @@ class DataSettings:
     training, validation and test trips; `held_out` is the number of vehicles that never train. A
     vehicle may replace its features by its own `components` principal ones, or silence all but its
     own `selected` best (0 leaves them alone). With `align` its motion is delayed by the lag between
-    motion and power that its training trips show (`fedwatt.data.alignment`).
+    motion and power that its training trips show (`fedwatt.data.lag`).
     """
 
     features: str = "base"

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from fedwatt.randomness import generator
+from fedwatt.data.trip import IntArray
+from fedwatt.randomness import first_uniforms, generator
 
 SPLITS = ("train", "validation", "test")
 
@@ -50,12 +51,17 @@ def split_trips(
 
 
 def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[str]:
-    """The `count` vehicles that never train.
+    """The `count` vehicles that never train."""
+    known = list(names) if count else []
+    return frozenset(known[k] for k in lowest_draws(known, count, seed, "held out"))
+
+
+def lowest_draws(names: Iterable[str], count: int, seed: int, purpose: str) -> IntArray:
+    """Places of the `count` names that draw the lowest numbers, lowest first.
 
     Every name draws its own number, so a vehicle that joins later moves at most one other.
     """
-    draws = {name: generator(seed, "held out", name).random() for name in names if count}
-    return frozenset(sorted(draws, key=lambda name: (draws[name], name))[:count])
+    return np.argsort(first_uniforms(seed, purpose, names), kind="stable")[:count]
 
 
 def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:

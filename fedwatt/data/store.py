@@ -11,9 +11,10 @@ is null in its rows. Deleting a vehicle's folder takes it out of the fleet.
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -23,7 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedwatt.data.channels import STORED
-from fedwatt.data.client import DataSettings, Fleet, build_fleet
+from fedwatt.data.client import DataSettings, Fleet
+from fedwatt.data.makers import Maker
 from fedwatt.data.split import natural_key
 from fedwatt.data.trip import INTERVAL_S, FloatArray, Trip, Vehicle
 from fedwatt.errors import DataError
@@ -130,10 +132,49 @@ def vehicle_folders(path: Path) -> list[Path]:
     return sorted(folders, key=lambda folder: natural_key(unquote(folder.name)))
 
 
+@dataclass(frozen=True)
+class StoredVehicles(Maker):
+    """The first vehicles of a fleet folder, or all (0); opening it reads no vehicle."""
+
+    folder: str
+    number: int = 0
+
+    @property
+    def source(self) -> str:
+        """As was written when the fleet was made."""
+        return fleet_source(Path(self.folder))
+
+    @property
+    def origin(self) -> Mapping[str, str | int]:
+        """The folder, and how many of its vehicles if not all."""
+        return {"data": self.folder, **({"vehicles": self.number} if self.number else {})}
+
+    @cached_property
+    def _folders(self) -> list[Path]:
+        return vehicle_folders(Path(self.folder))
+
+    @property
+    def stored(self) -> int:
+        """Vehicles in the folder."""
+        return len(self._folders)
+
+    @property
+    def count(self) -> int:
+        """As many as are asked for and there."""
+        return min(self.number or self.stored, self.stored)
+
+    def name(self, place: int) -> str:
+        """What the vehicle's folder is named after."""
+        return unquote(self._folders[place].name)
+
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """Read from their folders."""
+        return [read_vehicle(self._folders[place]) for place in places]
+
+
 def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
     """Clients of a fleet folder; default settings if none are given."""
-    fleet = build_fleet(read_fleet(path), settings or DataSettings(), fleet_source(path))
-    return replace(fleet, origin={"data": str(path)})
+    return StoredVehicles(str(path)).fleet(settings)
 
 
 def fleet_source(path: Path) -> str:

@@ -5,12 +5,14 @@ line, and its own part of the year; the town, its hills and its weather are shar
 keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from fedwatt.data.client import DataSettings, Fleet, build_fleet
+from fedwatt.data.client import DataSettings, Fleet
+from fedwatt.data.makers import Maker
 from fedwatt.data.trip import Trip, Vehicle
 from fedwatt.errors import SettingError, counted, unknown
 from fedwatt.physics.classes import draw_vehicle
@@ -28,6 +30,61 @@ USUAL_TRIPS = 40
 PREFIXES = {"passenger": "car", "truck": "truck", "bus": "bus"}
 
 
+@dataclass(frozen=True)
+class TownVehicles(Maker):
+    """The first `number` vehicles of the town of `seed`, as `synthetic_vehicles` gives them."""
+
+    number: int
+    seed: int
+    trips: int
+    kind: str = field(default="passenger", repr=False)  # a digest of the fleet is of its recipe
+
+    data: ClassVar[str] = "synthetic"
+    """What the section [fleet] of a configuration calls them."""
+    made: ClassVar[str] = "synthetic"
+
+    def __post_init__(self) -> None:
+        if self.kind not in PREFIXES:
+            raise SettingError(unknown("kind of vehicle", self.kind, PREFIXES))
+        if self.number < 1 or self.trips < 1:
+            raise SettingError(
+                f"A synthetic fleet of {self.number} vehicles with {self.trips} trips each is "
+                "empty. Ask for at least one of each."
+            )
+
+    @property
+    def source(self) -> str:
+        """How they are made, and how many.
+
+        >>> TownVehicles(1, 0, 12).source, TownVehicles(3, 7, 40, "bus").source
+        ('synthetic, 1 vehicle with 12 trips each, seed 0',
+         'synthetic, 3 bus vehicles with 40 trips each, seed 7')
+        """
+        kind = "" if self.kind == "passenger" else f"{self.kind} "
+        what = counted(self.number, f"{kind}vehicle")
+        return f"{self.made}, {what} with {self.trips} trips each, seed {self.seed}"
+
+    @property
+    def origin(self) -> Mapping[str, str | int]:
+        """Of passenger cars; a configuration makes no others."""
+        sizes = {"vehicles": self.number, "seed": self.seed, "trips": self.trips}
+        return {"data": self.data, **sizes} if self.kind == "passenger" else {}
+
+    @property
+    def count(self) -> int:
+        """As many as are asked for."""
+        return self.number
+
+    def name(self, place: int) -> str:
+        """car-001, car-002, ..."""
+        return f"{PREFIXES[self.kind]}-{place + 1:03d}"
+
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """One after the other."""
+        recipe: dict[str, Any] = {"seed": self.seed, "trips": self.trips, "kind": self.kind}
+        return [synthetic_vehicle(self.name(place), **recipe) for place in places]
+
+
 def synthetic_vehicles(
     vehicles: int, seed: int = 0, *, trips: int = USUAL_TRIPS, kind: str = "passenger"
 ) -> Iterator[Vehicle]:
@@ -35,15 +92,7 @@ def synthetic_vehicles(
 
     A vehicle is the same however many are asked for.
     """
-    if kind not in PREFIXES:
-        raise SettingError(unknown("kind of vehicle", kind, PREFIXES))
-    if vehicles < 1 or trips < 1:
-        raise SettingError(
-            f"A synthetic fleet of {vehicles} vehicles with {trips} trips each is empty. "
-            "Ask for at least one of each."
-        )
-    names = (f"{PREFIXES[kind]}-{number:03d}" for number in range(1, vehicles + 1))
-    return (synthetic_vehicle(name, seed=seed, trips=trips, kind=kind) for name in names)
+    return TownVehicles(vehicles, seed, trips, kind).all()
 
 
 def synthetic_fleet(
@@ -55,24 +104,7 @@ def synthetic_fleet(
     kind: str = "passenger",
 ) -> Fleet:
     """Clients of `vehicles` synthetic vehicles; default settings if none are given."""
-    made = synthetic_vehicles(vehicles, seed, trips=trips, kind=kind)
-    source = synthetic_source(vehicles, seed, trips=trips, kind=kind)
-    fleet = build_fleet(made, settings or DataSettings(), source)
-    if kind != "passenger":  # of which no configuration makes any
-        return fleet
-    origin: dict[str, str | int] = {"data": "synthetic", "vehicles": vehicles}
-    return replace(fleet, origin=origin | {"seed": seed, "trips": trips})
-
-
-def synthetic_source(vehicles: int, seed: int, *, trips: int, kind: str = "passenger") -> str:
-    """Where synthetic vehicles come from, for people.
-
-    >>> synthetic_source(1, 0, trips=12), synthetic_source(3, 7, trips=40, kind="bus")
-    ('synthetic, 1 vehicle with 12 trips each, seed 0',
-     'synthetic, 3 bus vehicles with 40 trips each, seed 7')
-    """
-    what = counted(vehicles, "vehicle" if kind == "passenger" else f"{kind} vehicle")
-    return f"synthetic, {what} with {trips} trips each, seed {seed}"
+    return TownVehicles(vehicles, seed, trips, kind).fleet(settings)
 
 
 def synthetic_vehicle(

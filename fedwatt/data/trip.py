@@ -6,6 +6,7 @@ Names, units and signs of channels are those of `channels.CHANNELS`.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,11 @@ class RawTrip:
         """The trip with only these rows, in this order."""
         chosen = {name: values[rows] for name, values in self.channels.items()}
         return replace(self, time_s=self.time_s[rows], channels=chosen)
+
+    def cut(self, before: IntArray) -> list["RawTrip"]:
+        """Its parts, cut before these rows; a part without rows is none."""
+        borders = [0, *before.tolist(), self.rows]
+        return [self.take(slice(a, b)) for a, b in pairwise(borders) if a < b]
 
     def with_channels(self, changed: Mapping[str, FloatArray]) -> "RawTrip":
         """The trip with some channels replaced."""

@@ -17,15 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from fedwatt.deploy.messages import (
-    LONGEST,
-    MOST,
-    NOTHING,
-    REPLIES,
-    ArrayField,
-    ReplyField,
-    Sizes,
-)
+from fedwatt.deploy.messages import LONGEST, MOST, REPLIES, ArrayField, ReplyForm, Sizes
 from fedwatt.errors import DataError
 
 ENVELOPE: Final = 16_384
@@ -63,25 +55,24 @@ QUESTION: Final = Bounds(arrays=2**27, values=2**27, items=100_000)
 """Of a question to a vehicle; the longest that there are hold a field of hills."""
 
 
-def reply_bounds(kind: str, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING) -> Bounds:
+def reply_bounds(form: ReplyForm) -> Bounds:
     """Of a reply to a question, from the declaration of its fields.
 
-    >>> from fedwatt.deploy.messages import NO_MODEL
-    >>> reply_bounds("enrol", NO_MODEL).total < 200_000
+    >>> reply_bounds(ReplyForm("enrol")).total < 200_000
     True
     """
     arrays, values, items = 0, 0, 0
-    for field in (*REPLIES[kind].values(), *asked.values()):
+    for field in (*REPLIES[form.kind].values(), *form.more.values()):
         if isinstance(field, ArrayField):
-            arrays += PER_FIELD + _array_bytes(field, sizes)
+            arrays += PER_FIELD + _array_bytes(field, form.sizes)
             continue
         values += PER_FIELD
         if field.kind is list:
             values += field.most * (PER_ITEM + PER_CHARACTER * field.longest)
             items += field.most
         elif field.kind in (bytes, str):
-            vector = field.longest > LONGEST and sizes.words
-            values += sizes.words if vector else PER_CHARACTER * field.longest
+            vector = form.sizes.words if field.longest > LONGEST else 0
+            values += vector or PER_CHARACTER * field.longest
         items += 1
     return Bounds(arrays, values, items)
 

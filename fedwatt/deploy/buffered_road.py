@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 
 from fedwatt.deploy.exchange import Answer, Heard
 from fedwatt.deploy.known import Known
-from fedwatt.deploy.messages import Content
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
@@ -81,11 +80,11 @@ class BufferedRoad(RemoteFleet):
         members = present.members
         places = {members.name(int(k)): int(k) for k in members.population}
         began = self.roster.exchange.clock()
-        arrived = self._until_full(method, state, present, places)
+        arrived = self._until_full(state, present, places)
         settings = self.config.asynchronous
         calls = {name: Call(0, places[name], self.steps(members, places[name])) for name in arrived}
         found = {
-            name: self._reply(method, own.version, name, calls[name], own.answer)
+            name: self._reply(own.version, name, calls[name], own.answer)
             for name, own in arrived.items()
             if own.answer is not None and not own.too_old(state.round, settings.max_staleness)
         }
@@ -96,7 +95,7 @@ class BufferedRoad(RemoteFleet):
             self.quorum.unanswered(state.round, len(arrived), 0, in_time=in_time)
             return None
         self.quorum.answered()
-        work = self._stacked(method, state.round, state.weights, members, calls, found)
+        work = self._stacked(state.round, state.weights, members, calls, found)
         work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
         ages = [state.round - arrived[name].version for name in found]
         work = weakened(work, ages, settings, members)
@@ -110,7 +109,7 @@ class BufferedRoad(RemoteFleet):
         return replace(work, asked=asked, places=settings.buffer, events=known.packed())
 
     def _until_full(
-        self, method: Method, state: State, present: Present, places: Mapping[str, int]
+        self, state: State, present: Present, places: Mapping[str, int]
     ) -> dict[str, Asked]:
         """What comes back until the buffer is full, or nobody is left to wait for."""
         own = self.config.asynchronous
@@ -132,20 +131,20 @@ class BufferedRoad(RemoteFleet):
             missing = concurrency(own, self.terms, len(places)) - len(self.trips)
             others = present.others(0, known)
             chosen = starting(self.terms.seeds[0], state.round, draws, others, missing)
-            self._send(method, state, present, [present.members.name(k) for k in chosen])
+            self._send(state, present, [present.members.name(k) for k in chosen])
             draws += 1
             if not self.trips:
                 break
             self.early.update({n: a for n, a in self._wait().items() if n in places})
         return arrived
 
-    def _send(self, method: Method, state: State, present: Present, names: list[str]) -> None:
+    def _send(self, state: State, present: Present, names: list[str]) -> None:
         """Ask vehicles to train the newest model."""
         roster, seconds = self.roster, self.config.deploy.round_seconds
-        question = self.training_questions(method, state, present)
+        question = self.training_questions(state, present)
         nodes = {roster.members[name].node: name for name in names if roster.there(name)}
-        questions, fields = {n: question(own) for n, own in nodes.items()}, self.training_fields
-        sent = roster.exchange.send("train", questions, seconds, sizes=self.sizes, asked=fields)
+        questions = {node: question(own) for node, own in nodes.items()}
+        sent = roster.exchange.send(self.training_form, questions, seconds)
         now = roster.exchange.clock()
         for number, node in sent.items():
             self.trips[nodes[node]] = Asked(number, node, state.round, now)
@@ -153,7 +152,7 @@ class BufferedRoad(RemoteFleet):
     def _wait(self) -> dict[str, Asked]:
         """Look until a question is over: answered, failed, or not answered in time."""
         exchange, seconds = self.roster.exchange, self.config.deploy.round_seconds
-        fields = self.training_fields
+        form = self.training_form
         names = {trip.node: name for name, trip in self.trips.items()}
         waiting = {trip.number: trip.node for trip in self.trips.values()}
         answers, heard = dict[int, Answer](), Heard()
@@ -164,8 +163,7 @@ class BufferedRoad(RemoteFleet):
             return [name for node, name in names.items() if node not in left or name in late]
 
         def done() -> bool:
-            came = exchange.receive("train", waiting, sizes=self.sizes, asked=fields, heard=heard)
-            answers.update(came)
+            answers.update(exchange.receive(form, waiting, heard))
             return bool(over())
 
         exchange.wait(done, seconds)
@@ -180,7 +178,3 @@ class BufferedRoad(RemoteFleet):
     def awake(self, names: list[str], known: Known) -> list[str]:
         """Those that are asked to judge a model: others would answer when their work is done."""
         return [name for name in super().awake(names, known) if name not in self.trips]
-
-    def _judgements(self, questions: Mapping[str, Content]) -> dict[str, Answer]:
-        """Answers of those that are not at work, whatever they are asked to judge."""
-        return super()._judgements({n: q for n, q in questions.items() if n not in self.trips})

@@ -9,16 +9,15 @@ many windows all of them have.
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar, Final
 
-import numpy as np
 import torch
 
 from fedwatt.deploy.configuration import read_configuration
 from fedwatt.deploy.error_vectors import judging_values, strata_values
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.limits_of_replies import scaled_down
-from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.messages import Content, ReplyForm, Value
 from fedwatt.deploy.parts import NoSum, Part, SumQuestion, added
 from fedwatt.deploy.questions import value
 from fedwatt.deploy.remote_fleet import RemoteFleet
@@ -26,10 +25,9 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import SecureExchange
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.sums import Sums
-from fedwatt.deploy.vehicle_errors import possible_sums
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
-from fedwatt.privacy.fixed_point import FloatArray, Layout, word_type
+from fedwatt.privacy.fixed_point import FloatArray
 from fedwatt.privacy.secure.compose import reply_values
 from fedwatt.privacy.secure_settings import SecureSettings
 
@@ -68,7 +66,7 @@ class ClearSums(Sums):
             reason = f"{len(parts)} of {len(called)} vehicles gave an answer that can be used."
             lost = frozenset(called) - {part.counted[0] for part in parts}
             raise NoSum(reason, lost, frozenset(rejected))
-        return added([*parts, _nothing(asked.layout, rejected)], asked.layout.bits)
+        return replace(added(parts, asked.layout.bits), rejected=rejected)
 
     def _trained(
         self, fleet: RemoteFleet, kind: str, questions: Mapping[str, Content], asked: SumQuestion
@@ -79,15 +77,13 @@ class ClearSums(Sums):
         places = {members.name(k): k for k in range(len(members.fleet.clients))}
         own = {name: places[name] for name in questions}
         calls = {name: Call(0, k, fleet.steps(members, k)) for name, k in own.items()}
-        told = fleet.training_fields
-        answers = self.roster.ask(
-            kind, questions, asked.seconds, sizes=fleet.sizes, asked=told, enough=self.enough
-        )
+        form = fleet.training_form
+        answers = self.roster.ask(form, questions, asked.seconds, enough=self.enough)
         if not answers:
             return
         before = torch.from_numpy(first.arrays["weights"])[None]
         round_ = int(value(first, "round", int))
-        work = fleet.checked(method, round_, before, members, calls, answers)
+        work = fleet.checked(round_, before, members, calls, answers)
         for row, (name, answer) in enumerate(answers.items()):
             if not work.counted[row]:
                 yield name, answer.trouble or "its reply cannot be used", ()
@@ -101,7 +97,7 @@ class ClearSums(Sums):
         self, fleet: RemoteFleet, kind: str, questions: Mapping[str, Content], asked: SumQuestion
     ) -> Iterator["_Summand"]:
         """What each vehicle's errors of a model add."""
-        answers = self.roster.ask(kind, questions, asked.seconds, sizes=fleet.sizes)
+        answers = self.roster.ask(ReplyForm(kind), questions, asked.seconds)
         for name, answer in answers.items():
             try:
                 yield name, self._errors(fleet, kind, name, answer, asked.heaviest), ()
@@ -117,23 +113,12 @@ class ClearSums(Sums):
         """Error sums as they add up; DataError if they cannot be true."""
         if kind != "evaluate":
             return strata_values(fleet.errors.strata(name, answer))
-        arrays, enrolled = answer.usable().arrays, self.roster.members[name].windows
-        weight, *most = heaviest
-        validation, test = (
-            scaled_down(possible_sums(arrays[split], count), limit)
-            for split, count, limit in zip(("validation", "test"), enrolled[1:], most, strict=True)
-        )
-        return judging_values(validation, test, int(min(enrolled[0], weight)))
+        windows = min(self.roster.members[name].windows[0], heaviest[0])
+        return judging_values(*fleet.own_errors(name, answer, heaviest), int(windows))
 
 
 _Summand = tuple[str, dict[str, FloatArray] | str, tuple[float, ...]]
 """A vehicle, what it adds or why it adds nothing, and its row of the records."""
-
-
-def _nothing(layout: Layout, rejected: Mapping[str, str]) -> Part:
-    """The part of those whose answers cannot be used."""
-    zero = np.zeros(layout.length, dtype=word_type(layout.bits))
-    return Part(words=zero, counted=(), rejected=rejected)
 
 
 def sums_of(

@@ -15,8 +15,7 @@ The lines of a question are written together when it is over, so that a thousand
 write. The four small steps of a secure sum leave a line only where they fail.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Any, Final
 from fedwatt.deploy.exchange import Answer, Heard
 from fedwatt.deploy.rest import Rest
 from fedwatt.errors import counted
-from fedwatt.files import append_lines
+from fedwatt.files import append_rows
 
 FILE: Final = "events.jsonl"
 
@@ -118,17 +117,9 @@ class EventLog:
             for name, own in rests.items()
         )
 
-    def enrolled(self, vehicle: str, version: str) -> None:
-        """A vehicle may take part."""
-        self.held.append({"event": ENROLLED, "vehicle": vehicle, "version": version[:40]})
-
-    def away(self, vehicle: str, reason: str) -> None:
-        """A vehicle that may take part is outside its hours."""
-        self.held.append({"event": AWAY, "vehicle": vehicle, "reason": reason})
-
-    def turned_away(self, vehicle: str, reason: str) -> None:
-        """A node may not take part yet; it goes by the name that its key is registered under."""
-        self.held.append({"event": TURNED_AWAY, "vehicle": vehicle, "reason": reason[:200]})
+    def came(self, event: str, vehicle: str, **about: str) -> None:
+        """Hold a line about a vehicle that came to take part, and may or may not."""
+        self.held.append({"event": event, "vehicle": vehicle, **about})
 
     def flush(self) -> None:
         """Write down who may take part and who may not, of all who came at once."""
@@ -138,18 +129,12 @@ class EventLog:
 
     def _write(self, lines: Iterable[dict[str, Any]]) -> None:
         now, rows = datetime.now(UTC), list(lines)
+        self.troubled |= {row["vehicle"] for row in rows if row["event"] in TROUBLES}
+        # The question that took longest has just ended.
         longest = max((row.get("seconds", 0.0) for row in rows), default=0.0)
-        for row in rows:
-            if row["event"] in TROUBLES:
-                self.troubled.add(row["vehicle"])
-        append_lines(self.path, _texts(rows, now, longest))
-
-
-def _texts(rows: list[dict[str, Any]], now: datetime, longest: float) -> Iterator[str]:
-    """Lines with their times: the question that took longest has just ended."""
-    for row in rows:
-        at = now - timedelta(seconds=longest - row.get("seconds", longest))
-        yield json.dumps({"at": at.isoformat(timespec="milliseconds"), **row}, ensure_ascii=False)
+        ages = (timedelta(seconds=longest - row.get("seconds", longest)) for row in rows)
+        times = [(now - age).isoformat(timespec="milliseconds") for age in ages]
+        append_rows(self.path, ({"at": at, **row} for at, row in zip(times, rows, strict=True)))
 
 
 def outcome(

@@ -19,16 +19,7 @@ from flwr.serverapp import Grid
 from fedwatt.deploy.bounds import reply_bounds
 from fedwatt.deploy.flower import NODE_GONE, REPLY_LOST, VEHICLE_FAILED, VEHICLE_REFUSED
 from fedwatt.deploy.hours import VEHICLE_AWAY, told_seconds, until
-from fedwatt.deploy.messages import (
-    MESSAGE_TYPES,
-    NO_MODEL,
-    NOTHING,
-    Content,
-    ReplyField,
-    Sizes,
-    all_records,
-    opened,
-)
+from fedwatt.deploy.messages import MESSAGE_TYPES, Content, ReplyForm, all_records, opened
 from fedwatt.deploy.policy import RULES
 from fedwatt.deploy.prompt_grid import UNREADABLE, PromptGrid
 from fedwatt.errors import DataError, FedwattError
@@ -98,12 +89,10 @@ class Exchange:
 
     def ask(
         self,
-        kind: str,
+        form: ReplyForm,
         questions: Mapping[int, Content],
         seconds: float,
         *,
-        sizes: Sizes,
-        asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
         share: float = 1.0,
         heard: Heard | None = None,
@@ -118,27 +107,27 @@ class Exchange:
         let go.
         """
         heard, began = heard or Heard(), self.clock()
-        waiting = self.send(kind, questions, seconds, sizes=sizes, asked=asked)
+        waiting = self.send(form, questions, seconds)
         answers: dict[int, Answer] = {}
         sent, closes, last = len(waiting), inf, 0.0
 
         def complete() -> bool:
             nonlocal closes, last
-            came = self.receive(kind, waiting, sizes=sizes, asked=asked, heard=heard)
+            came = self.receive(form, waiting, heard)
             answers.update({node: each(node, answer) for node, answer in came.items()})
             took = self.clock() - began
             for node in (*came, *heard.failed):
                 heard.seconds.setdefault(node, took)
             last = took if came else last
             if sent - len(waiting) >= share * sent:
-                closes = min(closes, closing(took, self.slowest.get(kind, ())))
+                closes = min(closes, closing(took, self.slowest.get(form.kind, ())))
             readable = sum(answer.content is not None for answer in answers.values())
             return not waiting or took >= closes or 0 < enough <= readable
 
         self.wait(complete, seconds, lambda: began + closes)
         heard.waited = min(self.clock() - began, seconds)
         if last:
-            self.slowest.setdefault(kind, deque(maxlen=REMEMBERED)).append(last)
+            self.slowest.setdefault(form.kind, deque(maxlen=REMEMBERED)).append(last)
         return answers
 
     def wait(
@@ -160,40 +149,28 @@ class Exchange:
         return True
 
     def send(
-        self,
-        kind: str,
-        questions: Mapping[int, Content],
-        seconds: float,
-        *,
-        sizes: Sizes = NO_MODEL,
-        asked: Mapping[str, ReplyField] = NOTHING,
+        self, form: ReplyForm, questions: Mapping[int, Content], seconds: float
     ) -> dict[str, int]:
         """Put questions on their way: node of each message that was accepted, by its number."""
         if isinstance(self.grid, PromptGrid):
-            self.grid.expect(reply_bounds(kind, sizes, asked))
+            self.grid.expect(reply_bounds(form))
         nodes, records = list(questions), all_records(list(questions.values()))
         messages = [
-            Message(one, node, MESSAGE_TYPES[kind], ttl=max(seconds, 1.0))
+            Message(one, node, MESSAGE_TYPES[form.kind], ttl=max(seconds, 1.0))
             for node, one in zip(nodes, records, strict=True)
         ]
         numbers = list(self.grid.push_messages(messages)) if messages else []
         return {number: node for number, node in zip(numbers, nodes, strict=False) if number}
 
     def receive(
-        self,
-        kind: str,
-        waiting: dict[str, int],
-        *,
-        sizes: Sizes,
-        asked: Mapping[str, ReplyField] = NOTHING,
-        heard: Heard | None = None,
+        self, form: ReplyForm, waiting: dict[str, int], heard: Heard | None = None
     ) -> dict[int, Answer]:
         """Answers that have come; their messages are taken out of `waiting`.
 
         Of vehicles that could not answer, `heard` is told why.
         """
         answers, heard = {}, heard or Heard()
-        for message in self._pulled(list(waiting), kind, sizes, asked):
+        for message in self._pulled(list(waiting), form):
             node = waiting.pop(message.metadata.reply_to_message_id, None)
             if node is None:
                 continue
@@ -213,7 +190,7 @@ class Exchange:
                 answers[node] = Answer(None, "it came from another vehicle")
                 continue
             try:
-                answers[node] = Answer(opened(kind, message.content, sizes, asked))
+                answers[node] = Answer(opened(form, message.content))
             except FedwattError as error:
                 answers[node] = Answer(None, str(error))
             except Exception as error:
@@ -221,12 +198,10 @@ class Exchange:
                 answers[node] = Answer(None, f"it cannot be read ({type(error).__name__})")
         return answers
 
-    def _pulled(
-        self, numbers: list[str], kind: str, sizes: Sizes, asked: Mapping[str, ReplyField]
-    ) -> Iterable[Message]:
+    def _pulled(self, numbers: list[str], form: ReplyForm) -> Iterable[Message]:
         """Replies that have come; of a real server only those within their bounds."""
         if isinstance(self.grid, PromptGrid):
-            return self.grid.pull_messages(numbers, reply_bounds(kind, sizes, asked))
+            return self.grid.pull_messages(numbers, reply_bounds(form))
         return self.grid.pull_messages(numbers)
 
 

@@ -29,7 +29,7 @@ from fedwatt.files import holding
 from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
-from fedwatt.runs.carry_out import Run, carry_out
+from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import FULL, Deployment
 from fedwatt.runs.earlier import earlier_toml
@@ -171,10 +171,11 @@ def execute(
 
 
 @dataclass
-class RealFleet:
+class RealFleet(Site[NDArray[Any], Loop]):
     """The `Site` of a run whose vehicles are on the road.
 
-    What a method needs of its level model is that model's kept weights [D].
+    What a method needs of its level model is that model's kept weights [D]. Hills are learned once,
+    and vehicles send no errors of models that they make alone.
     """
 
     on_the_road: ClassVar[bool] = True
@@ -229,9 +230,6 @@ class RealFleet:
         self.asked = kind.of(self.roster, self.run.config, choice, self.state, level)
         return self.asked.loop()
 
-    def refresh(self, choice: MethodChoice) -> None:
-        """None: a real fleet learns its hills once."""
-
     def repeated(self, choice: MethodChoice, done: int) -> int:
         """Noisy models that were made before a server was killed, and are in no checkpoint."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
@@ -275,9 +273,6 @@ class RealFleet:
             return {}
         return {"cells": len(found.driving.keys), "vehicles": found.vehicles}
 
-    def references(self) -> None:
-        """None: vehicles on the road send no errors of models that they make alone."""
-
     def judge(
         self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
     ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
@@ -287,7 +282,7 @@ class RealFleet:
         judged: dict[str, list[Row]] = {}
         if choice.method.personal or self.run.config.personal.enabled:
             model = state.weights if choice.method.personal else state.kept_weights
-            sent = self.asked.sent(choice.method, state) if choice.method.personal else {}
+            sent = self.asked.sent(state) if choice.method.personal else {}
             judged["personal"] = errors.personal(model, state.round, sent)
         if level is not None:
             judged["kept"] = errors.in_use(state.kept_weights)

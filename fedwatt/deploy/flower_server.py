@@ -271,8 +271,12 @@ def _of_vehicle(path: str, whole: bool) -> ShortAnswer:
             "store": state.object_store,
             "enable_supernode_auth": bool(app.enable_supernode_auth),
         }
-        found = handler(**{name: known[name] for name in wanted})
-        return _with_parts_of_vehicle(path, state, message, found, body, whole)
+        found, parts = handler(**{name: known[name] for name in wanted}), b""
+        if whole and path.endswith(PUSH):
+            keep_parts(state, message.messages_list[0].metadata.run_id, found, body)
+        elif whole and path.endswith(PULL) and found.messages_list and is_wanted(body):
+            parts = question_parts(state, found)
+        return bytes(found.SerializeToString()) + parts
 
     return answer
 
@@ -303,18 +307,6 @@ def _task(request: Any, body: bytes) -> bytes:
     state = request.app.state.runtime_state_factory.state()
     authenticate_superexec_request(request, state, "/flwr.proto.Runtime/AcquireTask")
     return bytes(runtime_handlers.acquire_task(message, state).SerializeToString())
-
-
-def _with_parts_of_vehicle(
-    path: str, state: Any, message: Any, found: Any, body: bytes, whole: bool
-) -> bytes:
-    """Flower's answer to a vehicle, after what is to be done with the parts of messages."""
-    if whole and path.endswith(PUSH):
-        keep_parts(state, message.messages_list[0].metadata.run_id, found, body)
-    parts = b""
-    if whole and path.endswith(PULL) and found.messages_list and is_wanted(body):
-        parts = question_parts(state, found)
-    return bytes(found.SerializeToString()) + parts
 
 
 class TooLongError(Exception):

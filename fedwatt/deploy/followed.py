@@ -19,14 +19,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from fedwatt.deploy.configuration import settings_digest
-from fedwatt.deploy.made import read_made
-from fedwatt.deploy.messages import MOST_SUM
-from fedwatt.deploy.task import Task
+from fedwatt.deploy.messages import MADE, MOST_SUM
+from fedwatt.deploy.questions import Task
+from fedwatt.errors import DataError
 from fedwatt.federation import Training
+from fedwatt.files import oldest_first
 from fedwatt.methods import Method
-from fedwatt.privacy.check_words import CheckKey, whole_sum
+from fedwatt.privacy.check_words import CheckKey, Made, whole_sum
 from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout
+from fedwatt.privacy.secure.plain import from_plain
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.randomness import generator
 from fedwatt.runs.tensors import write_tensors
@@ -47,10 +49,6 @@ class Followed:
         """The key for a sum and its part; None where this vehicle has none of its fleet."""
         return None if self.fleet_key is None else CheckKey(self.fleet_key, exchange, part)
 
-    def adding_key(self, task: Task, terms: Terms) -> CheckKey | None:
-        """The same for a sum that this vehicle adds to."""
-        return self.check_key(sum_name(task, terms), terms.digest)
-
     def remember(self, task: Task, terms: Terms) -> None:
         """Keep the model that a sum begins with, before the vehicle adds to it.
 
@@ -61,8 +59,7 @@ class Followed:
         room = torch.tensor(task.config.deploy.room(terms.called))
         model = {"weights": task.weights()[0], "called": room}
         write_tensors(self._file(sum_name(task, terms), task), model)
-        files = sorted(self.folder.glob("*.safetensors"), key=lambda own: own.stat().st_mtime)
-        for old in files[:-KEPT]:
+        for old in oldest_first(self.folder.glob("*.safetensors"))[:-KEPT]:
             old.unlink(missing_ok=True)
 
     def follows(self, task: Task) -> bool | None:
@@ -70,8 +67,9 @@ class Followed:
 
         None: it cannot tell. False: it can, and the model is not what it is said to be.
         """
-        made = read_made(task.question.values)
-        if made is None:
+        try:
+            made = from_plain(Made, task.question.values, MADE)
+        except DataError:
             # By their bytes, or -0 would be another name for the same model.
             same = task.weights().numpy().tobytes() == _initial(task).numpy().tobytes()
             return same or None
@@ -82,9 +80,8 @@ class Followed:
             before = load_file(self._file(made.exchange, task))
         except (OSError, SafetensorError):
             return None
-        method, model = task.method, task.method.adapted(task.local.model)
-        called = int(before["called"])
-        layout = reply_layout(method, model, task.config.secure, vehicles=called)
+        method, called = task.method, int(before["called"])
+        layout = reply_layout(method, task.model, task.config.secure, vehicles=called)
         after, first = task.weights()[0].numpy(), before["weights"].numpy()
         # What a private method divides by is the server's to say; more than q·R shortens the step.
         training = task.local.training
@@ -115,6 +112,5 @@ def largest_divisor(method: Method, training: Training) -> float:
 
 def _initial(task: Task) -> torch.Tensor:
     """The seed's model, as a loop begins with it, [1, D]."""
-    local, (seed,) = task.local, task.config.seeds[:1]
-    drawn = task.method.adapted(local.model).initial(generator(seed, "initial model"))
-    return drawn.to(local.dtype)[None]
+    drawn = task.model.initial(generator(task.config.seeds[0], "initial model"))
+    return drawn.to(task.local.dtype)[None]

@@ -9,16 +9,17 @@ itself, keeps what its validation trips bear out, and writes that to its own dis
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from fedwatt.data import DataSettings
 from fedwatt.data.client import prepared
 from fedwatt.data.store import read_vehicle
-from fedwatt.deploy.memory import age, forget_old_runs, mark, run_folder
+from fedwatt.deploy.memory import forget_old_runs, mark, run_folder
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
 from fedwatt.errors import DataError
-from fedwatt.files import flush, write_atomically
+from fedwatt.files import flush, oldest_first, write_atomically
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.terrain.encoding import field_digest, field_from_arrays
@@ -38,7 +39,7 @@ def hills_file(folder: Path, digest: str) -> Path:
 
 def hills_files(folder: Path) -> list[Path]:
     """All hills in the memory of a run, the latest first: one, or two after a loss of power."""
-    return sorted(folder.glob(hills_file(folder, "*").name), key=age, reverse=True)
+    return oldest_first(folder.glob(hills_file(folder, "*").name))[::-1]
 
 
 class HillsOnBoard:
@@ -46,13 +47,13 @@ class HillsOnBoard:
 
     def __init__(self, folder: Path, state: Path) -> None:
         self.folder, self.state = folder, state
-        self._ground: tuple[tuple[TerrainSettings, DataSettings], Ground] | None = None
-        """Surveys of the vehicle's trips by these settings, kept while hills are being learned."""
+        # Surveys of the vehicle's trips are kept while hills are being learned.
+        self._ground = lru_cache(maxsize=1)(self._surveyed)
 
     def masked(self, question: Content, config: RunConfig, secrets: Secrets) -> Content:
         """Counts or sums over the nodes of a question, under masks."""
         terms = secrets.terms_about_places("hills", config.terrain.minimum_vehicles)
-        ground = self._surveyed(config)
+        ground = self._ground(config.terrain, config.data)
         judged, length = (question.values.get(name) for name in ("judged", "segment_s"))
         if not isinstance(judged, int) or not isinstance(length, int):
             raise DataError("the question does not say what of hills it asks for")
@@ -70,7 +71,7 @@ class HillsOnBoard:
         digest = field_digest(shared)
         file = self._file(run, digest)
         if not _readable(file):
-            ground = self._surveyed(config)
+            ground = self._ground(config.terrain, config.data)
             field = ground.own_field(shared) if own else shared
             forget_old_runs(self.state, run)
             mark(file.parent)
@@ -80,7 +81,7 @@ class HillsOnBoard:
         for other in hills_files(file.parent):
             if other != file:  # or a server that changes its mind would fill the disk
                 other.unlink(missing_ok=True)
-        self._ground = None
+        self._ground.cache_clear()
         return Content({"field": digest})
 
     def field(self, run: str, digest: str) -> Field:
@@ -95,12 +96,9 @@ class HillsOnBoard:
             raise DataError("the question names no field")
         return hills_file(run_folder(self.state, run), digest)
 
-    def _surveyed(self, config: RunConfig) -> Ground:
-        """The ground that the vehicle has driven; read once for as long as settings stay."""
-        about = config.terrain, config.data
-        if self._ground is None or self._ground[0] != about:
-            self._ground = about, Ground(prepared(read_vehicle(self.folder), config.data), *about)
-        return self._ground[1]
+    def _surveyed(self, terrain: TerrainSettings, data: DataSettings) -> Ground:
+        """The ground that the vehicle has driven."""
+        return Ground(prepared(read_vehicle(self.folder), data), terrain, data)
 
 
 def _readable(file: Path) -> bool:

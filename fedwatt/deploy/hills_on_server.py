@@ -12,21 +12,22 @@ from pathlib import Path
 
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_board import HILLS
-from fedwatt.deploy.messages import NO_MODEL, Content, Value
+from fedwatt.deploy.messages import Content, ReplyForm, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secret_totals import SecretTotals
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError, RunError
 from fedwatt.noise import SystemNoise
 from fedwatt.terrain.encoding import field_digest, field_to_arrays, judged_prefix
-from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals
+from fedwatt.terrain.exchange import SharedField, learn_from_totals
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.provenance import Provenance
-from fedwatt.terrain.store import read_field, read_provenance, write_field
+from fedwatt.terrain.question import Question
+from fedwatt.terrain.store import Provenance, read_field, read_provenance, write_field
 
 log = logging.getLogger("fedwatt.deploy")
 
+TAKEN = ReplyForm("terrain-field")
 AGAIN_SECONDS = 10.0  # after which a vehicle that could not take the field is sent it again
 
 
@@ -53,7 +54,7 @@ def hills_of_run(out: Path, roster: Roster, run: RunState, *, resume: bool) -> t
 def learn_hills(roster: Roster, run: RunState) -> SharedField:
     """The field that the connected vehicles learn together, under masks."""
     config = roster.config
-    totals = SecretTotals.over(roster, run, "hills", "secure-terrain", _asked)
+    totals = SecretTotals(roster, run, "hills", "secure-terrain", _asked)
     everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
     grid = Grid(cell_m=config.terrain.cell_m)
     learned = learn_from_totals(totals, everyone, grid, config.terrain, secret_draws)
@@ -98,7 +99,7 @@ class PublishedHills:
     """How long a vehicle may take to make it its own."""
     holders: set[int] = field(default_factory=set)
     doubted: set[int] = field(default_factory=set)
-    """Holders that are sent it once more."""
+    """Holders that are sent it once more; one that has it still says so at once."""
     asked: dict[str, int] = field(default_factory=dict)
     """Fields on their way: node by message number."""
     pause: dict[int, float] = field(default_factory=dict)
@@ -113,14 +114,6 @@ class PublishedHills:
     def question_values(self) -> dict[str, Value]:
         """Names the field in every question that is about it."""
         return {HILLS: self.digest}
-
-    def held_by(self, node: int) -> bool:
-        """Whether a node has the field."""
-        return node in self.holders
-
-    def doubt(self, node: int) -> None:
-        """Send it to a node once more; one that has it still says so at once."""
-        self.doubted.add(node)
 
     def offer(self, roster: Roster) -> None:
         """Send the field to vehicles that are not known to have it; waits for none."""
@@ -144,14 +137,14 @@ class PublishedHills:
         }
         # What was sent before to these is not waited for any more.
         self.asked = {n: node for n, node in self.asked.items() if node not in fresh}
-        self.asked |= exchange.send("terrain-field", questions, self.seconds)
+        self.asked |= exchange.send(TAKEN, questions, self.seconds)
         self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
         self.doubted -= fresh.keys()
 
     def _receive(self, exchange: Exchange) -> None:
         """Note who has the field by now, and who could not take it."""
         before = set(self.asked.values())
-        answers = exchange.receive("terrain-field", self.asked, sizes=NO_MODEL)
+        answers = exchange.receive(TAKEN, self.asked)
         for node in before - set(self.asked.values()):
             content = answers[node].content if node in answers else None
             if content is not None and content.values["field"] == self.digest:

@@ -6,76 +6,58 @@ checkpoint could not ask again, so it keeps what it learned and goes on with tha
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from fedwatt.deploy.made import part_bytes, part_of
-from fedwatt.files import write_atomically
+from fedwatt.deploy.array_file import read_arrays, write_arrays
+from fedwatt.files import oldest_first
 
 KEPT: Final = 64
 """Sums: more than learning hills and routes takes."""
-SURVIVORS: Final = "survivors"
-EXCHANGE: Final = "exchange"
-PARTS: Final = "parts"
 
 
 @dataclass(frozen=True)
-class KeptSum:
-    """A sum as it was kept."""
+class SecretSum:
+    """What a sum brought: totals over its survivors, and whose messages could not be used."""
 
-    sums: dict[str, NDArray[Any]]
+    sums: Mapping[str, NDArray[Any]]
     survivors: tuple[str, ...]
-    exchange: bytes
-    """Digest of its terms."""
-    parts: tuple[tuple[bytes, int], ...]
-    """The same of each of its parts, and their vehicles."""
+    exchange: bytes = b""
+    """Digest of its terms; of its purpose where it may be of several parts."""
+    parts: tuple[bytes, ...] = ()
+    """Each part that masks were made for (`check_words.part_bytes`), where it may be of several."""
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """What is recorded of each vehicle where replies are seen."""
 
 
-def keep_sum(
-    run: Path,
-    purpose: str,
-    sums: Mapping[str, NDArray[Any]],
-    survivors: tuple[str, ...],
-    exchange: bytes,
-    parts: tuple[tuple[bytes, int], ...] = (),
-) -> None:
-    """Write down what a sum for `purpose` brought, and the digests of its terms and its parts."""
-    names = np.frombuffer(json.dumps(survivors).encode(), dtype=np.uint8)
-    digest = np.frombuffer(exchange, dtype=np.uint8)
-    table: dict[str, NDArray[Any]] = {SURVIVORS: names, EXCHANGE: digest}
-    if parts:
-        rows = [np.frombuffer(part_bytes(*part), dtype=np.uint8) for part in parts]
-        table[PARTS] = np.stack(rows)
-    table |= {f"sum.{name}": np.asarray(own) for name, own in sums.items()}
+def keep_sum(run: Path, purpose: str, found: SecretSum) -> None:
+    """Write down what a sum for `purpose` brought, but for what is seen of single vehicles."""
+    about = {
+        "survivors": json.dumps(found.survivors),
+        "exchange": found.exchange.hex(),
+        "parts": json.dumps([part.hex() for part in found.parts]),
+    }
     path = _path(run, purpose)
-    write_atomically(path, lambda file: save_file(table, file))
-    for old in sorted(path.parent.glob("*.safetensors"), key=_age)[:-KEPT]:
+    write_arrays(path, found.sums, about)
+    for old in oldest_first(path.parent.glob("*.safetensors"))[:-KEPT]:
         old.unlink(missing_ok=True)
 
 
-def recall_sum(run: Path, purpose: str) -> KeptSum | None:
+def recall_sum(run: Path, purpose: str) -> SecretSum | None:
     """What a sum for `purpose` brought before; None: there was none that can be read."""
     try:
-        table = load_file(_path(run, purpose))
-        survivors = tuple(json.loads(table.pop(SURVIVORS).tobytes()))
-        exchange = table.pop(EXCHANGE).tobytes()
-        parts = tuple(part_of(row.tobytes()) for row in table.pop(PARTS, ()))
-    except (OSError, SafetensorError, ValueError, KeyError):
+        sums, about = read_arrays(_path(run, purpose))
+        survivors, parts = json.loads(about["survivors"]), json.loads(about["parts"])
+        exchange = bytes.fromhex(about["exchange"])
+        return SecretSum(sums, tuple(survivors), exchange, tuple(map(bytes.fromhex, parts)))
+    except (ValueError, KeyError):
         return None
-    sums = {name.removeprefix("sum."): own for name, own in table.items()}
-    return KeptSum(sums, survivors, exchange, parts)
 
 
 def _path(run: Path, purpose: str) -> Path:
     return run / "sums" / f"{sha256(purpose.encode()).hexdigest()[:32]}.safetensors"
-
-
-def _age(path: Path) -> float:
-    return path.stat().st_mtime

@@ -50,9 +50,9 @@ from fedwatt.deploy.key_request import (
 from fedwatt.deploy.policy import POLICY, Policy, create_owner, install
 from fedwatt.errors import RunError
 from fedwatt.files import (
-    append_lines,
+    append_rows,
     exclusively,
-    read_lines,
+    read_rows,
     write_bytes,
     write_secret,
     write_text,
@@ -216,8 +216,8 @@ class Depot:
                 registry.keys = {str(name): str(key) for name, key in table["keys"].items()}
                 registry.revoked = [str(key) for key in table["revoked"]]
         with _whole(path):
-            for line in read_lines(path):
-                registry.replay(**json.loads(line))
+            for line in read_rows(path):
+                registry.replay(**line)
         return registry
 
     @property
@@ -242,8 +242,7 @@ class Depot:
     def save(self, registry: "Registry") -> None:
         """Write down what was accepted and revoked since it was read, or saved."""
         if registry.news:
-            lines = (json.dumps(line, ensure_ascii=False) for line in registry.news)
-            append_lines(self.registries[1], lines)
+            append_rows(self.registries[1], registry.news)
             registry.news.clear()
 
     def _write_pair(self, name: str) -> ec.EllipticCurvePublicKey:
@@ -292,6 +291,8 @@ class Registry:
     """Fingerprint of each vehicle's key."""
     revoked: list[str] = field(default_factory=list)
     """Fingerprints that are never accepted again."""
+    former: dict[str, str] = field(default_factory=dict)
+    """Fingerprint of the last key of each vehicle that was revoked."""
     news: list[dict[str, str]] = field(default_factory=list)
     """What is not on the disk yet."""
 
@@ -301,6 +302,7 @@ class Registry:
             self.keys[vehicle] = key
         else:
             # By the key alone: a vehicle may be called as another's key is.
+            self.former |= {name: key for name, own in self.keys.items() if own == key}
             self.keys = {name: own for name, own in self.keys.items() if own != key}
             self.revoked.append(key)
 
@@ -320,7 +322,7 @@ class Registry:
             raise RunError(f"The key {key} was revoked. The vehicle must make a new one.")
         if key in self.keys.values():
             raise RunError(f"The key {key} is another vehicle's. {name} must make its own.")
-        self.keys[name] = key
+        self.replay(key=key, vehicle=name)
         self.news.append({"vehicle": name, "key": key})
 
     def revoke(self, key: str) -> str:
@@ -328,9 +330,9 @@ class Registry:
         owners = [name for name, own in self.keys.items() if key in (name, own)]
         if not owners and not key.startswith("SHA256:"):
             raise RunError(f"There is no vehicle '{key}'. 'keys list' names all.")
-        found = self.keys.pop(owners[0]) if owners else key
+        found = self.keys[owners[0]] if owners else key
         if found not in self.revoked:
-            self.revoked.append(found)
+            self.replay(key=found)
             self.news.append({"key": found})
         return owners[0] if owners else ""
 

@@ -5,7 +5,7 @@ have no figures.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fedwatt.deploy.clear_sums import sums_of
@@ -15,15 +15,13 @@ from fedwatt.deploy.error_vectors import (
     strata_errors,
     strata_layout,
 )
+from fedwatt.deploy.kept_sums import SecretSum
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.state import RunState
-from fedwatt.deploy.sums import SecretSum
 from fedwatt.deploy.vehicle_errors import VehicleErrors
 from fedwatt.errors import DataError
 from fedwatt.federation.records import FleetErrors, Row, error_columns
-from fedwatt.privacy.fixed_point import Layout
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -31,11 +29,10 @@ GROUPS = {"all vehicles": False, "held-out vehicles": True}
 """Names of the rows that stand for a fleet, and whether they are of vehicles that never train."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class MaskedErrors(VehicleErrors):
     """Asks about models by secure sums."""
 
-    run: RunState
     latest: dict[str, tuple[FleetErrors, tuple[str, ...]]] = field(default_factory=dict)
     """What was said of the last model, by its digest: a round may make no new one."""
 
@@ -43,16 +40,15 @@ class MaskedErrors(VehicleErrors):
         self, question: Content, trained: Sequence[str], held_out: Sequence[str]
     ) -> tuple[FleetErrors, tuple[str, ...]] | None:
         """What the vehicles say of a model, and who did; None: there is no sum."""
-        kind, seconds = "secure-evaluate", self.config.deploy.evaluation_seconds
-        model = Purpose.of(kind, question).model
+        model = Purpose.of("secure-evaluate", question).model
         if model in self.latest:
             return self.latest[model]
-        found = self._sum(kind, trained, question, judging_layout, seconds)
+        found = self._sum("evaluate", trained, question)
         if found is None:
             return None
         try:
             errors = judged_errors(found.sums, len(found.survivors))
-            others = self._sum(kind, held_out, question, judging_layout, seconds)
+            others = self._sum("evaluate", held_out, question)
             if others is not None:
                 away = judged_errors(others.sums, len(others.survivors))
                 errors = replace(errors, held_out=away.test.rmse)
@@ -68,8 +64,7 @@ class MaskedErrors(VehicleErrors):
         rows: list[Row] = []
         for name, held_out in GROUPS.items():
             names = [client.name for client in clients if client.held_out == held_out]
-            layout, seconds = strata_layout, self.seconds(kind)
-            found = self._sum(f"secure-{kind}", names, question, layout, seconds)
+            found = self._sum(kind, names, question)
             if found is None:
                 continue
             about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": held_out}
@@ -81,26 +76,17 @@ class MaskedErrors(VehicleErrors):
             rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
         return rows
 
-    def _sum(
-        self,
-        kind: str,
-        names: Sequence[str],
-        question: Content,
-        layout: Callable[[int], Layout],
-        seconds: float,
-    ) -> SecretSum | None:
-        """The sum over those of `names` that are there; None, with the reason in the log, if none.
-
-        In 64 bits: squared errors of single vehicles differ by many orders.
-        """
+    def _sum(self, kind: str, names: Sequence[str], question: Content) -> SecretSum | None:
+        """Sum over those of `names` that are there; None, with the reason in the log, if none."""
         there = [name for name in names if self.roster.there(name)]
         if not there:
             return None
-        settings = replace(self.config.secure, bits=64)
-        exchange = sums_of(self.roster, self.run, settings, self.common)
-        room = self.config.deploy.room(len(there))
+        exchange = sums_of(self.roster, self.run, self.config.secure, self.common)
+        room, masked = self.config.deploy.room(len(there)), f"secure-{kind}"
+        layout = judging_layout(room) if kind == "evaluate" else strata_layout(room)
+        seconds = self.seconds(kind)
         try:
-            return exchange.total(kind, there, layout(room), kind, lambda name: question, seconds)
+            return exchange.total(masked, there, layout, masked, lambda name: question, seconds)
         except NoSum as error:
-            log.warning("%s: %s", kind, error)
+            log.warning("%s: %s", masked, error)
             return None

@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fedwatt.files import flush, write_text
+from fedwatt.files import flush, oldest_first, write_text
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.tensors import write_tensors
 
@@ -123,19 +123,13 @@ def forget_old_runs(state: Path, run: str) -> None:
     """
     ours, present = (state / MEMORY).glob(f"*/{MARKER}"), _whole(run_folder(state, run))
     folders = [f.parent for f in ours if f.parent != present and not f.parent.is_symlink()]
-    others = sorted(folders, key=age, reverse=True)
-    for old in others[KEPT_RUNS - 1 :]:
+    for old in oldest_first(folders)[: 1 - KEPT_RUNS]:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def _whole(folder: Path) -> Path:
     """The folder of a whole run: of a run inside another, the one around it."""
     return folder.parent if folder.name == LEVEL else folder
-
-
-def age(path: Path) -> float:
-    """When a file was last written; larger is later."""
-    return path.stat().st_mtime
 
 
 def _safe(name: str) -> str:

@@ -43,9 +43,9 @@ class Content:
 class Sizes:
     """Lengths that shapes refer to."""
 
-    parameters: int
-    """D, of the model as the method trains it."""
-    dtype: str
+    parameters: int = 0
+    """D, of the model as the method trains it; 0 where there is none."""
+    dtype: str = "float32"
     """Of the model: "float32" or "float64"."""
     words: int = 0
     """Bytes of a vector of a secure sum; 0 where there is none."""
@@ -56,10 +56,6 @@ class Sizes:
         """The type of an array that is declared so."""
         named = {"model": self.dtype, "update": self.update or self.dtype}
         return named.get(declared, declared)
-
-
-NO_MODEL: Final = Sizes(0, "float32")
-"""Of messages that hold nothing of a model."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +95,8 @@ MOST_AXES: Final = 4
 
 SECURE: Final = "secure."
 """Prefix of what belongs to a secure sum in a question."""
+MADE: Final = "made."
+"""Prefix of what a question says of how its model was made (`privacy.check_words.Made`)."""
 
 _EXCHANGE: Final = {
     "exchange": ValueField(bytes, "which secure sum this belongs to"),
@@ -190,31 +188,19 @@ REPLIES: Final[dict[str, Mapping[str, ReplyField]]] = {
 }
 """What leaves a vehicle, by what it was asked."""
 
-MESSAGE_TYPES: Final = {
-    "enrol": "query.enrol",
+MESSAGE_TYPES: Final = {kind: f"query.{kind.replace('-', '_')}" for kind in REPLIES} | {
     "train": "train",
     "evaluate": "evaluate",
     "strata": "evaluate.strata",
     "personalise": "train.personalise",
-    "secure-keys": "query.secure_keys",
-    "secure-shares": "query.secure_shares",
     "secure-train": "train.secure",
-    "secure-terrain": "query.secure_terrain",
-    "secure-routes": "query.secure_routes",
     "secure-evaluate": "evaluate.secure",
     "secure-strata": "evaluate.secure_strata",
     "secure-personalise": "train.secure_personalise",
-    "secure-agree": "query.secure_agree",
-    "secure-reveal": "query.secure_reveal",
-    "terrain-field": "query.terrain_field",
-    "driving-field": "query.driving_field",
-    "relay-roster": "query.relay_roster",
-    "relay-sum": "query.relay_sum",
 }
-"""How Flower calls a question."""
+"""How Flower calls a question: a query, unless a model is trained or judged."""
 
 
-NOTHING: Final[Mapping[str, ReplyField]] = {}
 IN_THE_CLEAR: Final[Mapping[str, ReplyField]] = {
     "windows": ArrayField((3,), "int64", "n_k: training, validation and test windows")
 }
@@ -229,28 +215,32 @@ IS_RELAY: Final[Mapping[str, ReplyField]] = {
 """What a relay enrols with besides."""
 
 
+@dataclass(frozen=True)
+class ReplyForm:
+    """What a reply may hold."""
+
+    kind: str
+    """Of the question; all fields that `REPLIES` has for it must be there."""
+    sizes: Sizes = field(default_factory=Sizes)
+    more: Mapping[str, ReplyField] = field(default_factory=dict)
+    """Further fields that the question asks for; they may be left out."""
+
+
 def diagnostic_fields(records: Iterable[Column]) -> dict[str, ReplyField]:
     """The fields in which vehicles report what the rules of a method record."""
     return {column.name: ValueField(float, column.meaning) for column in records}
 
 
-def sealed(
-    kind: str, content: Content, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
-) -> RecordDict:
-    """A vehicle's reply as it is sent; DataError if anything in it is not declared.
-
-    `asked` are the further fields that this question asks for; they may be left out.
-    """
-    _refuse_undeclared(kind, content.values, content.arrays, sizes, asked)
+def sealed(form: ReplyForm, content: Content) -> RecordDict:
+    """A vehicle's reply as it is sent; DataError if anything in it is not declared."""
+    _refuse_undeclared(form, content.values, content.arrays)
     return to_records(content)
 
 
-def opened(
-    kind: str, records: RecordDict, sizes: Sizes, asked: Mapping[str, ReplyField] = NOTHING
-) -> Content:
-    """What a reply says; DataError if it is not what `kind` declares, before any array is read."""
+def opened(form: ReplyForm, records: RecordDict) -> Content:
+    """What a reply says; DataError if it is not as declared, before any array is read."""
     values = _only(records.config_records, "values")
-    _refuse_undeclared(kind, values, _only(records.array_records, "arrays"), sizes, asked)
+    _refuse_undeclared(form, values, _only(records.array_records, "arrays"))
     return from_records(records)
 
 
@@ -330,15 +320,11 @@ def _only(records: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _refuse_undeclared(
-    kind: str,
-    values: Mapping[str, Value],
-    arrays: Mapping[str, NDArray[Any] | Array],
-    sizes: Sizes,
-    asked: Mapping[str, ReplyField],
+    form: ReplyForm, values: Mapping[str, Value], arrays: Mapping[str, NDArray[Any] | Array]
 ) -> None:
     """DataError unless all fields are declared and of the declared types and shapes."""
-    required = REPLIES[kind]
-    declared = {**asked, **required}
+    kind, required = form.kind, REPLIES[form.kind]
+    declared = {**form.more, **required}
     names = {*values, *arrays}
     missing, unknown = required.keys() - names, names - declared.keys()
     both = set(values) & set(arrays)
@@ -350,7 +336,7 @@ def _refuse_undeclared(
         if fault := _value_fault(value, declared[name]):
             raise DataError(f"a reply to '{kind}': '{name}' is {fault}")
     for name, array in arrays.items():
-        if not _as_declared(array, declared[name], sizes):
+        if not _as_declared(array, declared[name], form.sizes):
             raise DataError(
                 f"a reply to '{kind}': '{name}' is {str(array.dtype)[:40]}"
                 f"{list(array.shape)[:4]}, which is not what was declared"

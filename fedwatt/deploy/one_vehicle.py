@@ -1,7 +1,8 @@
-"""A vehicle's own work as a stack of one: a round, and the errors of a model."""
+"""A vehicle's own work as a stack of one: a round and what it hands up, the errors of a model."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +12,10 @@ from torch import Tensor
 from fedwatt.data import Fleet
 from fedwatt.data.client import Client
 from fedwatt.deploy import memory
+from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.messages import Content
-from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, value
+from fedwatt.deploy.questions import AFTER, RoundQuestion, Task, sent_with, value
+from fedwatt.deploy.updates import RESIDUAL, ROUNDING, rounded
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.federation import LocalFleet, local_round
@@ -20,9 +23,16 @@ from fedwatt.federation.evaluate import stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
+from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.privacy.check_words import CheckKey
+from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.hiding import noisy
+from fedwatt.privacy.secure.compose import reply_layout, reply_values
+from fedwatt.privacy.secure_settings import Terms as SumTerms
 from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.deployment import FULL
 
 
 def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> LocalFleet:
@@ -44,11 +54,10 @@ def local_work(
     Its batches are those of a simulation, or drawn by `own_seed`.
     """
     model = torch.from_numpy(question.weights).to(local.dtype)[None]
-    sent = {name: torch.from_numpy(array)[None] for name, array in question.sent.items()}
     broadcast = local_round.Broadcast(
         question.round,
         model,
-        {name: local_round.like(rows, model) for name, rows in sent.items()},
+        _rows(question.sent, model),
         question.population,
         question.population_windows,
         own_seed,
@@ -58,6 +67,12 @@ def local_work(
     before = {name: row[None] for name, row in kept.items()}
     begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
     return local_round.finish_round(local, method, begun, train(begun.job))
+
+
+def _rows(sent: Mapping[str, NDArray[Any]], model: Tensor) -> Rows:
+    """What a server rule sends, as a stack of one beside the model [1, D]."""
+    rows = {name: torch.from_numpy(array)[None] for name, array in sent.items()}
+    return {name: local_round.like(own, model) for name, own in rows.items()}
 
 
 def driven_model(
@@ -70,15 +85,9 @@ def driven_model(
     kept = memory.latest(
         folder, local_round.initial_memory(method, method.adapted(local.model), model[0])
     )
-    arrays = question.arrays.items()
-    sent = {n.removeprefix(SENT): torch.from_numpy(a)[None] for n, a in arrays if SENT in n}
-    broadcast = local_round.Broadcast(
-        value(question, AFTER, int),
-        model,
-        {name: local_round.like(rows, model) for name, rows in sent.items()},
-        1,
-        float(max(1, local.members.windows(0))),
-    )
+    after, windows = value(question, AFTER, int), float(max(1, local.members.windows(0)))
+    rows = _rows(sent_with(question), model)
+    broadcast = local_round.Broadcast(after, model, rows, 1, windows)
     before = {name: row[None] for name, row in kept.items()}
     return local_round.vehicle_models(local, method, broadcast, before, [Call(0, 0, 0)])
 
@@ -94,3 +103,39 @@ def by_stratum(parts: Mapping[str, ErrorSums]) -> Content:
     """Error sums by stratum as a message."""
     sums = np.stack([own.as_array() for own in parts.values()])
     return Content({"strata": list(parts)}, {"sums": sums})
+
+
+def round_summand(
+    task: Task,
+    arrays: Mapping[str, NDArray[Any]],
+    guard: Guard,
+    terms: SumTerms,
+    check: CheckKey | None = None,
+) -> tuple[Layout, dict[str, FloatArray]]:
+    """The vector of a sum on `terms` from Δ and what else was trained; as long as is allowed."""
+    method, model = task.method, task.model
+    room = task.config.deploy.room(terms.called)
+    layout = reply_layout(method, model, task.config.secure, vehicles=room)
+    uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    delta = bounded(uploads.pop("delta")[None], guard.policy.largest_step)[0]
+    if hiding := guard.hiding(method):
+        delta, uploads = noisy(delta, uploads, hiding)
+    weight = guard.weight(task.local.members.windows(0), hidden=hiding > 0)
+    values = reply_values(method, model, delta, weight, uploads, layout, terms.threshold, check)
+    return layout, values
+
+
+def with_rounding(reply: Content, task: Task, state: Path) -> Content:
+    """A reply in the clear with Δ as the run wants it sent; what rounding lost stays in `state`."""
+    kind = task.config.deploy.update_type
+    if kind == FULL:
+        return reply
+    question, label = task.round_question(), f"{task.choice.label}/{RESIDUAL}"
+    folder = memory.memory_folder(state, task.run, label)
+    delta = torch.from_numpy(reply.arrays["delta"])
+    before = memory.recall(folder, question.counted, {RESIDUAL: torch.zeros_like(delta)})
+    update = rounded(delta, before[RESIDUAL], kind)
+    memory.forget_old_runs(state, task.run)
+    memory.remember(folder, question.round, {RESIDUAL: update.residual})
+    values = {**reply.values, ROUNDING: update.rounding}
+    return Content(values, {**reply.arrays, **update.arrays})

@@ -7,10 +7,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedwatt.deploy.made import part_bytes, part_of
-from fedwatt.deploy.messages import LONGEST, Content, ReplyField, Value, ValueField
+from fedwatt.deploy.messages import (
+    LONGEST,
+    Content,
+    ReplyField,
+    ReplyForm,
+    Sizes,
+    Value,
+    ValueField,
+)
 from fedwatt.deploy.purpose import OWN
 from fedwatt.errors import DataError, RunError
+from fedwatt.privacy.check_words import part_of
 from fedwatt.privacy.fixed_point import Layout, Words, packed, reduced, unpacked, word_type
 from fedwatt.privacy.secure.messages import bits_of, names_of
 
@@ -56,52 +64,43 @@ class SumQuestion:
 
     def content(self, names: Sequence[str]) -> Content:
         """The same as a question to a relay, about its vehicles `names`."""
-        first, layout = self.question(names[0]), self.layout
-        own = [{n: self.question(name).values.get(n) for n in OWN} for name in names]
-        about: dict[str, Value] = {
-            "names": list(names),
-            "own": json.dumps(own),
+        first, questions = self.question(names[0]), {name: self.question(name) for name in names}
+        about = {
+            "own": {name: _own(question) for name, question in questions.items()},
             "kind": self.kind,
-            "layout": json.dumps([dict(layout.fields), layout.vehicles, layout.bits]),
-            "seconds": float(self.seconds),
-            "heaviest": [float(most) for most in self.heaviest],
+            "layout": vars(self.layout),
+            "seconds": self.seconds,
+            "heaviest": self.heaviest,
         }
         common = {name: value for name, value in first.values.items() if name not in OWN}
-        return Content({**common, **{RELAY + n: v for n, v in about.items()}}, first.arrays)
+        return Content({**common, RELAY + "sum": json.dumps(about)}, first.arrays)
 
     @classmethod
     def read(cls, content: Content) -> tuple["SumQuestion", list[str]]:
         """What a relay is asked, and about whom; DataError if it cannot be read."""
-        values = content.values
         try:
-            about = {n: values[RELAY + n] for n in ("names", "kind", "seconds", "heaviest")}
-            names = [str(name) for name in _list(about["names"])]
-            own: list[dict[str, Any]] = json.loads(str(values[RELAY + "own"]))
-            fields, vehicles, bits = json.loads(str(values[RELAY + "layout"]))
-            sizes = {str(n): (int(size), float(limit)) for n, (size, limit) in fields.items()}
-            layout = Layout(sizes, vehicles=int(vehicles), bits=int(bits))
-            told = {
-                name: {n: v for n, v in one.items() if v is not None}
-                for name, one in zip(names, own, strict=True)
-            }
-            seconds, kind = float(str(about["seconds"])), str(about["kind"])
-            heaviest = tuple(float(most) for most in _list(about["heaviest"]))
+            about = json.loads(str(content.values[RELAY + "sum"]))
+            kind, seconds, layout = str(about["kind"]), float(about["seconds"]), about["layout"]
+            sizes = {n: (int(size), float(limit)) for n, (size, limit) in layout["fields"].items()}
+            layout = Layout(sizes, vehicles=int(layout["vehicles"]), bits=int(layout["bits"]))
+            own = {name: dict(told) for name, told in about["own"].items()}
+            heaviest = tuple(float(most) for most in about["heaviest"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"a question to this relay cannot be read: {error!r}") from error
-        common = {name: value for name, value in values.items() if not name.startswith(RELAY)}
+        values = content.values.items()
+        common = {name: value for name, value in values if not name.startswith(RELAY)}
 
         def question(name: str) -> Content:
-            return Content({**common, **told[name]}, content.arrays)
+            return Content({**common, **own[name]}, content.arrays)
 
         asked = cls(what=f"{kind} for the centre", kind=kind, layout=layout, question=question,
                     seconds=seconds, heaviest=heaviest)  # fmt: skip
-        return asked, sorted(names)
+        return asked, sorted(own)
 
 
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError("no list")
-    return value
+def _own(question: Content) -> dict[str, Value]:
+    """What a question says to one vehicle alone."""
+    return {name: question.values[name] for name in OWN if name in question.values}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +110,8 @@ class Part:
     words: Words = field(repr=False)
     counted: tuple[str, ...]
     """Whose words they are, ascending."""
-    exchanges: tuple[tuple[bytes, int], ...] = ()
-    """Digest of the terms of each exchange under masks, and how many vehicles it is of."""
+    exchanges: tuple[bytes, ...] = ()
+    """Of each exchange under masks `check_words.part_bytes`."""
     rejected: Mapping[str, str] = field(default_factory=dict)
     """Why other vehicles' messages could not be used."""
     rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -126,7 +125,7 @@ class Part:
             "counted": bits_of(tuple(names), frozenset(self.counted)),
             "trouble": "",
             "sent": True,
-            "exchanges": [part_bytes(*one) for one in self.exchanges],
+            "exchanges": list(self.exchanges),
             "rows": [number for name in self.counted for number in self.rows.get(name, ())],
             "rejected": list(rejected),
             "reasons": [why[:LONGEST] for why in rejected.values()],
@@ -141,8 +140,8 @@ class Part:
         counted, words = names_of(tuple(names), values["counted"]), values["words"]
         if not counted or len(words) * 8 != layout.length * layout.bits:
             raise DataError("it sent a sum of nobody, or of other words than it was asked for")
-        exchanges = tuple(part_of(one) for one in values.get("exchanges", ()))
-        if exchanges and sum(vehicles for _, vehicles in exchanges) != len(counted):
+        exchanges = tuple(values.get("exchanges", ()))
+        if exchanges and sum(part_of(one)[1] for one in exchanges) != len(counted):
             raise DataError("its exchanges are not of the vehicles that it counts")
         rows, columns = values.get("rows", []), len(values.get("rows", [])) // len(counted)
         told = {n: tuple(rows[k * columns : (k + 1) * columns]) for k, n in enumerate(counted)}
@@ -162,15 +161,21 @@ MOST_COLUMNS: Final = 64
 """Numbers that are recorded of a vehicle in a round."""
 
 
-def part_fields(vehicles: int) -> dict[str, ReplyField]:
-    """The further fields of a relay's part that so many vehicles may be in."""
-    return {
+def part_form(layout: Layout, vehicles: int) -> ReplyForm:
+    """What a relay's part says that so many vehicles may be in."""
+    more: dict[str, ReplyField] = {
         "exchanges": ValueField(list, "the exchanges under masks that it is of", most=vehicles),
         "rows": ValueField(list, "what is recorded of its vehicles, in the clear",
                            most=vehicles * MOST_COLUMNS, longest=8),
         "rejected": ValueField(list, "vehicles whose replies were not used", most=vehicles),
         "reasons": ValueField(list, "and why", most=vehicles),
     }  # fmt: skip
+    return ReplyForm("relay-sum", layout_sizes(layout), more)
+
+
+def layout_sizes(layout: Layout) -> Sizes:
+    """Of messages that hold a vector of words."""
+    return Sizes(words=layout.length * layout.bits // 8)
 
 
 def added(parts: Sequence[Part], bits: int) -> Part:

@@ -1,6 +1,5 @@
 """The log of a run on a real fleet: a line a round, which `fedwatt deploy submit` follows."""
 
-import json
 import logging
 from collections.abc import Iterator
 from math import isnan
@@ -12,7 +11,7 @@ from fedwatt.deploy.event_log import FILE
 from fedwatt.deploy.standing import fleet_lines, standings
 from fedwatt.deploy.state import RunState
 from fedwatt.errors import RunError, counted
-from fedwatt.files import read_lines
+from fedwatt.files import read_rows
 from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
@@ -22,23 +21,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("fedwatt.deploy")
 
 
-def show_log() -> None:
-    """Write our own log, and nobody else's, to the error stream."""
+def show_log(of: logging.Logger = log, line: str = "%(asctime)s %(message)s") -> None:
+    """Write a log of our own, and nobody else's, to the error stream, which a journal keeps."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
+    handler.setFormatter(logging.Formatter(line, "%H:%M:%S"))
+    of.handlers = [handler]
+    of.setLevel(logging.INFO)
+    of.propagate = False
 
 
 class LogLines(Observer):
     """Follows a run in the log."""
 
     def __init__(self) -> None:
-        self.rounds = 0
+        self.rounds, self.unit = 0, ""
 
     def on_fleet(self, fleet: "Fleet") -> None:
         """Who takes part."""
+        self.unit = fleet.settings.predicts.unit
         log.info("%s: %d training windows", fleet.source, fleet.windows("train"))
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
@@ -53,7 +53,8 @@ class LogLines(Observer):
         came = f"{row['replies']} of {row['participants']} replies{missing}"
         seconds = record.seconds["total"]
         about = f"{label}: round {state.round}/{self.rounds}"
-        log.info("%s, %s, RMSE %.2f Wh, %.1f s", about, came, row["test_rmse"], seconds)
+        error = f"RMSE {row['test_rmse']:.4g} {self.unit}"
+        log.info("%s, %s, %s, %.1f s", about, came, error, seconds)
 
     def on_end(self, label: str, history: "History") -> None:
         """A method is done; RunError if no vehicle had a part in it."""
@@ -87,8 +88,7 @@ def describe_run(out: Path) -> Iterator[str]:
     yield f"The run is {RunState.read(state).doing}"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"
-    lines = (json.loads(line) for line in read_lines(out / FILE))
-    yield from fleet_lines(standings(lines).values())
+    yield from fleet_lines(standings(read_rows(out / FILE)).values())
     yield from Conduct.read(out / "conduct.json").lines()
 
 

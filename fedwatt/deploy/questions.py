@@ -9,15 +9,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.messages import ArrayField, Content, ReplyField, Sizes, Value, diagnostic_fields
+from fedwatt.deploy.messages import (
+    ArrayField,
+    Content,
+    ReplyField,
+    ReplyForm,
+    Sizes,
+    Value,
+    diagnostic_fields,
+)
 from fedwatt.deploy.updates import update_fields
 from fedwatt.errors import DataError
+from fedwatt.federation import LocalFleet
 from fedwatt.methods import Method
 from fedwatt.models import Model
-from fedwatt.runs.deployment import FULL
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.deployment import FULL, Deployment
 
 SENT: Final = "broadcast."  # prefix of the arrays that a server rule sends besides the model
 
+VALUES: Final = {"round": int, "counted": int, "population": int, "population_windows": float}
+"""Values that the question of a round must have, and their kinds."""
 AFTER: Final = "after"
 """Rounds that a method has trained, in a question about the models that vehicles drive with."""
 
@@ -37,36 +49,28 @@ class RoundQuestion:
 
     def content(self, common: Mapping[str, Value]) -> Content:
         """The question as a message; `common` says which run and method it is about."""
-        values: dict[str, Value] = {
-            **common,
-            "round": self.round,
-            "counted": self.counted,
-            "population": self.population,
-            "population_windows": self.population_windows,
-            "diagnostics": self.diagnostics,
-        }
+        values = {name: getattr(self, name) for name in (*VALUES, "diagnostics")}
         sent = {SENT + name: array for name, array in self.sent.items()}
-        return Content(values, {"weights": self.weights, **sent})
+        return Content({**common, **values}, {"weights": self.weights, **sent})
 
     @classmethod
     def read(cls, question: Content, size: int, precision: str) -> "RoundQuestion":
         """The question on a model of `size` weights that a message holds; DataError if none."""
         read = cls(
-            value(question, "round", int),
-            value(question, "counted", int),
-            value(question, "population", int),
-            value(question, "population_windows", float),
-            question.values.get("diagnostics") is True,
-            weights(question, "weights", "model", size, precision),
-            {
-                name.removeprefix(SENT): array
-                for name, array in question.arrays.items()
-                if name.startswith(SENT)
-            },
+            **{name: value(question, name, kind) for name, kind in VALUES.items()},
+            diagnostics=question.values.get("diagnostics") is True,
+            weights=weights(question, "weights", "model", size, precision),
+            sent=sent_with(question),
         )
         if read.population < 1 or not read.population_windows > 0:
             raise DataError("the question knows no fleet")
         return read
+
+
+def sent_with(question: Content) -> dict[str, NDArray[Any]]:
+    """What the server rule sends with the model of a question."""
+    arrays = question.arrays.items()
+    return {name.removeprefix(SENT): own for name, own in arrays if name.startswith(SENT)}
 
 
 def value(question: Content, name: str, kind: type) -> Any:
@@ -90,25 +94,71 @@ def weights(question: Content, name: str, what: str, size: int, precision: str) 
     return found
 
 
-def sizes_of(method: Method, model: Model, precision: str, update: str = FULL) -> Sizes:
-    """Lengths of what a method's messages hold; `update` is the type of displacements."""
-    own = "" if update == FULL else update
-    return Sizes(method.adapted(model).layout.size, precision, update=own)
-
-
-def asked_of(
-    method: Method, model: Model, *, diagnostics: bool, update: str = FULL
-) -> dict[str, ReplyField]:
-    """The further fields that vehicles are asked for when they train by a method."""
+def training_form(
+    method: Method, model: Model, precision: str, terms: Deployment, *, diagnostics: bool
+) -> ReplyForm:
+    """What vehicles reply when they train by a method, with its records for `diagnostics`."""
     why = f"what vehicles hand up besides Δ_k for {type(method.server).__name__}"
-    adapted = method.adapted(model)
+    adapted, update = method.adapted(model), terms.update_type
+    size = adapted.layout.size
     uploads: dict[str, ReplyField] = {
         name: ArrayField(tuple(row.shape), _dtype(row), why)
         for name, row in method.uploads(adapted).items()
     }
-    uploads |= update_fields(update, adapted.layout.size)
-    return diagnostic_fields(method.records) | uploads if diagnostics else uploads
+    uploads |= update_fields(update, size)
+    sizes = Sizes(size, precision, update="" if update == FULL else update)
+    told = diagnostic_fields(method.records) if diagnostics else {}
+    return ReplyForm("train", sizes, told | uploads)
 
 
 def _dtype(template: Tensor) -> str:
     return "model" if template.dtype == torch.float32 else str(template.dtype).split(".")[-1]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question with the objects it is about."""
+
+    local: LocalFleet
+    """This vehicle alone, with the model and the terms of the method."""
+    choice: MethodChoice
+    config: RunConfig
+    question: Content
+
+    @property
+    def method(self) -> Method:
+        """The method that it is about."""
+        return self.choice.method
+
+    @property
+    def model(self) -> Model:
+        """The model as the method trains it."""
+        return self.method.adapted(self.local.model)
+
+    @property
+    def size(self) -> int:
+        """D of that model."""
+        return self.model.layout.size
+
+    @property
+    def run(self) -> str:
+        """The number of the run."""
+        return str(value(self.question, "run", str))
+
+    @property
+    def training_form(self) -> ReplyForm:
+        """What a reply to a round says; records of the method only to a server that diagnoses."""
+        diagnostics = self.question.values.get("diagnostics") is True
+        model, precision = self.local.model, self.local.training.precision
+        own = self.config.deploy
+        return training_form(self.method, model, precision, own, diagnostics=diagnostics)
+
+    def weights(self) -> Tensor:
+        """The model that the question is about, [1, D]."""
+        precision = self.local.training.precision
+        found = weights(self.question, "weights", "model", self.size, precision)
+        return torch.from_numpy(found)[None]
+
+    def round_question(self) -> RoundQuestion:
+        """The question as one to train; DataError if it is none."""
+        return RoundQuestion.read(self.question, self.size, self.local.training.precision)

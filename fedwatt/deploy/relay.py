@@ -27,7 +27,7 @@ asks it as it asks vehicles, and it answers for all of its own. What was decided
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -36,27 +36,24 @@ import numpy as np
 from flwr.app import RecordDict
 
 import fedwatt
-from fedwatt.deploy.branches import GATHER_SECONDS
+from fedwatt.deploy.array_file import read_arrays, write_arrays
 from fedwatt.deploy.clear_sums import sums_of
 from fedwatt.deploy.configuration import configuration_of, read_configuration
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.guard import PLACES
-from fedwatt.deploy.kept_sums import keep_sum, recall_sum
-from fedwatt.deploy.messages import (
-    IS_RELAY,
-    NO_MODEL,
-    Content,
-    Value,
-    from_records,
-    sealed,
-)
-from fedwatt.deploy.parts import RELAY, NoSum, Part, SumQuestion, no_part, part_fields
+from fedwatt.deploy.hills_on_server import PublishedHills
+from fedwatt.deploy.kept_sums import SecretSum, keep_sum, recall_sum
+from fedwatt.deploy.messages import IS_RELAY, Content, ReplyForm, Value, from_records, sealed
+from fedwatt.deploy.parts import RELAY, NoSum, Part, SumQuestion, no_part, part_form
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import value
-from fedwatt.deploy.relay_field import keep_field, recall_field
 from fedwatt.deploy.relay_roster import TAKERS, RelayRoster
 from fedwatt.deploy.state import RunState
+from fedwatt.deploy.sums import GATHER_SECONDS
 from fedwatt.errors import DataError, SettingError
+from fedwatt.files import oldest_first
+from fedwatt.terrain.encoding import field_from_arrays
+from fedwatt.terrain.grid import Grid
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -64,6 +61,8 @@ KEPT_RUNS: Final = 8
 """Runs whose sums are kept, the latest."""
 ENROL_SECONDS: Final = 5.0
 """How long the centre is kept waiting for vehicles that are about to enrol."""
+FIELD: Final = "field.safetensors"
+"""The field of hills that a relay gives to its vehicles, beside their roster."""
 
 
 @dataclass
@@ -104,7 +103,7 @@ class Relay:
             "vehicle": self.name, "enough": True, "features": list(config.data.columns),
             "simulated": False, "version": fedwatt.__version__, "relay": True,
         })  # fmt: skip
-        return sealed("enrol", content, NO_MODEL, IS_RELAY)
+        return sealed(ReplyForm("enrol", more=IS_RELAY), content)
 
     def _roster(self, text: str) -> RelayRoster:
         """The vehicles that enrol by the configuration `text`."""
@@ -113,7 +112,7 @@ class Relay:
             path = self.folder / "rosters" / key / "roster.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             roster = RelayRoster(self.exchange, read_configuration(text), path)
-            roster.provision = recall_field(path.parent)
+            roster.provision = _kept_field(path.with_name(FIELD))
             while len(self.rosters) >= KEPT_RUNS:
                 del self.rosters[next(iter(self.rosters))]
             self.rosters[key] = roster
@@ -143,7 +142,7 @@ class Relay:
             "levels": roster.levels + 1,
         }
         windows = np.array([m.windows for m in members], dtype=np.int64).reshape(-1, 3)
-        return sealed("relay-roster", Content(values, {"windows": windows}), NO_MODEL)
+        return sealed(ReplyForm("relay-roster"), Content(values, {"windows": windows}))
 
     def _summed(self, question: Content) -> RecordDict:
         """The part that this relay's vehicles have in a sum."""
@@ -153,12 +152,11 @@ class Relay:
         layout = asked.layout
         try:
             part = self._kept(run, purpose, names) or self._part(roster, run, asked, names, purpose)
-            content, fields = part.reply(names, layout.bits), part_fields(len(names))
+            content = part.reply(names, layout.bits)
         except NoSum as error:
             log.warning("%s: %s", asked.what, error)
-            content, fields = no_part(error), {}
-        sizes = replace(NO_MODEL, words=layout.length * layout.bits // 8)
-        return sealed("relay-sum", content, sizes, fields)
+            content = no_part(error)
+        return sealed(part_form(layout, len(names)), content)
 
     def _part(
         self, roster: RelayRoster, run: RunState, asked: SumQuestion, names: list[str], purpose: str
@@ -172,13 +170,13 @@ class Relay:
             raise NoSum("none of its vehicles is there", frozenset(names))
         places = config.terrain.minimum_vehicles if asked.kind in PLACES else 0
         common = {n: question.values[n] for n in ("run", "config", "label") if n in question.values}
-        settings = replace(config.secure, bits=asked.layout.bits)
-        sums = sums_of(roster, run, settings, common, survivors_needed=max(self.least, places))
+        needed = max(self.least, places)
+        sums = sums_of(roster, run, config.secure, common, survivors_needed=needed)
         log.info("%s: asking %d of %d vehicles", asked.what, len(there), len(names))
         part = sums.part(there, asked, purpose)
         if sums.once or set(part.counted) == set(names):
-            kept = {"words": part.words}
-            keep_sum(run.path.parent, purpose, kept, part.counted, b"", part.exchanges)
+            kept = SecretSum({"words": part.words}, part.counted, parts=part.exchanges)
+            keep_sum(run.path.parent, purpose, kept)
         return part
 
     def _kept(self, run: RunState, purpose: str, names: list[str]) -> Part | None:
@@ -198,20 +196,20 @@ class Relay:
         folder.mkdir(parents=True, exist_ok=True)
         state = RunState(path, run)
         state.save()
-        age = sorted(folder.parent.iterdir(), key=lambda own: own.stat().st_mtime)
-        for old in age[:-KEPT_RUNS]:
+        for old in oldest_first(folder.parent.iterdir())[:-KEPT_RUNS]:
             shutil.rmtree(old, ignore_errors=True)
         return state
 
     def _field(self, question: Content) -> RecordDict:
         """Take the field of hills, which vehicles are given before they are there to train."""
         roster = self._addressed(question)
-        keep_field(roster.path.parent, question)
-        roster.provision = recall_field(roster.path.parent)
+        about = {name: str(value(question, name, str)) for name in ("run", "config")}
+        write_arrays(roster.path.with_name(FIELD), question.arrays, about)
+        roster.provision = _kept_field(roster.path.with_name(FIELD))
         if roster.provision is None:
             raise DataError("the field of hills could not be kept")
         roster.refresh()
-        return sealed("terrain-field", Content({"field": roster.provision.digest}), NO_MODEL)
+        return sealed(ReplyForm("terrain-field"), Content({"field": roster.provision.digest}))
 
     def _passed_on(self, question: Content) -> RecordDict:
         """Pass a driving field on to vehicles; who has it."""
@@ -220,14 +218,24 @@ class Relay:
         common = {n: v for n, v in question.values.items() if not n.startswith(RELAY)}
         named = names if isinstance(names, list) else []
         own = [str(name) for name in named if name in roster.members]
-        questions = dict.fromkeys(own, Content(common, question.arrays))
-        answers = roster.ask("driving-field", questions, config.deploy.round_seconds)
-        taken = {n: a.content.values["field"] for n, a in answers.items() if a.content is not None}
+        seconds = config.deploy.round_seconds
+        taken = roster.hand_out(Content(common, question.arrays), own, seconds)
         if not taken:
             raise DataError("no vehicle took the driving field")
         digest = next(iter(taken.values()))
         content = Content({"field": digest, "taken": [n for n, d in taken.items() if d == digest]})
-        return sealed("driving-field", content, NO_MODEL, TAKERS)
+        return sealed(ReplyForm("driving-field", more=TAKERS), content)
+
+
+def _kept_field(file: Path) -> PublishedHills | None:
+    """The field, to be offered to vehicles; None where there is none that can be read."""
+    try:
+        arrays, about = read_arrays(file)
+        config = read_configuration(about["config"])
+        shared = field_from_arrays(arrays, Grid(cell_m=config.terrain.cell_m))
+    except (KeyError, DataError):
+        return None
+    return PublishedHills(shared, about, config.deploy.round_seconds)
 
 
 def _away(roster: RelayRoster, names: list[str]) -> set[str]:

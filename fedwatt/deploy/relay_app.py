@@ -19,10 +19,9 @@ from typing import Final
 import numpy as np
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from fedwatt.deploy import flower
+from fedwatt.deploy.array_file import read_arrays, write_arrays
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.messages import MESSAGE_TYPES
@@ -31,7 +30,7 @@ from fedwatt.deploy.progress import show_log
 from fedwatt.deploy.prompt_grid import prompt
 from fedwatt.deploy.relay import Relay
 from fedwatt.errors import FedwattError
-from fedwatt.files import write_atomically
+from fedwatt.files import oldest_first
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -56,19 +55,17 @@ class Pending:
         number = message.metadata.message_id
         path = self.folder / f"{number[:64]}.safetensors"
         table = {name: np.frombuffer(part, dtype=np.uint8) for name, part in parts.items()}
-        about = {"root": root, "number": number}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda file: save_file(table, file, metadata=about))
+        write_arrays(path, table, {"root": root, "number": number})
         return path
 
     def questions(self) -> list[tuple[Path, Message]]:
         """Those that can still be answered, the oldest first; others are forgotten."""
         found = []
-        for path in sorted(self.folder.glob("*.safetensors"), key=lambda own: own.stat().st_mtime):
+        for path in oldest_first(self.folder.glob("*.safetensors")):
             self.attempts[path.name] = self.attempts.get(path.name, 0) + 1
             try:
                 message = _read(path)
-            except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            except (KeyError, TypeError, ValueError) as error:
                 log.warning("a question of the centre is lost: %s is damaged (%r)", path, error)
                 path.unlink(missing_ok=True)
                 continue
@@ -82,10 +79,10 @@ class Pending:
 
 
 def _read(path: Path) -> Message:
-    with safe_open(path, framework="numpy") as file:
-        about = file.metadata()
-        parts = {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
-    message = flower.inflated(about["root"], parts)
+    arrays, about = read_arrays(path)
+    message = flower.inflated(
+        about["root"], {name: part.tobytes() for name, part in arrays.items()}
+    )
     message.metadata.__dict__["_message_id"] = about["number"]
     return message
 

@@ -8,8 +8,8 @@ the relay's matter, which has a depot of its own.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import Any, Final
@@ -18,17 +18,14 @@ from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.messages import (
     IS_RELAY,
     MOST_SUM,
-    NO_MODEL,
-    NOTHING,
     Content,
     ReplyField,
-    Sizes,
+    ReplyForm,
     Value,
     ValueField,
 )
 from fedwatt.deploy.parts import RELAY
-from fedwatt.deploy.roster import TAKEN, Member, Roster
-from fedwatt.deploy.versions import version_fault
+from fedwatt.deploy.roster import DRIVING, TAKEN, Member, Roster
 from fedwatt.errors import DataError
 from fedwatt.runs.earlier import earlier_toml
 
@@ -75,9 +72,9 @@ class RelayRoster(Roster):
     """Who never trains, where that was decided further up; None: it is decided here."""
 
     @property
-    def enrolment(self) -> Mapping[str, ReplyField]:
-        """What vehicles and relays tell besides when they enrol."""
-        return {**super().enrolment, **IS_RELAY}
+    def enrolment(self) -> ReplyForm:
+        """What vehicles and relays tell when they enrol."""
+        return ReplyForm("enrol", more={**super().enrolment.more, **IS_RELAY})
 
     def addressed(self, question: Content) -> Content:
         """A question to a relay, which says by which configuration its vehicles enrolled."""
@@ -104,22 +101,16 @@ class RelayRoster(Roster):
         content = answer.content
         if content is None or content.values.get("relay") is not True:
             return super()._admit(node, answer)
-        name, registered = str(content.values["vehicle"]), self.online.get(node, "")
-        before = [n for n, one in self.relays.items() if one.name == name and n != node]
-        if registered and registered != name:
-            reason = f"it calls itself '{name}', and its key is registered for '{registered}'"
-        elif any(n in self.online for n in before):
-            reason = f"{TAKEN} '{name}'"
-        elif fault := version_fault(str(content.values["version"])):
-            reason = fault
-        else:
-            for old in before:
-                del self.relays[old]
-            self.relays[node] = KnownRelay(name)
-            self.refusals.pop(node, None)
-            log.info("relay %s enrolled", name)
+        name = str(content.values["vehicle"])
+        before = [n for n, one in self.relays.items() if one.name == name]
+        if reason := self.name_fault(node, content, before):
+            self._turn_away(node, reason)
             return None
-        self._turn_away(node, reason)
+        for old in before:
+            del self.relays[old]
+        self.relays[node] = KnownRelay(name)
+        self.refusals.pop(node, None)
+        log.info("relay %s enrolled", name)
         return None
 
     def refresh(self) -> None:
@@ -133,7 +124,7 @@ class RelayRoster(Roster):
             return
         questions = dict.fromkeys(due, self.addressed(Content()))
         seconds = ROSTER_SECONDS * self.levels
-        answers = self.exchange.ask("relay-roster", questions, seconds, sizes=NO_MODEL)
+        answers = self.exchange.ask(ReplyForm("relay-roster"), questions, seconds)
         for node in due:
             self.relays[node].heard = self.exchange.clock()
             self._hear(node, answers.get(node, Answer(None, "it did not answer")))
@@ -203,46 +194,25 @@ class RelayRoster(Roster):
         """Vehicles that never train, by the fleet as a whole."""
         return super().held_out() if self.never is None else self.never
 
-    def ask(
-        self,
-        kind: str,
-        questions: Mapping[str, Content],
-        seconds: float,
-        *,
-        sizes: Sizes = NO_MODEL,
-        asked: Mapping[str, ReplyField] = NOTHING,
-        enough: int = 0,
-        share: float = 1.0,
-        each: Callable[[str, Answer], Answer] = lambda name, answer: answer,
-    ) -> dict[str, Answer]:
-        """Answers by vehicle; a question to vehicles behind a relay is passed on by it.
-
-        `each` takes those of the vehicles here: a relay adds up its own vectors itself.
-        """
-        through = self.branches(name for name in questions if self.there(name))
-        passed: dict[int, Content] = {}
-        for node, names in through.items():
-            plain = questions[names[0]]
-            passed[node] = self.addressed(
-                Content({**plain.values, RELAY + "names": names}, plain.arrays)
-            )
-        wait = seconds + self.levels * ROSTER_SECONDS
-        taken = {**asked, **TAKERS}
-        waiting = self.exchange.send(kind, passed, wait, sizes=sizes, asked=taken)
-        direct = {n: q for n, q in questions.items() if self.members[n].node not in self.relays}
-        found = super().ask(
-            kind, direct, seconds, sizes=sizes, asked=asked, enough=enough, share=share, each=each
-        )
+    def hand_out(self, question: Content, names: Collection[str], seconds: float) -> dict[str, str]:
+        """Send vehicles a driving field, which relays pass on to those behind them."""
+        through = self.branches(name for name in names if self.there(name))
+        passed = {}
+        for node, own in through.items():
+            values = {**question.values, RELAY + "names": own}
+            passed[node] = self.addressed(Content(values, question.arrays))
+        form, wait = replace(DRIVING, more=TAKERS), seconds + self.levels * ROSTER_SECONDS
+        waiting = self.exchange.send(form, passed, wait)
+        direct = [name for name in names if self.members[name].node not in self.relays]
+        found = super().hand_out(question, direct, seconds)
 
         def complete() -> bool:
-            for node, answer in self.exchange.receive(
-                kind, waiting, sizes=sizes, asked=taken
-            ).items():
-                names = answer.content.values.get("taken") if answer.content else None
-                known = set(through[node]) & set(names if isinstance(names, list) else ())
-                found.update(dict.fromkeys(known, answer))
+            for node, answer in self.exchange.receive(form, waiting).items():
+                told: Mapping[str, Any] = {} if answer.content is None else answer.content.values
+                for name in set(through[node]) & set(told.get("taken", ())):
+                    found[name] = told["field"]
             return not waiting
 
         if passed:
             self.exchange.wait(complete, wait)
-        return {name: found[name] for name in questions if name in found}
+        return found

@@ -1,7 +1,7 @@
 """A real fleet whose vehicles reply one by one, as the loop sees it."""
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import nan
 from typing import Any
@@ -13,19 +13,24 @@ from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
-from fedwatt.deploy.limits_of_replies import capped, shortened
-from fedwatt.deploy.messages import Content, ReplyField
-from fedwatt.deploy.questions import asked_of
+from fedwatt.deploy.limits_of_replies import capped, scaled_down, shortened
+from fedwatt.deploy.messages import Content, ReplyForm
+from fedwatt.deploy.questions import AFTER, SENT, training_form
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.rest import Rest, rested, resting
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.updates import ROUNDING, expanded, told, update_fields
+from fedwatt.deploy.vehicle_errors import possible_sums, tell_margin
 from fedwatt.engine.call import Call
+from fedwatt.errors import DataError
 from fedwatt.federation import State
 from fedwatt.federation.members import Members
-from fedwatt.federation.port import Present
+from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import ErrorSums
 from fedwatt.runs.deployment import FULL
 
 log = logging.getLogger("fedwatt.deploy")
@@ -41,17 +46,11 @@ class RemoteFleet(RoadFleet):
 
     judges = 200
 
-    def check(self, method: Method) -> None:
-        """Refuse a method that cannot work in rounds of these vehicles."""
-        self.check_terms(method)
-
     @property
-    def training_fields(self) -> dict[str, ReplyField]:
-        """What replies to a round may say besides what all of them do."""
-        own = self.config.deploy
-        return asked_of(
-            self.method, self.model, diagnostics=own.diagnostics, update=own.update_type
-        )
+    def training_form(self) -> ReplyForm:
+        """What replies to a round say."""
+        precision, own = self.terms.training.precision, self.config.deploy
+        return training_form(self.method, self.model, precision, own, diagnostics=own.diagnostics)
 
     def present(self, state: State | None) -> Present:
         """Who is connected and does not rest; nobody rests if too few would be left."""
@@ -86,40 +85,22 @@ class RemoteFleet(RoadFleet):
         return [name for name in names if name not in left_out] or names
 
     def replies(
-        self,
-        method: Method,
-        state: State,
-        present: Present,
-        called: Mapping[str, Call],
-        wanted: int,
+        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
     ) -> Work | Unanswered:
         """What comes back from the vehicles called; what cannot be used is not counted."""
-        question = self.training_questions(method, state, present)
+        question = self.training_questions(state, present)
         questions = {name: question(name) for name in called}
-        settings = self.config.deploy
-        answers = self.roster.ask(
-            "train",
-            questions,
-            settings.round_seconds,
-            sizes=self.sizes,
-            asked=self.training_fields,
-            enough=wanted,
-            share=settings.close_share,
-        )
+        form, seconds = self.training_form, self.config.deploy.round_seconds
+        share = self.config.deploy.close_share
+        answers = self.roster.ask(form, questions, seconds, enough=wanted, share=share)
         if len(answers) < min(self.config.deploy.quorum, len(called)) and not self.private:
             return Unanswered(frozenset(answers))
         if not answers:
             return no_work(state.weights)
-        return self.checked(method, state.round, state.weights, present.members, called, answers)
-
-    def steps(self, members: Members, vehicle: int) -> int:
-        """H_k of a vehicle that has told how many windows it has."""
-        speed = self.terms.speed(0, members.name(vehicle))
-        return self.terms.steps(members.windows(vehicle), speed)
+        return self.checked(state.round, state.weights, present.members, called, answers)
 
     def checked(
         self,
-        method: Method,
         round: int,
         before: Tensor,
         members: Members,
@@ -128,16 +109,13 @@ class RemoteFleet(RoadFleet):
     ) -> Work:
         """Answers to a round that trains the model `before` [1, D]; not all of them count."""
         found = {
-            name: self._reply(method, round, name, called[name], answer)
-            for name, answer in answers.items()
+            name: self._reply(round, name, called[name], answer) for name, answer in answers.items()
         }
-        return self._stacked(method, round, before, members, called, found)
+        return self._stacked(round, before, members, called, found)
 
-    def _reply(
-        self, method: Method, round: int, name: str, call: Call, answer: Answer
-    ) -> Content | None:
+    def _reply(self, round: int, name: str, call: Call, answer: Answer) -> Content | None:
         """A reply that may count; None, with a warning in the log, for one that must not."""
-        trouble = answer.trouble or self._fault(method, round, name, call, answer)
+        trouble = answer.trouble or self._fault(round, name, call, answer)
         if trouble:
             log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
             self.roster.events.uncounted(name, trouble)
@@ -146,13 +124,13 @@ class RemoteFleet(RoadFleet):
             return None
         return answer.content
 
-    def _fault(self, method: Method, round: int, name: str, call: Call, answer: Answer) -> str:
+    def _fault(self, round: int, name: str, call: Call, answer: Answer) -> str:
         """What is wrong with a reply that has the declared fields; empty if nothing."""
         assert answer.content is not None
         values, arrays = answer.content.values, answer.content.arrays
         if values["round"] != round:
             return f"it answers round {values['round']!r}"
-        needed = {*method.upload_names, *update_fields(self.config.deploy.update_type, 0)}
+        needed = {*self.method.upload_names, *update_fields(self.config.deploy.update_type, 0)}
         missing = needed - {*arrays, *values}
         if missing:
             return f"it lacks '{min(missing)}'"
@@ -167,7 +145,6 @@ class RemoteFleet(RoadFleet):
 
     def _stacked(
         self,
-        method: Method,
         round: int,
         before: Tensor,
         members: Members,
@@ -175,7 +152,7 @@ class RemoteFleet(RoadFleet):
         found: Mapping[str, Content | None],
     ) -> Work:
         """Replies as the aggregation takes them; rejected ones are rows that do not count."""
-        rows = len(found)
+        rows, method = len(found), self.method
         usable = np.array([content is not None for content in found.values()])
         deltas = torch.zeros(rows, before.shape[1], dtype=before.dtype)
         uploads: dict[str, Tensor] = {}
@@ -245,6 +222,80 @@ class RemoteFleet(RoadFleet):
                 names[row], f"its reply is over {bound:g} times as long as usual"
             )
         return deltas, uploads
+
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
+
+        Their validation errors are their last ones, so that the best of two rounds is chosen
+        between errors on the same vehicles: without them a round would look better because a
+        vehicle that is hard to predict was away. Where a vehicle answers for the first time, the
+        model cannot be compared with those that it never judged.
+        """
+        known = Known.unpacked(events)
+        names = [present.members.name(k) for k in present.members.evaluated]
+        sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
+        question, asked = self.judging_question(weights, known), self.awake(names, known)
+        answers = self._judgements(asked, question)
+        rests, most = self.rests("evaluate", known, asked, known.round), self.roster.heaviest()
+        for name, answer in answers.items():
+            try:
+                sums[name] = self.own_errors(name, answer, most)
+            except DataError as error:
+                log.warning("evaluation of %s rejected: %s", name, error)
+                if not answer.refused:
+                    self.roster.conduct.fault(name, f"its errors of a model: {error}")
+        latest = {name: own[0] for name, own in sums.items() if own[0].windows}
+        newcomers = latest.keys() - known.validation.keys()
+        judging = sum(own[1].windows > 0 for own in sums.values())
+        if judging < len(names):
+            log.info("the model was judged by %d of %d vehicles", judging, len(names))
+        if not self.roster.hidden:
+            tell_margin([own[1] for own in sums.values()], len(self.roster.members))
+        evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
+        after = replace(known, validation={**known.validation, **latest}, rests=rests)
+        comparable = not (known.validation and newcomers)
+        return Judgement([evaluation], after.packed(), comparable)
+
+    def _judgements(self, names: list[str], question: Content) -> dict[str, Answer]:
+        """Answers to a question about a model's errors."""
+        seconds, share = self.config.deploy.evaluation_seconds, self.config.deploy.close_share
+        questions = dict.fromkeys(names, question)
+        return self.roster.ask(ReplyForm("evaluate"), questions, seconds, share=share)
+
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> list[Evaluation | None]:
+        """Error sums of the vehicles' own models, of those that answer."""
+        members = self.members()
+        names = [members.name(k) for k in members.evaluated]
+        sent = {SENT + name: array for name, array in self.sent(state).items()}
+        known = Known.unpacked(state.events)
+        question = self.judging_question(state.weights, known)
+        question = Content({**question.values, AFTER: state.round}, {**question.arrays, **sent})
+        answers = self._judgements(self.awake(names, known), question)
+        sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
+        most = self.roster.heaviest()
+        for name, answer in answers.items():
+            try:
+                sums[name] = self.own_errors(name, answer, most)
+            except DataError as error:
+                log.warning("evaluation of the own model of %s rejected: %s", name, error)
+        return [Evaluation([sums[n][0] for n in names], [sums[n][1] for n in names]) for _ in runs]
+
+    def own_errors(
+        self, name: str, answer: Answer, heaviest: Sequence[float]
+    ) -> tuple[ErrorSums, ErrorSums]:
+        """A vehicle's validation and test errors; DataError if they cannot be true.
+
+        They are of the windows that it enrolled with, and count for no more than those of some
+        vehicles together: whoever enrols with millions would be all that a report shows.
+        """
+        own, enrolled = answer.usable().arrays, self.roster.members[name].windows
+        found = []
+        for place, split in ((1, "validation"), (2, "test")):
+            sums = possible_sums(own[split], enrolled[place])
+            found.append(scaled_down(sums, min(sums.windows, heaviest[place])))
+        return found[0], found[1]
 
 
 def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:

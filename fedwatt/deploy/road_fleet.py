@@ -4,10 +4,10 @@ Who takes part, how replies become the next model, what is recorded and which mo
 loop's own lines (`federation.loop`).
 """
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from secrets import randbits
 from typing import Any, ClassVar, Self
 
@@ -16,21 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.exchange import Answer
 from fedwatt.deploy.known import Known
-from fedwatt.deploy.limits_of_replies import scaled_down
-from fedwatt.deploy.made import made_values
-from fedwatt.deploy.messages import Content, Sizes, Value
-from fedwatt.deploy.over_selection import reserves
-from fedwatt.deploy.questions import AFTER, SENT, RoundQuestion, sizes_of
+from fedwatt.deploy.messages import Content, Value
+from fedwatt.deploy.questions import RoundQuestion
 from fedwatt.deploy.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.rest import Rest
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.vehicle_errors import VehicleErrors, possible_sums, tell_margin
+from fedwatt.deploy.vehicle_errors import VehicleErrors
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
-from fedwatt.errors import DataError
 from fedwatt.federation import Loop, State
 from fedwatt.federation.local_fleet import fitting_model
 from fedwatt.federation.members import Members
@@ -41,15 +36,13 @@ from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
-from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.level import LEVEL, level_label
-
-log = logging.getLogger("fedwatt.deploy")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +54,8 @@ class RoadFleet(ABC):
 
     fewest: ClassVar[int] = 1
     """Replies without which there is no sum."""
+    judged_by: ClassVar[type[VehicleErrors]] = VehicleErrors
+    """How the vehicles are asked for their errors of a model."""
     judges: ClassVar[int] = 0
     """Vehicles that judge a round's model where `training.evaluate_vehicles` does not say; 0: all.
     """
@@ -102,8 +97,7 @@ class RoadFleet(ABC):
         fleet = roster.fleet(config.data)
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
-        sizes = sizes_of(choice.method, model, terms.training.precision, config.deploy.update_type)
-        errors = cls.errors_of(roster, run, config, common, sizes, level)
+        errors = cls.judged_by(roster, run, config, common, level)
         device = resolve_device(config.device)
         quorum = Quorum(
             roster.exchange,
@@ -123,19 +117,6 @@ class RoadFleet(ABC):
             config.deploy.quorum, replies, training.participation, training.sampling
         )
 
-    @classmethod
-    def errors_of(
-        cls,
-        roster: Roster,
-        run: RunState,
-        config: RunConfig,
-        common: Mapping[str, Value],
-        sizes: Sizes,
-        level: NDArray[Any] | None,
-    ) -> VehicleErrors:
-        """How the vehicles are asked for their errors at the end."""
-        return VehicleErrors(roster, config, common, sizes, level)
-
     def loop(self) -> Loop:
         """The loop over the rounds of these vehicles."""
         self._begin(0)
@@ -146,11 +127,6 @@ class RoadFleet(ABC):
         label = str(self.common["label"])
         level = self.run.path.parent.name == LEVEL
         self.roster.events.begin(level_label(label) if level else label, round)
-
-    @property
-    def sizes(self) -> Sizes:
-        """Lengths of what the method's messages hold."""
-        return self.errors.sizes
 
     @property
     def calling_terms(self) -> Terms:
@@ -169,15 +145,10 @@ class RoadFleet(ABC):
 
     def judging_question(self, weights: Tensor, known: Known) -> Content:
         """What vehicles are asked to judge the model [1, D]."""
-        made = made_values(known.made)
-        values: dict[str, Value] = {**self.common, **made, "round": known.round}
+        values = {**self.common, **known.made_values, "round": known.round}
         return Content(values, {"weights": weights[0].cpu().numpy()})
 
-    @abstractmethod
     def check(self, method: Method) -> None:
-        """Refuse a method that cannot work with these vehicles."""
-
-    def check_terms(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.terms.check(method, len(self.members().population))
 
@@ -225,12 +196,10 @@ class RoadFleet(ABC):
         # Where masks hide their windows, vehicles know by themselves how many steps they take.
         hidden = self.roster.hidden
         name, wanted = present.members.name, sum(hidden or call.steps > 0 for call in calls)
-        if share := self.config.deploy.over_selection:
-            members, available = present.members, present.available
-            calls += reserves(self.terms, share, state.round, members, available, calls)
+        calls += self._reserves(state.round, present, calls)
         called = {name(call.vehicle): call for call in calls if hidden or call.steps}
         began = self.roster.exchange.clock()
-        work = self.replies(method, state, present, called, wanted)
+        work = self.replies(state, present, called, wanted)
         if isinstance(work, Unanswered):
             in_time = self.roster.exchange.clock() - began < self.config.deploy.round_seconds
             for silent in called.keys() - work.answered:
@@ -257,33 +226,41 @@ class RoadFleet(ABC):
         )
         return replace(work, asked=calls, events=known.packed())
 
+    def _reserves(self, round: int, present: Present, calls: Sequence[Call]) -> list[Call]:
+        """Vehicles called beyond what a round needs, so that it need not wait for the slowest.
+
+        Bonawitz et al., MLSys 2019, section 2.2: ⌈share · |S_t|⌉ more are called, fewer if there
+        are no more, and the round closes when as many as are wanted have replied. Who is late
+        trained in vain. Which replies count then depends on who is quick, so such a run is not that
+        of a simulation.
+        """
+        others = present.others(0, [call.vehicle for call in calls])
+        count = min(ceil(self.config.deploy.over_selection * len(calls)), len(others))
+        draws = generator(self.terms.seeds[0], "over-selection", round)
+        chosen = sorted(int(one) for one in draws.choice(others, count, replace=False))
+        return [Call(0, vehicle, self.steps(present.members, vehicle)) for vehicle in chosen]
+
+    def steps(self, members: Members, vehicle: int) -> int:
+        """H_k of a vehicle that has told how many windows it has."""
+        speed = self.terms.speed(0, members.name(vehicle))
+        return self.terms.steps(members.windows(vehicle), speed)
+
     def rests(
         self, kind: str, known: Known, asked: Collection[str], round: int
     ) -> Mapping[str, Mapping[str, Rest]]:
         """Who has missed how many rounds after this one; nobody is counted here (`rest`)."""
         return known.rests
 
-    def awake(self, names: list[str], known: Known) -> list[str]:
-        """Those of `names` that are asked to judge a model."""
-        return names
-
     @abstractmethod
     def replies(
-        self,
-        method: Method,
-        state: State,
-        present: Present,
-        called: Mapping[str, Call],
-        wanted: int,
-    ) -> "Work | Unanswered":
+        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
+    ) -> Work | Unanswered:
         """What comes back from the vehicles called; what cannot be used is not counted.
 
         The round is over when `wanted` of them have replied.
         """
 
-    def training_questions(
-        self, method: Method, state: State, present: Present
-    ) -> Callable[[str], Content]:
+    def training_questions(self, state: State, present: Present) -> Callable[[str], Content]:
         """What each vehicle is asked, by its name, in the round that follows `state`."""
         known = Known.unpacked(state.events)
         question = RoundQuestion(
@@ -293,58 +270,24 @@ class RoadFleet(ABC):
             present.members.population_windows,
             self.config.deploy.diagnostics,
             state.weights[0].cpu().numpy(),
-            self.sent(method, state),
+            self.sent(state),
         )
-        alike, counted = question.content({**self.common, **made_values(known.made)}), known.counted
+        alike, counted = question.content({**self.common, **known.made_values}), known.counted
         return lambda name: Content(
             {**alike.values, "counted": counted.get(name, -1)}, alike.arrays
         )
 
-    def sent(self, method: Method, state: State) -> dict[str, NDArray[Any]]:
+    def sent(self, state: State) -> dict[str, NDArray[Any]]:
         """What the server rule sends with the model of `state`."""
         dtype = state.weights.dtype
         return {
             key: (v.to(dtype) if v.is_floating_point() else v)[0].cpu().numpy()
-            for key, v in method.server.broadcast(state.server).items()
+            for key, v in self.method.server.broadcast(state.server).items()
         }
 
+    @abstractmethod
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
-
-        Their validation errors are their last ones, so that the best of two rounds is chosen
-        between errors on the same vehicles: without them a round would look better because a
-        vehicle that is hard to predict was away. Where a vehicle answers for the first time, the
-        model cannot be compared with those that it never judged.
-        """
-        known = Known.unpacked(events)
-        names = [present.members.name(k) for k in present.members.evaluated]
-        sums = {name: (known.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
-        question, asked = self.judging_question(weights, known), self.awake(names, known)
-        answers = self._judgements(dict.fromkeys(asked, question))
-        rests, most = self.rests("evaluate", known, asked, known.round), self.roster.heaviest()
-        for name, answer in answers.items():
-            try:
-                sums[name] = self._judged(name, answer, most)
-            except DataError as error:
-                log.warning("evaluation of %s rejected: %s", name, error)
-                if not answer.refused:
-                    self.roster.conduct.fault(name, f"its errors of a model: {error}")
-        latest = {name: own[0] for name, own in sums.items() if own[0].windows}
-        newcomers = latest.keys() - known.validation.keys()
-        judging = sum(own[1].windows > 0 for own in sums.values())
-        if judging < len(names):
-            log.info("the model was judged by %d of %d vehicles", judging, len(names))
-        if not self.roster.hidden:
-            tell_margin([own[1] for own in sums.values()], len(self.roster.members))
-        evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
-        after = replace(known, validation={**known.validation, **latest}, rests=rests)
-        comparable = not (known.validation and newcomers)
-        return Judgement([evaluation], after.packed(), comparable)
-
-    def _judgements(self, questions: Mapping[str, Content]) -> dict[str, Answer]:
-        """Answers to questions about a model's errors."""
-        seconds, share = self.config.deploy.evaluation_seconds, self.config.deploy.close_share
-        return self.roster.ask("evaluate", questions, seconds, sizes=self.sizes, share=share)
+        """Error sums of the model [1, D], of those that answer."""
 
     def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Error sums of the mean [1, D] of two rounds' models.
@@ -364,34 +307,5 @@ class RoadFleet(ABC):
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
-        """Error sums of the vehicles' own models, of those that answer."""
-        members = self.members()
-        names = [members.name(k) for k in members.evaluated]
-        sent = {SENT + name: array for name, array in self.sent(method, state).items()}
-        known = Known.unpacked(state.events)
-        question = self.judging_question(state.weights, known)
-        question = Content({**question.values, AFTER: state.round}, {**question.arrays, **sent})
-        answers = self._judgements(dict.fromkeys(self.awake(names, known), question))
-        sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
-        most = self.roster.heaviest()
-        for name, answer in answers.items():
-            try:
-                sums[name] = self._judged(name, answer, most)
-            except DataError as error:
-                log.warning("evaluation of the own model of %s rejected: %s", name, error)
-        return [Evaluation([sums[n][0] for n in names], [sums[n][1] for n in names]) for _ in runs]
-
-    def _judged(
-        self, name: str, answer: Answer, heaviest: Sequence[float]
-    ) -> tuple[ErrorSums, ErrorSums]:
-        """A vehicle's validation and test errors; DataError if they cannot be true.
-
-        They are of the windows that it enrolled with, and count for no more than those of some
-        vehicles together: whoever enrols with millions would be all that a report shows.
-        """
-        own, enrolled = answer.usable().arrays, self.roster.members[name].windows
-        found = []
-        for place, split in ((1, "validation"), (2, "test")):
-            sums = possible_sums(own[split], enrolled[place])
-            found.append(scaled_down(sums, min(sums.windows, heaviest[place])))
-        return found[0], found[1]
+        """None of them: under masks a vehicle answers once about each model."""
+        return [None for _ in runs]

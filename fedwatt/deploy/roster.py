@@ -8,7 +8,7 @@ vehicle, and nobody else can speak for it.
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median_low
@@ -22,22 +22,15 @@ from fedwatt.data.client import Client
 from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.error_vectors import MOST_WINDOWS
-from fedwatt.deploy.event_log import FILE, MISSES, EventLog
+from fedwatt.deploy.event_log import AWAY as AWAY_NOW
+from fedwatt.deploy.event_log import ENROLLED, FILE, MISSES, TURNED_AWAY, EventLog
 from fedwatt.deploy.exchange import Answer, Exchange, Heard
 from fedwatt.deploy.hours import told_seconds, until
-from fedwatt.deploy.messages import (
-    AWAY,
-    IN_THE_CLEAR,
-    NO_MODEL,
-    NOTHING,
-    Content,
-    ReplyField,
-    Sizes,
-)
+from fedwatt.deploy.messages import AWAY, IN_THE_CLEAR, Content, ReplyForm
 from fedwatt.deploy.versions import version_fault
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import BoolArray
-from fedwatt.files import append_lines, read_lines
+from fedwatt.files import append_rows, read_rows
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.earlier import earlier_toml
 
@@ -50,6 +43,7 @@ AGAIN_SECONDS = 10.0
 """After which a node that was turned away is asked again; doubled with every refusal."""
 LONGEST_AGAIN_SECONDS = 600.0
 TAKEN = "another node already answers for"
+DRIVING = ReplyForm("driving-field")
 
 
 @dataclass(frozen=True)
@@ -104,20 +98,16 @@ class Roster:
         return self.config.secure.enabled
 
     @property
-    def enrolment(self) -> Mapping[str, ReplyField]:
-        """What vehicles tell besides when they enrol."""
-        return AWAY if self.hidden else {**IN_THE_CLEAR, **AWAY}
+    def enrolment(self) -> ReplyForm:
+        """What vehicles tell when they enrol."""
+        return ReplyForm("enrol", more=AWAY if self.hidden else {**IN_THE_CLEAR, **AWAY})
 
     def load(self) -> None:
         """Continue with the vehicles of an interrupted run."""
         old = self.path.with_suffix(".json")  # one table, as earlier versions wrote it
         path = self.path if self.path.exists() or not old.exists() else old
         try:
-            rows = (
-                json.loads(old.read_text(encoding="utf-8"))
-                if path == old
-                else map(json.loads, read_lines(path))
-            )
+            rows = json.loads(old.read_text("utf-8")) if path == old else read_rows(path)
             found = [Member(**row | {"windows": tuple(row["windows"])}) for row in rows]
             sizes = (count for m in found for count in m.windows)
             if not (self.hidden or all(self.possible(count) for count in sizes)):
@@ -160,7 +150,7 @@ class Roster:
         self.away = {node: until for node, until in self.away.items() if node in self.online}
         if self.asked:
             before = set(self.asked.values())
-            answers = exchange.receive("enrol", self.asked, sizes=NO_MODEL, asked=self.enrolment)
+            answers = exchange.receive(self.enrolment, self.asked)
             admitted = (self._admit(node, answer) for node, answer in answers.items())
             self._keep([member for member in admitted if member is not None])
             for node in before - set(self.asked.values()) - answers.keys():
@@ -174,7 +164,7 @@ class Roster:
             question = Content({"config": earlier_toml(self.config)})
             seconds = self.config.deploy.enrolment_seconds
             questions = dict.fromkeys(fresh, question)
-            self.asked |= exchange.send("enrol", questions, seconds, asked=self.enrolment)
+            self.asked |= exchange.send(self.enrolment, questions, seconds)
         if self.provision is not None:
             self.provision.offer(self)
 
@@ -193,7 +183,7 @@ class Roster:
     def _keep(self, members: list[Member]) -> None:
         """Write down who has enrolled."""
         if members:
-            append_lines(self.path, (json.dumps(asdict(m), ensure_ascii=False) for m in members))
+            append_rows(self.path, map(asdict, members))
 
     def _admit(self, node: int, answer: Answer) -> Member | None:
         """Enter a vehicle, or turn it away and say why."""
@@ -211,10 +201,10 @@ class Roster:
         self.members[name] = member
         self.refusals.pop(node, None)
         log.info("vehicle %s enrolled", name)
-        self.events.enrolled(name, str(values["version"]))
+        self.events.came(ENROLLED, name, version=str(values["version"])[:40])
         if away := told_seconds(values.get("away")):
             self.away[node] = self.exchange.clock() + away
-            self.events.away(name, until(away))
+            self.events.came(AWAY_NOW, name, reason=until(away))
         if values["version"] != fedwatt.__version__:
             log.warning(
                 "vehicle %s has fedwatt %.40s on board, and the server has %s: its replies may "
@@ -233,7 +223,9 @@ class Roster:
         pause = min(AGAIN_SECONDS * 2**doubled, LONGEST_AGAIN_SECONDS)
         self.turned_away[node] = self.exchange.clock() + pause
         log.warning("node %d was turned away for %g s: %s", node, pause, reason)
-        self.events.turned_away(self.online.get(node) or f"node {node}", reason)
+        # It goes by the name that its key is registered under.
+        name = self.online.get(node) or f"node {node}"
+        self.events.came(TURNED_AWAY, name, reason=reason[:200])
 
     def possible(self, count: int) -> bool:
         """Whether a vehicle can have so many windows."""
@@ -241,15 +233,8 @@ class Roster:
 
     def _fault(self, node: int, content: Content) -> str:
         """Why an enrolment cannot be accepted; empty if it can."""
-        name, registered = content.values["vehicle"], self.online.get(node, "")
-        if not isinstance(name, str) or not name:
-            return "it has no name"
-        if registered and registered != name:
-            return f"it calls itself '{name}', and its key is registered for '{registered}'"
-        before = self.members.get(name)
-        if before is not None and before.node != node and before.node in self.online:
-            return f"{TAKEN} '{name}'"
-        if fault := version_fault(str(content.values["version"])):
+        before = self.members.get(str(content.values["vehicle"]))
+        if fault := self.name_fault(node, content, [] if before is None else [before.node]):
             return fault
         if content.values["features"] != list(self.config.data.columns):
             return "it has other features than the configuration asks for"
@@ -263,6 +248,17 @@ class Roster:
         if not all(self.possible(count) for count in counts):
             return f"it says that it has {counts} windows, and 1 to {MOST_WINDOWS} are possible"
         return ""
+
+    def name_fault(self, node: int, content: Content, before: Iterable[int]) -> str:
+        """Why a node cannot enrol under its name, which nodes had `before`; empty if it can."""
+        name, registered = str(content.values["vehicle"]), self.online.get(node, "")
+        if not name:
+            return "it has no name"
+        if registered and registered != name:
+            return f"it calls itself '{name}', and its key is registered for '{registered}'"
+        if any(other != node and other in self.online for other in before):
+            return f"{TAKEN} '{name}'"
+        return version_fault(str(content.values["version"]))
 
     def ordered(self) -> list[Member]:
         """Members in the order in which draws go through them, held-out ones included."""
@@ -278,7 +274,7 @@ class Roster:
         node = self.members[name].node
         if self.conduct.set_aside(name) or self.is_away(name):
             return False
-        ready = self.provision is None or self.provision.held_by(node)
+        ready = self.provision is None or node in self.provision.holders
         return node in self.online and ready
 
     def is_away(self, name: str) -> bool:
@@ -288,7 +284,7 @@ class Roster:
     def unanswered(self, name: str) -> None:
         """Take note that a vehicle did not do what it was asked to."""
         if self.provision is not None:
-            self.provision.doubt(self.members[name].node)
+            self.provision.doubted.add(self.members[name].node)
 
     def resize(self, name: str, windows: int) -> None:
         """Take note that a vehicle now has other training windows than it enrolled with."""
@@ -322,12 +318,10 @@ class Roster:
 
     def ask(
         self,
-        kind: str,
+        form: ReplyForm,
         questions: Mapping[str, Content],
         seconds: float,
         *,
-        sizes: Sizes = NO_MODEL,
-        asked: Mapping[str, ReplyField] = NOTHING,
         enough: int = 0,
         share: float = 1.0,
         each: Callable[[str, Answer], Answer] = lambda name, answer: answer,
@@ -340,18 +334,22 @@ class Roster:
         sent = {node: questions[name] for name, node in nodes.items()}
         heard, names = Heard(), {node: name for name, node in nodes.items()}
         answers = self.exchange.ask(
-            kind,
+            form,
             sent,
             seconds,
-            sizes=sizes,
-            asked=asked,
             enough=enough,
             share=share,
             heard=heard,
             each=lambda node, answer: each(names[node], answer),
         )
         closed = 0 < enough <= sum(answer.content is not None for answer in answers.values())
-        return self.take_note(kind, nodes, answers, heard, closed=closed)
+        return self.take_note(form.kind, nodes, answers, heard, closed=closed)
+
+    def hand_out(self, question: Content, names: Collection[str], seconds: float) -> dict[str, str]:
+        """Send vehicles a driving field; its digest as those say it that have taken it."""
+        answers = self.ask(DRIVING, dict.fromkeys(names, question), seconds)
+        contents = {name: answer.content for name, answer in answers.items()}
+        return {name: str(own.values["field"]) for name, own in contents.items() if own is not None}
 
     def take_note(
         self,

@@ -20,8 +20,8 @@ from fedwatt.errors import DataError
 from fedwatt.files import flush, write_bytes
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingQuestion
 from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.route_files import load_arrays, save_arrays
 from fedwatt.journeys.route_questions import ASKED, Pupil, RouteQuestion, SharedDriving
-from fedwatt.journeys.route_text import load_arrays, save_arrays
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.routes import route_board
@@ -59,7 +59,7 @@ class RoutesOnBoard:
         routes = RouteQuestion.read(asks, question.arrays)
         layout = Layout(routes.fields, vehicles=room)
         answer = routes.answer(self.pupil(question, config))
-        if asks == ASKED[-1]:  # trips need memory, which training wants back
+        if asks == [*ASKED][-1]:  # trips need memory, which training wants back
             self._board = self._pupil = None
         return secrets.masked(question, layout, answer)
 

@@ -19,7 +19,7 @@ from fedwatt.files import write_bytes
 from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_from_pupils
-from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_questions import RouteQuestion, SharedDriving
 from fedwatt.runs.routes import ROUTES
 from fedwatt.terrain.summands import Total
@@ -73,21 +73,16 @@ class RoadPupils:
         self.field = shared.digest
         question = Content(dict(self.hills.common), shared.arrays)
         seconds = self.roster.config.deploy.round_seconds
-        questions = dict.fromkeys(sorted(present), question)
-        taken = set()
-        for name, answer in self.roster.ask("driving-field", questions, seconds).items():
-            if answer.content is not None and answer.content.values["field"] == self.field:
-                taken.add(name)
+        told = self.roster.hand_out(question, sorted(present), seconds)
+        taken = frozenset(name for name, digest in told.items() if digest == self.field)
         for name in sorted(present - taken):
             log.warning("routes: %s did not take the driving field, and is left out", name)
-        return frozenset(taken)
+        return taken
 
     def total(self, question: DrivingQuestion | RouteQuestion, present: frozenset[str]) -> Total:
         """The totals of a question over the vehicles named, and whose answers are in them."""
         about = self.hills.question_values
-        totals = SecretTotals.over(
-            self.roster, self.run, "routes", "secure-routes", self._asked, about
-        )
+        totals = SecretTotals(self.roster, self.run, "routes", "secure-routes", self._asked, about)
         return totals(question, present)
 
     def _asked(self, question: DrivingQuestion | RouteQuestion) -> Content:

@@ -6,15 +6,15 @@ with them where not.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
 
+from fedwatt.deploy.kept_sums import SecretSum
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import SecureExchange
 from fedwatt.deploy.state import RunState
-from fedwatt.deploy.sums import SecretSum
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.earlier import earlier_toml
@@ -38,44 +38,24 @@ class Addable(Protocol):
         """What an answer holds; the same for every vehicle."""
 
 
-Asked = TypeVar("Asked", bound=Addable, contravariant=True)
-
-
 @dataclass(frozen=True)
-class SecretTotals(Generic[Asked]):
-    """Asks vehicles for totals, and for nothing of one of them."""
+class SecretTotals:
+    """Asks the vehicles of a roster for totals, and for nothing of one of them."""
 
-    exchange: SecureExchange
-    least: int  # vehicles that a sum must be of
-    seconds: float  # how long a vehicle may take for its numbers
+    roster: Roster
+    run: RunState
     what: str  # is learned, for the log
     kind: str  # of the questions
-    content: Callable[[Asked], Content]  # what a message about a question holds
+    content: Callable[[Any], Content]  # what a message about a question holds
+    about: Mapping[str, Value] = field(default_factory=dict)
+    """What every question says besides its run and configuration."""
 
-    @classmethod
-    def over(
-        cls,
-        roster: Roster,
-        run: RunState,
-        what: str,
-        kind: str,
-        content: Callable[[Asked], Content],
-        about: Mapping[str, Value] | None = None,
-    ) -> "SecretTotals[Asked]":
-        """Totals over the vehicles of a roster; every question says what is in `about`, too."""
-        config = roster.config
-        common: dict[str, Value] = {
-            "run": run.run,
-            "config": earlier_toml(config),
-            **(about or {}),
-        }
-        least = max(2, config.terrain.minimum_vehicles)
-        # In 32 bits sums would be too coarse, whatever training makes do with.
-        settings = replace(config.secure, bits=64)
-        exchange = SecureExchange(roster, run, settings, common, survivors_needed=least)
-        return cls(exchange, least, config.deploy.round_seconds, what, kind, content)
+    @property
+    def least(self) -> int:
+        """Vehicles that a sum must be of."""
+        return max(2, self.roster.config.terrain.minimum_vehicles)
 
-    def __call__(self, question: Asked, present: frozenset[str]) -> Total:
+    def __call__(self, question: Addable, present: frozenset[str]) -> Total:
         """The totals of a question and who is in them; RunError if all attempts fail."""
         log.info("%s: asking %d vehicles for %s", self.what, len(present), question.described)
         lost: frozenset[str] = frozenset()
@@ -104,18 +84,20 @@ class SecretTotals(Generic[Asked]):
             f"other. {reason} --resume tries again."
         )
 
-    def _sum(self, question: Asked, called: frozenset[str]) -> SecretSum:
-        own = self.content(question)
-        content = Content({**self.exchange.common, **own.values}, own.arrays)
-        room = self.exchange.roster.config.deploy.room(len(called))
-        layout = Layout(question.fields, vehicles=room)
-        return self.exchange.total(
-            self.what, called, layout, self.kind, lambda name: content, self.seconds
-        )
+    def _sum(self, question: Addable, called: frozenset[str]) -> SecretSum:
+        config, own = self.roster.config, self.content(question)
+        common = {"run": self.run.run, "config": earlier_toml(config), **self.about}
+        needed = self.least
+        sums = SecureExchange(self.roster, self.run, config.secure, common, survivors_needed=needed)
+        content = Content({**common, **own.values}, own.arrays)
+        # In words of 64 bits: of 32 sums would be too coarse, whatever training makes do with.
+        layout = Layout(question.fields, vehicles=config.deploy.room(len(called)))
+        seconds = config.deploy.round_seconds
+        return sums.total(self.what, called, layout, self.kind, lambda name: content, seconds)
 
     def _gathered(self, names: frozenset[str]) -> frozenset[str]:
         """Those of `names` that are there; waits a while for enough of them."""
-        roster = self.exchange.roster
+        roster = self.roster
         there: frozenset[str] = frozenset()
 
         def enough() -> bool:
@@ -124,7 +106,7 @@ class SecretTotals(Generic[Asked]):
             there = frozenset(name for name in names if roster.there(name))
             return len(there) >= self.least
 
-        if not roster.exchange.wait(enough, self.exchange.settings.stage_seconds):
+        if not roster.exchange.wait(enough, roster.config.secure.stage_seconds):
             reason = f"{len(there)} of {len(names)} vehicles are there, {self.least} are needed."
             raise NoSum(reason, frozenset())
         return there

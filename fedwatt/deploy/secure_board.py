@@ -35,17 +35,6 @@ Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent
 
 
-def to_values(message: Any) -> dict[str, Value]:
-    """A message of the exchange among the values of a question."""
-    return {SECURE + name: value for name, value in to_plain(message).items()}
-
-
-def from_values(kind: type[Message], values: Mapping[str, Value]) -> Message:
-    """The message of the exchange that a question holds."""
-    own = {n.removeprefix(SECURE): v for n, v in values.items() if n.startswith(SECURE)}
-    return from_plain(kind, own)
-
-
 class Secrets:
     """What a vehicle knows of the exchange it is in."""
 
@@ -67,14 +56,9 @@ class Secrets:
         if self.guard.policy.signed_sums and not known:
             raise Refusal("signed_sums")
 
-    def _refuse_unchecked(self) -> None:
-        """Refuse to spoil a sum for the others: without its words nobody can check it."""
-        if self.board.fleet_key is None:
-            raise Refusal("followed")
-
     def keys(self, question: Content) -> Content:
         """Fresh public keys; what was left of another exchange is forgotten."""
-        terms = from_values(Terms, question.values)
+        terms = from_plain(Terms, question.values, SECURE)
         self.guard.terms(terms)
         purpose = Purpose.read(terms.purpose)
         if purpose.run != question.values.get("run"):
@@ -83,8 +67,10 @@ class Secrets:
         self.guard.announced(purpose)
         self.guard.unanswered(purpose)
         self._refuse_unsigned()
-        if self.guard.policy.followed and purpose.kind.endswith("train"):
-            self._refuse_unchecked()
+        trains = self.guard.policy.followed and purpose.kind.endswith("train")
+        if trains and self.board.fleet_key is None:
+            # It would spoil the sum for the others: without its words nobody can check it.
+            raise Refusal("followed")
         self._state = None
         state, advert = protocol.advertise(
             terms, self.vehicle, after=self._last(terms.run), identity=self.board.identity
@@ -95,7 +81,7 @@ class Secrets:
 
     def shares(self, question: Content) -> Content:
         """Shares of the two secrets, sealed for the neighbours."""
-        roster = from_values(Roster, question.values)
+        roster = from_plain(Roster, question.values, SECURE)
         self._state, shares = protocol.share_keys(
             self._now(protocol.Advertised), roster, trust=self._trust
         )
@@ -143,14 +129,15 @@ class Secrets:
                 f"the exchange is about words of {state.terms.bits} bits, and the answer to its "
                 f"question has {layout.bits}"
             )
-        inbox = from_values(Inbox, question.values)
+        inbox = from_plain(Inbox, question.values, SECURE)
         words = layout.encode(values)
         self._state, masked = protocol.mask_input(state, inbox, words, follows=follows)
         return Content(to_plain(masked))
 
     def agreed(self, question: Content) -> Content:
         """Its signature of who survived."""
-        survivors, state = from_values(Survivors, question.values), self._now(protocol.Sent)
+        state = self._now(protocol.Sent)
+        survivors = from_plain(Survivors, question.values, SECURE)
         after, agreed = protocol.agree(state, survivors, identity=self.board.identity)
         if not state.arrived:
             self.guard.agreed(state.terms, names_of(state.vehicles, survivors.arrived))
@@ -159,7 +146,8 @@ class Secrets:
 
     def revealed(self, question: Content) -> Content:
         """A share of one secret of every vehicle of its group."""
-        agreements, state = from_values(Agreements, question.values), self._now(protocol.Sent)
+        state = self._now(protocol.Sent)
+        agreements = from_plain(Agreements, question.values, SECURE)
         self._state, revealed = protocol.reveal(state, agreements, trust=self._trust)
         purpose = Purpose.read(state.terms.purpose)
         self.guard.revealing(purpose, protocol.followers(state, agreements))

@@ -8,19 +8,19 @@ is kept (`kept_sums`): a server that is started again goes on with it.
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
 
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.messages import NO_MODEL, Content, Sizes
-from fedwatt.deploy.parts import NoSum, Part, SumQuestion
-from fedwatt.deploy.secure_board import to_values
+from fedwatt.deploy.messages import SECURE, Content, ReplyForm
+from fedwatt.deploy.parts import NoSum, Part, SumQuestion, layout_sizes
 from fedwatt.deploy.sums import Sums
 from fedwatt.errors import DataError, FedwattError
+from fedwatt.privacy.check_words import part_bytes
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import Advert, Agreed, Masked, Revealed, Shares
-from fedwatt.privacy.secure.plain import from_plain
+from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure_settings import Terms
 
 log = logging.getLogger("fedwatt.deploy")
@@ -35,19 +35,14 @@ class SecureExchange(Sums):
     once: ClassVar[bool] = True
 
     @property
-    def least(self) -> int:
-        """Vehicles that an exchange must be of, so that each is hidden among the others."""
-        return max(self.settings.smallest_sum, self.survivors_needed)
-
-    @property
     def stage_seconds(self) -> float:
         """How long the four short messages around a vehicle's vector may take."""
         return 4 * self.settings.stage_seconds
 
     def own_part(self, called: list[str], asked: SumQuestion, purpose: str) -> Part:
         """The sum over those of `called` that see an exchange through; NoSum if too few do."""
-        least, layout = self.least, asked.layout
-        if len(called) < least:
+        layout, least = asked.layout, max(self.settings.smallest_sum, self.survivors_needed)
+        if len(called) < least:  # so that each is hidden among the others
             reason = f"a secure sum needs {least} vehicles or more, and {len(called)} are called."
             raise NoSum(reason, frozenset())
         terms = self.settings.terms(
@@ -57,10 +52,8 @@ class SecureExchange(Sums):
             length=layout.length,
             purpose=purpose,
         )
-        threshold = max(terms.threshold, least)
-        terms = replace(terms, threshold=threshold, bits=layout.bits)
-        sizes = replace(NO_MODEL, words=terms.length * terms.bits // 8)
-        asking = _Asking(self, asked.kind, asked.question, asked.seconds, sizes)
+        terms = replace(terms, threshold=max(terms.threshold, least), bits=layout.bits)
+        asking = _Asking(self, asked)
         try:
             total, survivors = asking.total(terms, called)
         except FedwattError as error:
@@ -73,7 +66,7 @@ class SecureExchange(Sums):
             for name, reason in asking.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", asked.what, name, reason)
                 self.roster.events.uncounted(name, reason)
-        made = ((terms.digest, len(survivors)),)
+        made = (part_bytes(terms.digest, len(survivors)),)
         return Part(words=total, counted=survivors, exchanges=made, rejected=asking.rejected)
 
 
@@ -82,10 +75,7 @@ class _Asking:
     """One exchange on its way."""
 
     exchange: SecureExchange
-    kind: str
-    question: Callable[[str], Content]
-    seconds: float
-    sizes: Sizes
+    asked: SumQuestion
     rejected: dict[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
     """Whose answer to the last step was in order."""
@@ -104,8 +94,8 @@ class _Asking:
         self.reject(left_out)
         vectors = {}
         for name, inbox in inboxes.items():
-            plain = self.question(name)
-            vectors[name] = Content({**plain.values, **to_values(inbox)}, plain.arrays)
+            plain = self.asked.question(name)
+            vectors[name] = Content({**plain.values, **to_plain(inbox, SECURE)}, plain.arrays)
         self.sent = True
         enough = self.exchange.enough and max(self.exchange.enough, terms.threshold)
         summed, survivors, left_out = self._added(routed, vectors, enough).collected()
@@ -132,9 +122,8 @@ class _Asking:
                 return answer
             return replace(answer, content=Content())
 
-        self.exchange.roster.ask(
-            self.kind, questions, self.seconds, sizes=self.sizes, enough=enough, each=add
-        )
+        form = ReplyForm(self.asked.kind, layout_sizes(self.asked.layout))
+        self.exchange.roster.ask(form, questions, self.asked.seconds, enough=enough, each=add)
         self.answered = frozenset(adding.arrived)
         return adding
 
@@ -144,9 +133,9 @@ class _Asking:
         """Answers to messages of the exchange, by vehicle."""
         # Vehicles look at the configuration once, before they have keys made.
         common = self.exchange.common if kind == "secure-keys" else {}
-        questions = {n: Content({**common, **to_values(one)}) for n, one in messages.items()}
+        questions = {n: Content({**common, **to_plain(one, SECURE)}) for n, one in messages.items()}
         good = {}
-        answers = self.exchange.roster.ask(kind, questions, seconds, sizes=self.sizes)
+        answers = self.exchange.roster.ask(ReplyForm(kind), questions, seconds)
         for name, answer in answers.items():
             try:
                 good[name] = from_plain(reply, answer.usable().values)

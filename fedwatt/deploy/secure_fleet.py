@@ -5,30 +5,26 @@ method as the replies of the survivors, all equal to their mean.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.clear_sums import sums_of
+from fedwatt.deploy.kept_sums import SecretSum
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.limits_of_replies import refuse_impossible_weight, refuse_long_mean
 from fedwatt.deploy.masked_errors import MaskedErrors
-from fedwatt.deploy.messages import Sizes, Value
 from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
-from fedwatt.deploy.roster import Roster
-from fedwatt.deploy.state import RunState
-from fedwatt.deploy.sums import SecretSum
+from fedwatt.deploy.vehicle_errors import VehicleErrors
 from fedwatt.engine.call import Call
 from fedwatt.errors import FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.port import Judgement, Present
-from fedwatt.federation.records import Evaluation
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
@@ -37,7 +33,6 @@ from fedwatt.privacy.check_words import CHECK, Made
 from fedwatt.privacy.drawing import draws_on_board
 from fedwatt.privacy.fixed_point import CLIPPED
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
-from fedwatt.runs.config import RunConfig
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -45,11 +40,13 @@ log = logging.getLogger("fedwatt.deploy")
 class SecureFleet(RoadFleet):
     """Answers for a real fleet of which no single reply is seen."""
 
+    fewest: ClassVar[int] = 2
+    judged_by: ClassVar[type[VehicleErrors]] = MaskedErrors
+
     def check(self, method: Method) -> None:
         """Refuse what cannot work in rounds of these vehicles, and what secure sums cannot do."""
-        self.check_terms(method)
-        fault = secure_fault(method)
-        if fault:
+        super().check(method)
+        if fault := secure_fault(method):
             raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
         if self.config.deploy.diagnostics:
             raise SettingError(
@@ -57,24 +54,16 @@ class SecureFleet(RoadFleet):
                 "single vehicles secret. Switch one of them off."
             )
 
-    fewest: ClassVar[int] = 2
-
     def replies(
-        self,
-        method: Method,
-        state: State,
-        present: Present,
-        called: Mapping[str, Call],
-        wanted: int,
+        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
     ) -> Work | Unanswered:
         """The sum over the vehicles called; who drops out of it has not replied."""
         try:
             if called and not present.members.population_windows > 0:
                 raise RunError("no model was judged yet, so the size of the fleet is not known.")
             if called:
-                found = self._sum(method, state, present, list(called), wanted)
-                population = len(present.members.population)
-                return self._means(method, found, called, population)
+                found = self._sum(state, present, list(called), wanted)
+                return self._means(found, called, len(present.members.population))
         except FedwattError as error:
             if isinstance(error, NoSum) and not error.sent and not self.private:
                 return Unanswered(frozenset(called) - error.lost)
@@ -93,17 +82,14 @@ class SecureFleet(RoadFleet):
         training = replace(self.terms.training, participation=1.0, sampling="fixed")
         return replace(self.terms, training=training)
 
-    def _sum(
-        self, method: Method, state: State, present: Present, names: list[str], wanted: int
-    ) -> SecretSum:
+    def _sum(self, state: State, present: Present, names: list[str], wanted: int) -> SecretSum:
         """One exchange with the vehicles `names`; RunError if too few see it through."""
-        what, model = f"round {state.round + 1}", method.adapted(self.model)
+        what, model = f"round {state.round + 1}", self.method.adapted(self.model)
         room = self.config.deploy.room(len(names))
-        layout = reply_layout(method, model, self.config.secure, vehicles=room)
-
+        layout = reply_layout(self.method, model, self.config.secure, vehicles=room)
         exchange = sums_of(self.roster, self.run, self.config.secure, self.common, enough=wanted)
         seconds = self.config.deploy.round_seconds
-        training = self.training_questions(method, state, present)
+        training = self.training_questions(state, present)
         found = exchange.total(what, names, layout, "secure-train", training, seconds)
         refuse_impossible_weight(layout, found.sums, len(found.survivors))
         if found.sums[CLIPPED][0]:
@@ -114,19 +100,6 @@ class SecureFleet(RoadFleet):
                 found.sums[CLIPPED][0],
             )
         return found
-
-    @classmethod
-    def errors_of(
-        cls,
-        roster: Roster,
-        run: RunState,
-        config: RunConfig,
-        common: Mapping[str, Value],
-        sizes: Sizes,
-        level: NDArray[Any] | None,
-    ) -> MaskedErrors:
-        """Errors of the fleet, by secure sums."""
-        return MaskedErrors(roster, config, common, sizes, level, run=run)
 
     def present(self, state: State | None) -> Present:
         """Who is connected now; how many windows they have on average is known from a sum."""
@@ -156,16 +129,9 @@ class SecureFleet(RoadFleet):
         after = replace(known, judges=known.judges | set(judges), mean_windows=errors.mean_windows)
         return Judgement([errors], after.packed(), comparable)
 
-    def judge_own(
-        self, method: Method, state: State, runs: Sequence[int]
-    ) -> list[Evaluation | None]:
-        """Not known by round: a vehicle answers under masks once about each model."""
-        return [None for _ in runs]
-
-    def _means(
-        self, method: Method, found: SecretSum, names: Mapping[str, Call], population: int
-    ) -> Work:
+    def _means(self, found: SecretSum, names: Mapping[str, Call], population: int) -> Work:
         """The survivors' mean in the place of each of their replies; each weighs Σ w_k / R."""
+        method = self.method
         counted = [names[name] for name in found.survivors]
         others = [names[name] for name in found.rejected if name not in found.survivors]
         delta, weight, uploads = means(method, method.adapted(self.model), found.sums)

@@ -11,7 +11,7 @@ from fedwatt.deploy.progress import LogLines, log, show_log
 from fedwatt.deploy.prompt_grid import PromptGrid, prompt
 from fedwatt.errors import FedwattError
 from fedwatt.observers import Observers
-from fedwatt.report import Reporter
+from fedwatt.report.write import Reporter
 from fedwatt.runs.config import from_toml
 from fedwatt.track import trackers
 

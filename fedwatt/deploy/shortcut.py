@@ -18,7 +18,7 @@ from typing import Final
 
 from flwr.supercore.error.base import FlowerError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedwatt.deploy.fleet_client import WAIT_HEADER, WAIT_SECONDS
@@ -61,11 +61,13 @@ class Shortcut:
         if answer is None:
             await self.app(scope, receive, send)
             return
-        body = await _body(receive)
-        if body is None:
+        request = Request(scope, receive)
+        try:
+            body = await request.body()  # no longer than the door let in
+        except ClientDisconnect:
             return
         try:
-            status, content = 200, await self._answered(answer, scope, body, receive)
+            status, content = 200, await self._answered(answer, request, body, receive)
         except TooLongError as error:
             status, content = 413, str(error).encode()
         except Exception as error:
@@ -80,13 +82,13 @@ class Shortcut:
             await send({"type": "http.response.body", "body": piece, "more_body": more})
 
     async def _answered(
-        self, answer: ShortAnswer, scope: Scope, body: bytes, receive: Receive
+        self, answer: ShortAnswer, request: Request, body: bytes, receive: Receive
     ) -> bytes:
         """The body of the response; a look for questions may be held."""
-        request = Request(scope)
         if len(body) > LARGE:
             return await asyncio.to_thread(answer, request, body)
-        patience = _patience(scope) if scope["path"] == LOOK and self.held is not None else 0.0
+        looks = request.scope["path"] == LOOK and self.held is not None
+        patience = _patience(request) if looks else 0.0
         if not patience:
             return answer(request, body)
         node = looking_node(request, body)
@@ -155,23 +157,10 @@ def _done(come: "asyncio.Future[None]") -> None:
         come.set_result(None)
 
 
-def _patience(scope: Scope) -> float:
+def _patience(request: Request) -> float:
     """Seconds that a vehicle would wait for a question; 0: it does not say."""
-    wanted = WAIT_HEADER.encode()
-    text = next((value for name, value in scope["headers"] if name == wanted), b"")
-    return min(float(text), WAIT_SECONDS) if text.isdigit() else 0.0
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """The whole body, no longer than the door let in; None where the sender is gone."""
-    parts = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(parts)
+    text = request.headers.get(WAIT_HEADER, "")
+    return min(float(text), WAIT_SECONDS) if text.isdecimal() and text.isascii() else 0.0
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -10,10 +10,10 @@ from dataclasses import replace
 from math import nan
 from typing import ClassVar
 
+from fedwatt.deploy.kept_sums import SecretSum
 from fedwatt.deploy.quorum import Unanswered
 from fedwatt.deploy.road_fleet import RoadFleet
 from fedwatt.deploy.secure_fleet import SecureFleet
-from fedwatt.deploy.sums import SecretSum
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation import State
@@ -29,7 +29,7 @@ class SummedFleet(SecureFleet):
 
     def check(self, method: Method) -> None:
         """Refuse what cannot work in rounds of these vehicles, and what cannot be added up."""
-        self.check_terms(method)
+        RoadFleet.check(self, method)
         if fault := adding_fault(method):
             raise SettingError(f"Method '{method.name}' through relays: {fault}")
 
@@ -38,15 +38,10 @@ class SummedFleet(SecureFleet):
         return RoadFleet.present(self, state)
 
     def replies(
-        self,
-        method: Method,
-        state: State,
-        present: Present,
-        called: Mapping[str, Call],
-        wanted: int,
+        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
     ) -> Work | Unanswered:
         """The sum over the vehicles called; the round is asked again where too few are in it."""
-        work = super().replies(method, state, present, called, wanted)
+        work = super().replies(state, present, called, wanted)
         if isinstance(work, Unanswered):
             return work
         name = present.members.name
@@ -55,12 +50,10 @@ class SummedFleet(SecureFleet):
         few = len(counted) < min(self.config.deploy.quorum, len(called))
         return Unanswered(counted) if few else work
 
-    def _means(
-        self, method: Method, found: SecretSum, names: Mapping[str, Call], population: int
-    ) -> Work:
+    def _means(self, found: SecretSum, names: Mapping[str, Call], population: int) -> Work:
         """As under masks, with the rows that relays passed on."""
-        work = super()._means(method, found, names, population)
-        columns = [*(column.name for column in method.records), "drift"]
+        work = super()._means(found, names, population)
+        columns = [*(column.name for column in self.method.records), "drift"]
         name = {call: own for own, call in names.items()}
         unknown = (nan,) * len(columns)
         rows = [found.rows.get(name[call], unknown) for call in work.calls]

@@ -12,37 +12,32 @@ How a server or a relay comes by the part of its own vehicles is left open here:
 (`secure_exchange`), or from replies in the clear (`clear_sums`).
 """
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
-from fedwatt.deploy.branches import Branches
-from fedwatt.deploy.kept_sums import keep_sum, recall_sum
+from fedwatt.deploy.exchange import Answer
+from fedwatt.deploy.kept_sums import SecretSum, keep_sum, recall_sum
+from fedwatt.deploy.limits_of_replies import refuse_impossible_weight
 from fedwatt.deploy.messages import Content, Value
-from fedwatt.deploy.parts import NoSum, Part, SumQuestion, added
+from fedwatt.deploy.parts import NoSum, Part, SumQuestion, added, part_form
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.relay_roster import RelayRoster
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
-from fedwatt.privacy.check_words import whole_sum
-from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.errors import FedwattError
+from fedwatt.privacy.check_words import part_of, whole_sum
+from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure_settings import SecureSettings
 
+log = logging.getLogger("fedwatt.deploy")
 
-@dataclass(frozen=True)
-class SecretSum:
-    """What a sum brought: totals over its survivors, and whose messages could not be used."""
-
-    sums: Mapping[str, FloatArray]
-    survivors: tuple[str, ...]
-    exchange: bytes
-    """Digest of its terms; of its purpose where it may be of several parts."""
-    rejected: Mapping[str, str]
-    parts: tuple[tuple[bytes, int], ...] = ()
-    """Digest and vehicles of each part that masks were made for, where it may be of several."""
-    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """What is recorded of each vehicle where replies are seen."""
+GATHER_SECONDS: Final = 30.0
+"""How long a relay waits for vehicles that it is asked about and that are not there (yet)."""
+HOP_SECONDS: Final = 10.0
+"""What a question and its answer may take on their way through one relay."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +58,6 @@ class Sums(ABC):
     """Vectors after which no other is waited for; 0: all are."""
 
     @property
-    def least(self) -> int:
-        """Vehicles that a part must be of."""
-        return self.survivors_needed
-
-    @property
     def stage_seconds(self) -> float:
         """How long the messages around a vehicle's answer may take."""
         return 0.0
@@ -86,26 +76,27 @@ class Sums(ABC):
         `layout` is what the vectors of so many vehicles hold; `question` asks a vehicle for its
         vector, which may take it `seconds`; `what` is for the log.
         """
-        called = sorted(names)
+        called, folder = sorted(names), self.run.path.parent
+        if not called:
+            raise NoSum("nobody is called.", frozenset())
         asked = SumQuestion(
             what=what, kind=kind, layout=layout, question=question, seconds=seconds,
             heaviest=self.heaviest(),
         )  # fmt: skip
-        purpose = Purpose.of(kind, question(called[0])).text if called else ""
-        before = recall_sum(self.run.path.parent, purpose) if called and self.once else None
+        purpose = Purpose.of(kind, question(called[0])).text
+        before = recall_sum(folder, purpose) if self.once else None
         if before is not None and set(before.survivors) <= set(called):
-            sums, exchange, parts = before.sums, before.exchange, before.parts
-            return SecretSum(sums, before.survivors, exchange, {}, parts)
-        if not called:
-            raise NoSum("nobody is called.", frozenset())
+            return before
         part = self.part(called, asked, purpose)
-        sums, several = layout.decode(part.words), self.roster.config.deploy.relays > 0
-        (exchange, _), *_ = part.exchanges or ((b"", 0),)
-        parts = part.exchanges if several else ()
-        exchange = whole_sum(purpose) if several else exchange
+        if self.roster.config.deploy.relays:
+            exchange, parts = whole_sum(purpose), part.exchanges
+        else:
+            exchange, parts = part_of(part.exchanges[0])[0] if part.exchanges else b"", ()
+        sums, rows = layout.decode(part.words), part.rows
+        found = SecretSum(sums, part.counted, exchange, parts, part.rejected, rows)
         if self.once:
-            keep_sum(self.run.path.parent, purpose, sums, part.counted, exchange, parts)
-        return SecretSum(sums, part.counted, exchange, part.rejected, parts, part.rows)
+            keep_sum(folder, purpose, found)
+        return found
 
     def heaviest(self) -> tuple[float, ...]:
         """Most windows that a vehicle counts for, where they are known."""
@@ -113,21 +104,18 @@ class Sums(ABC):
 
     def part(self, called: list[str], asked: SumQuestion, purpose: str) -> Part:
         """The sum over the vehicles `called`, with the parts that relays have of it."""
-        roster, through = self.roster, self.roster.branches(called)
+        through = self.roster.branches(called)
         behind = {name for names in through.values() for name in names}
         own = [name for name in called if name not in behind]
-        branches = None
-        if isinstance(roster, RelayRoster) and through:
-            branches = Branches.ask(roster, asked, through, self.stage_seconds)
+        relayed = self._ask_relays(asked, through)
         found, troubles = [], []
         if own:
             try:
                 found.append(self.own_part(own, asked, purpose))
             except NoSum as error:
                 troubles.append(error)
-        if branches is not None:
-            parts, others = branches.parts()
-            found, troubles = [*found, *parts], [*troubles, *others]
+        parts, others = relayed()
+        found, troubles = [*found, *parts], [*troubles, *others]
         if not found:
             if len(troubles) == 1:
                 raise troubles[0]
@@ -139,6 +127,51 @@ class Sums(ABC):
             )
         return added(found, asked.layout.bits)
 
+    def _ask_relays(
+        self, asked: SumQuestion, through: Mapping[int, Sequence[str]]
+    ) -> Callable[[], tuple[list[Part], list[NoSum]]]:
+        """Ask each relay for its part, and wait later: for parts, and why others have none."""
+        roster = self.roster
+        if not isinstance(roster, RelayRoster) or not through:
+            return lambda: ([], [])
+        exchange, answers = roster.exchange, dict[int, Answer]()
+        levels = max(roster.relays[node].levels for node in through)
+        seconds = asked.seconds + self.stage_seconds + GATHER_SECONDS + levels * HOP_SECONDS
+        form = part_form(asked.layout, max(map(len, through.values())))
+        questions = {
+            node: roster.addressed(asked.content(names)) for node, names in through.items()
+        }
+        waiting, deadline = exchange.send(form, questions, seconds), exchange.clock() + seconds
+
+        def complete() -> bool:
+            answers.update(exchange.receive(form, waiting))
+            return not waiting
+
+        def parts() -> tuple[list[Part], list[NoSum]]:
+            exchange.wait(complete, max(0.0, deadline - exchange.clock()))
+            found, troubles = [], []
+            for node, names in through.items():
+                relay = roster.relays[node].name
+                try:
+                    found.append(_relayed(answers.get(node), names, asked.layout))
+                except FedwattError as error:
+                    log.warning("%s: no part of %s: %s", asked.what, relay, error)
+                    sent = isinstance(error, NoSum) and error.sent
+                    troubles.append(NoSum(f"{relay}: {error}", frozenset(names), sent=sent))
+            return found, troubles
+
+        return parts
+
     @abstractmethod
     def own_part(self, called: list[str], asked: SumQuestion, purpose: str) -> Part:
         """The sum over vehicles that are reached from here; NoSum if they are too few."""
+
+
+def _relayed(answer: Answer | None, names: Sequence[str], layout: Layout) -> Part:
+    """The part in a relay's answer about `names`; FedwattError where there is none to use."""
+    if answer is None:
+        raise NoSum("it did not answer", frozenset(names))
+    part = Part.read(answer.usable(), names, layout)
+    if "weight" in layout.fields:
+        refuse_impossible_weight(layout, layout.decode(part.words), len(part.counted))
+    return part

@@ -20,8 +20,8 @@ def describe_vehicle(
     folder: Path,
     state: Path,
     connection: Connection,
-    field: Path | None = None,
-    board: Board | None = None,
+    field: Path | None,
+    board: Board,
 ) -> Iterator[str]:
     """What a vehicle would join with; FedwattError where it could not."""
     client = build_client(read_vehicle(folder), DataSettings())
@@ -29,11 +29,10 @@ def describe_vehicle(
     yield f"Vehicle {client.name}: windows {windows}; features {', '.join(client.features)}."
     if field is not None:
         yield _describe_field(field, client.name)
-    if board is not None:
-        lines = differences(board.policy)
-        yield "Its policy is the default one." if not lines else "Its policy has other rules:"
-        yield from (f"  {line}" for line in lines)
-    if board is not None and board.hours is not None:
+    lines = differences(board.policy)
+    yield "Its policy is the default one." if not lines else "Its policy has other rules:"
+    yield from (f"  {line}" for line in lines)
+    if board.hours is not None:
         away = board.hours.away_seconds()
         now = f"not now: {until(away)}" if away else "and so it would now"
         yield f"It answers at {board.hours}, {now}."

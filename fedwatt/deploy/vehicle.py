@@ -31,16 +31,15 @@ from fedwatt.deploy.error_vectors import (
     strata_layout,
     strata_values,
 )
-from fedwatt.deploy.followed import Followed
+from fedwatt.deploy.followed import Followed, sum_name
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.messages import (
     AWAY,
     IN_THE_CLEAR,
-    NO_MODEL,
-    NOTHING,
     Content,
+    ReplyForm,
     Value,
     from_records,
     sealed,
@@ -50,15 +49,15 @@ from fedwatt.deploy.one_vehicle import (
     driven_model,
     fleet_of_one,
     local_work,
+    round_summand,
     sums_by_stratum,
+    with_rounding,
 )
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, epsilon_of
 from fedwatt.deploy.purpose import Purpose
-from fedwatt.deploy.questions import AFTER, sizes_of, value, weights
-from fedwatt.deploy.round_summand import round_summand, with_rounding
+from fedwatt.deploy.questions import AFTER, RoundQuestion, Task, value, weights
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
-from fedwatt.deploy.task import Task
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
@@ -77,8 +76,7 @@ from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.level import LEVEL, Predictions
-from fedwatt.terrain.provenance import warn_unknown
-from fedwatt.terrain.store import read_field, read_provenance
+from fedwatt.terrain.store import read_field, read_provenance, warn_unknown
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -104,7 +102,7 @@ class Vehicle:
         self.name = read_vehicle(folder).name
         self.guard = Guard(self.board.policy, Ledger(state))
         # Two of each: those of a run and of its level model.
-        self._client = lru_cache(maxsize=2)(self._read_client)
+        self.client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=2)(self._read_method)
         self.secrets = Secrets(self.name, state, self.board, self.guard)
         self.hills = HillsOnBoard(folder, state)
@@ -112,16 +110,10 @@ class Vehicle:
         self.spent = PrivacyLedger.of(state)
         self.followed = Followed(state, self.board.fleet_key)
 
-    def client(
+    def _read_client(
         self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
     ) -> Client:
-        """The vehicle's windows; read once for as long as the settings stay the same.
-
-        `hills` is the run and the field of hills that the fleet learned in it.
-        """
-        return self._client(settings, terrain, hills)
-
-    def _read_client(self, settings: DataSettings, terrain: str, hills: Hills | None) -> Client:
+        """The vehicle's windows; `hills` are the run and the field that its fleet learned."""
         vehicle = prepared(read_vehicle(self.folder), settings)
         if needs_climb(feature_names(settings.features)):
             vehicle = self._climbing(vehicle, terrain, settings, hills)
@@ -159,19 +151,19 @@ class Vehicle:
             "secure-reveal": self.secrets.revealed,
         }
         if kind in within:
-            return sealed(kind, within[kind](question), NO_MODEL)
+            return sealed(ReplyForm(kind), within[kind](question))
         config = configuration_of(question)
         self.guard.configuration(config, kind)
         if kind == "enrol":
-            asked = NOTHING if config.secure.enabled else IN_THE_CLEAR
-            return sealed(kind, self._enrol(config), NO_MODEL, {**asked, **AWAY})
+            asked = {} if config.secure.enabled else IN_THE_CLEAR
+            return sealed(ReplyForm(kind, more={**asked, **AWAY}), self._enrol(config))
         if kind == "secure-keys":
-            return sealed(kind, self.secrets.keys(question), NO_MODEL)
+            return sealed(ReplyForm(kind), self.secrets.keys(question))
         if kind in ("terrain-field", "driving-field"):
             taker = self.hills if kind == "terrain-field" else self.routes
-            return sealed(kind, taker.take(question, config), NO_MODEL)
+            return sealed(ReplyForm(kind), taker.take(question, config))
         if kind in MASKED:
-            return sealed(kind, self._masked(kind, question, config), NO_MODEL)
+            return sealed(ReplyForm(kind), self._masked(kind, question, config))
         if kind not in CLEAR:
             raise DataError(f"a question '{kind[:40]}' is not known on board")
         return self._in_the_clear(kind, question, config)
@@ -190,9 +182,8 @@ class Vehicle:
             "strata": lambda own: by_stratum(self._strata(own)),
             "personalise": lambda own: by_stratum(self._personalise(own)),
         }
-        precision = task.local.training.precision
-        sizes = sizes_of(task.method, task.local.model, precision, task.config.deploy.update_type)
-        return sealed(kind, answers[kind](task), sizes, task.asked if kind == "train" else NOTHING)
+        form = task.training_form if kind == "train" else ReplyForm(kind)
+        return sealed(form, answers[kind](task))
 
     def _masked(self, kind: str, question: Content, config: RunConfig) -> Content:
         """The vector of a sum; it counts as given once nothing is left that could refuse it."""
@@ -276,23 +267,19 @@ class Vehicle:
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
     def _train(self, task: Task, seed: int | None = None) -> Content:
-        local, method = task.local, task.method
-        question, run = task.round_question(), task.run
+        question, windows = task.round_question(), task.local.members.windows(0)
         self.spent.spend(*self._spending(task))
-        folder = memory.memory_folder(self.state, run, task.choice.label)
-        initial = local_round.initial_memory(method, method.adapted(local.model), task.weights()[0])
-        kept = memory.recall(folder, question.counted, initial)
-        work = local_work(local, method, question, kept, seed)
+        kept = self._kept(task, question)
+        work = local_work(task.local, task.method, question, kept, seed)
         if work.memory:
-            memory.forget_old_runs(self.state, run)
-            memory.remember(
-                folder, question.round, {name: rows[0] for name, rows in work.memory.items()}
-            )
-        values: dict[str, Any] = {"round": question.round, "windows": local.members.windows(0)}
-        asked = task.asked
+            memory.forget_old_runs(self.state, task.run)
+            after = {name: rows[0] for name, rows in work.memory.items()}
+            memory.remember(self._memory(task), question.round, after)
+        values: dict[str, Any] = {"round": question.round, "windows": windows}
+        asked = task.training_form.more
         values |= {name: float(own[0]) for name, own in work.columns.items() if name in asked}
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
-        log.info("round %d: trained %d windows", question.round + 1, local.members.windows(0))
+        log.info("round %d: trained %d windows", question.round + 1, windows)
         return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
 
     def _stay_out(self, task: Task) -> dict[str, Any]:
@@ -300,15 +287,20 @@ class Vehicle:
 
         Only methods that hand up nothing but Δ_k are private. What the vehicle remembers stays.
         """
-        question, label = task.round_question(), task.choice.label
-        method, folder = task.method, memory.memory_folder(self.state, task.run, label)
+        question = task.round_question()
         self.spent.spend(*self._spending(task))
-        model = method.adapted(task.local.model)
-        initial = local_round.initial_memory(method, model, task.weights()[0])
-        if initial:
-            kept = memory.recall(folder, question.counted, initial)
-            memory.remember(folder, question.round, kept)
+        if kept := self._kept(task, question):
+            memory.remember(self._memory(task), question.round, kept)
         return {"delta": np.zeros(task.size)}
+
+    def _memory(self, task: Task) -> Path:
+        """Where the vehicle keeps what it remembers of a method."""
+        return memory.memory_folder(self.state, task.run, task.choice.label)
+
+    def _kept(self, task: Task, question: RoundQuestion) -> dict[str, Tensor]:
+        """What it remembers of a method after the last round that counted."""
+        initial = local_round.initial_memory(task.method, task.model, task.weights()[0])
+        return memory.recall(self._memory(task), question.counted, initial)
 
     def _reply(self, task: Task, *, follows: bool) -> tuple[Layout, dict[str, FloatArray]]:
         """What the vehicle adds to a round, no longer than its policy allows."""
@@ -321,13 +313,13 @@ class Vehicle:
         terms = self.secrets.terms
         if follows:
             self.followed.remember(task, terms)
-        check = self.followed.adding_key(task, terms)
+        check = self.followed.check_key(sum_name(task, terms), terms.digest)
         return round_summand(task, arrays, self.guard, terms, check)
 
     def _evaluate(self, task: Task) -> Content:
         model = task.weights()
         if task.method.personal and AFTER in task.question.values:
-            folder = memory.memory_folder(self.state, task.run, task.choice.label)
+            folder = self._memory(task)
             model = driven_model(task.local, task.method, model, task.question, folder)
         validation, test = task.local.vehicle_sums(0, model[0])
         return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
@@ -342,14 +334,14 @@ class Vehicle:
         return sums_by_stratum(local, test[0])
 
     def _personalise(self, task: Task) -> dict[str, ErrorSums]:
-        model, run, label = task.weights(), task.run, task.choice.label
-        below = None
+        model, below = task.weights(), None
         if level_config(task.config) is not None or LEVEL in task.question.arrays:
             below = self._level(task)
-        own = self._own(task, memory.memory_folder(self.state, run, label), task.local, model)
+        own = self._own(task, self._memory(task), task.local, model)
         test = own.test
         if below is not None:
-            folder = memory.memory_folder(self.state, memory.level_run(run), label)
+            run, label = memory.level_run(task.run), task.choice.label
+            folder = memory.memory_folder(self.state, run, label)
             test = with_level(task.local, own, self._own_level(task, folder, *below))
         return sums_by_stratum(task.local, test[0])
 

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.exchange import Answer
-from fedwatt.deploy.messages import Content, Sizes, Value
+from fedwatt.deploy.messages import Content, ReplyForm, Value
 from fedwatt.deploy.questions import AFTER, SENT
 from fedwatt.deploy.roster import Roster
+from fedwatt.deploy.state import RunState
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums, micro
@@ -29,10 +30,10 @@ class VehicleErrors:
     """Asks about models; about each one once, since the last is often the best one, too."""
 
     roster: Roster
+    run: RunState
     config: RunConfig
     common: Mapping[str, Value]
     """What every question says: the run, its configuration and the method."""
-    sizes: Sizes
     level: NDArray[Any] | None = None
     """The level model [D] that vehicles have beside this one, if any."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class VehicleErrors:
     def _asked(self, kind: str, question: Content) -> list[Row]:
         names = {client.name: client for client in self.roster.fleet(self.config.data).clients}
         questions = dict.fromkeys(names, question)
-        answers = self.roster.ask(kind, questions, self.seconds(kind), sizes=self.sizes)
+        answers = self.roster.ask(ReplyForm(kind), questions, self.seconds(kind))
         rows: list[Row] = []
         for name, client in names.items():
             about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": client.held_out}

@@ -9,38 +9,32 @@ nothing of them reads the announcement as ever, and the parts follow one by one.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-PARTS_FIELD: Final = 1000
-WANTED_FIELD: Final = 1001
-"""Numbers that no message of Flower's has."""
 MOST_BYTES: Final = 8_000_000
 """Of parts in one request. A longer reply is sent part by part, so that one which is cut off goes
 on where it was; more replies at once are left for the next request of a run."""
 
 
+EXTRA: Final = """
+name: "fedwatt/whole.proto" package: "fedwatt" syntax: "proto3"
+message_type {
+  name: "Part"
+  field { name: "number" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+  field { name: "content" number: 2 type: TYPE_BYTES label: LABEL_OPTIONAL }
+}
+message_type {
+  name: "Extra"
+  field { name: "parts" number: 1000 type: TYPE_MESSAGE type_name: "Part" label: LABEL_REPEATED }
+  field { name: "wanted" number: 1001 type: TYPE_BOOL label: LABEL_OPTIONAL }
+}
+"""
+"""What is added to Flower's messages, by numbers that no field of theirs has."""
+
+
 def _message_class() -> Any:
-    """Extra { repeated Part parts = 1000; bool wanted = 1001; } of Part { number, content }."""
-    kind = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="fedwatt/whole.proto", package="fedwatt", syntax="proto3"
-    )
-    part = file.message_type.add(name="Part")
-    part.field.add(name="number", number=1, type=kind.TYPE_STRING, label=kind.LABEL_OPTIONAL)
-    part.field.add(name="content", number=2, type=kind.TYPE_BYTES, label=kind.LABEL_OPTIONAL)
-    extra = file.message_type.add(name="Extra")
-    extra.field.add(
-        name="parts",
-        number=PARTS_FIELD,
-        type=kind.TYPE_MESSAGE,
-        label=kind.LABEL_REPEATED,
-        type_name=".fedwatt.Part",
-    )
-    extra.field.add(
-        name="wanted", number=WANTED_FIELD, type=kind.TYPE_BOOL, label=kind.LABEL_OPTIONAL
-    )
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.Add(text_format.Parse(EXTRA, descriptor_pb2.FileDescriptorProto()))
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("fedwatt.Extra"))
 
 

@@ -1,5 +1,5 @@
 """The trained model in the vehicle: export, streaming prediction, error bars, trips and range.
 
-`predictor`, `energy_model`, `clock`, `calibration`, `error_bars`, `trips`, `route`, `range` and
-`card` need numpy and onnxruntime only.
+`predictor`, `energy_model`, `clock`, `calibration`, `trips`, `reading` and `card` need numpy
+and onnxruntime only.
 """

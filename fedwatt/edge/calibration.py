@@ -13,10 +13,16 @@ worth: the number of trips if each is covered wholly or not at all, more if they
 A level of 90 % needs nine independent scores. A vehicle with fewer validation trips adds its
 training trips: `source` says so. Their errors are those of a model that has seen them, so their
 scores are stretched by how much larger those of validation trips are in the mean (`alike`).
+
+A vehicle that knows its hills has narrow error bars. Where its receiver fails, the level model
+predicts, which errs more, so it brings error bars of its own: calibrated on the same trips, as if
+no climb of theirs were known. For part of a trip the two are weighed by the time that each model
+predicted (`ErrorBars`). Where climb was often unknown in the trips that calibrated, that is in
+both, and mixed trips get bars that are too wide rather than too narrow. Needs numpy only.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
@@ -24,9 +30,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.data.trip import BoolArray, FloatArray
+from fedwatt.edge.card import ModelCard
 from fedwatt.errors import DataError
+from fedwatt.journeys.filter import TripPrior, in_trip
+from fedwatt.settings import from_table
 
-FloatArray = NDArray[np.float64]
 LEVEL = 0.9
 LEVELS = (LEVEL, 0.8, 0.5)
 """Levels of error bars, of which a vehicle with few trips gets the highest that they allow."""
@@ -52,6 +61,11 @@ class Outcome:
     trip_measured_wh: float
     seconds: int
 
+    def in_trip_scores(self, prior: TripPrior, window: int) -> FloatArray:
+        """Absolute errors of windows corrected by the trip so far, in standard deviations."""
+        corrected, deviation = in_trip(prior, self.windows_wh, self.measured_wh, window)
+        return np.abs(corrected - self.measured_wh) / deviation
+
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
@@ -76,12 +90,6 @@ class Calibration:
         """The calibration as plain values for a model's card; empty without error bars."""
         return asdict(self) if self.trips else {}
 
-    @staticmethod
-    def from_json(entry: Mapping[str, Any]) -> "Calibration":
-        """The calibration in a model's card."""
-        lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
-        return Calibration(**{**entry, **lists})
-
     def around(self, energy_wh: FloatArray, speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lower and upper end for window energies at these mean speeds, [windows] each."""
         basis = window_basis(energy_wh, speed_mps)
@@ -95,6 +103,58 @@ class Calibration:
         basis = trip_basis(seconds)
         half = self.trip_factor * scale_of(basis, self.trip_scale, self.trip_floor)
         return np.asarray(energy_wh - half), np.asarray(energy_wh + half)
+
+
+@dataclass(frozen=True)
+class ErrorBars:
+    """The calibration of what the file usually predicts, and that of its level model alone.
+
+    In a file with one network both are the same.
+    """
+
+    usual: Calibration
+    level: Calibration
+
+    @staticmethod
+    def of(card: ModelCard) -> "ErrorBars":
+        """The error bars of a model."""
+        usual = from_table(Calibration, card.calibration, "calibration")
+        level = card.level.get("calibration")
+        return ErrorBars(usual, from_table(Calibration, level, "level") if level else usual)
+
+    def windows(
+        self, energy_wh: FloatArray, windows: NDArray[np.floating], hills: BoolArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end for windows [batch, window, features] of physical features.
+
+        `hills` [batch] says which of them the network with hills predicted.
+        """
+        column = self.usual.speed_column
+        speed_mps = windows[:, :, column].mean(axis=1) if column >= 0 else np.zeros(len(energy_wh))
+        return self.around(energy_wh, speed_mps, hills)
+
+    def around(
+        self, energy_wh: FloatArray, speed_mps: FloatArray, hills: BoolArray | None = None
+    ) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end for window energies at these mean speeds, [windows] each."""
+        usual = self.usual.around(energy_wh, speed_mps)
+        if hills is None:
+            return usual
+        ends = zip(usual, self.level.around(energy_wh, speed_mps), strict=True)
+        low, high = (np.where(hills, *pair) for pair in ends)
+        return low, high
+
+    def trip(self, energy_wh: FloatArray, level_share: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lower and upper end for the energy since a trip began, all [seconds].
+
+        `level_share` is the share of the time so far that the level model predicted.
+        """
+        since_s = np.arange(1, len(energy_wh) + 1, dtype=np.float64)
+        ends = zip(
+            self.usual.trip(energy_wh, since_s), self.level.trip(energy_wh, since_s), strict=True
+        )
+        low, high = ((1 - level_share) * usual + level_share * level for usual, level in ends)
+        return low, high
 
 
 def fewest_trips(level: float) -> int:

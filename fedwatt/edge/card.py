@@ -32,7 +32,8 @@ class ModelCard:
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
     calibration        error bars of the vehicle (`calibration.Calibration`), or empty
     terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
-                       and hash) or "elevation"; empty where no feature needs climb
+                       and hash), "elevation", or "auto", elevation first and then the field;
+                       empty where no feature needs climb
     personal           whether the model is the vehicle's own: fine-tuned, or given by its method
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
                        scaling or its error bars were made with

@@ -24,18 +24,15 @@ def sections(card: ModelCard) -> list[Section]:
 def _model(card: ModelCard) -> list[tuple[str, str]]:
     whose = "the telemetry of one vehicle" if card.vehicle else "scaled features of any vehicle"
     own = ", which made the model its own" if card.personal else ""
+    seconds = card.window * card.interval_s
     return [
         ("network", f"{card.backbone.upper()}, {card.form}"),
         ("method", card.method),
         ("takes", whose + own),
-        ("predicts", f"{card.target}, in {card.output}, of the last {_window(card)}"),
+        ("predicts", f"{card.target}, in {card.output}, of the last {seconds:g} s"),
         ("features", ", ".join(card.features)),
         ("made by", f"fedwatt {card.library}, run {card.run_hash[:12]}"),
     ]
-
-
-def _window(card: ModelCard) -> str:
-    return f"{card.window * card.interval_s:g} s"
 
 
 def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
@@ -55,13 +52,10 @@ def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("hills", f"about {driven['climb_m_per_km']:g} m of climb a kilometre"))
     if not driven:
         rows.append(("driven", "not known: vehicles kept it to themselves"))
-    labels = {kind: count for kind, count in fleet.get("labels", {}).items() if count}
-    rows.append(("energy", _labels(labels) or UNKNOWN))
+    labels = fleet.get("labels", {}).items()
+    present = [f"{kind} in {counted(n, 'vehicle')}" for kind, n in labels if n]
+    rows.append(("energy", ", ".join(present) or UNKNOWN))
     return rows
-
-
-def _labels(present: dict[str, int]) -> str:
-    return ", ".join(f"{kind} in {counted(n, 'vehicle')}" for kind, n in present.items())
 
 
 def _errors(card: ModelCard) -> list[tuple[str, str]]:

@@ -20,14 +20,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedwatt.data.channels import CHANNELS, POSITION
 from fedwatt.data.cleaning.order import RESET_S
 from fedwatt.data.cleaning.resample import any_set, between_updates, held
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import check
-
-FloatArray = NDArray[np.float64]
 
 SPEED = "speed_mps"
 # Samples in a row that show that a clock was really set back, not that one sample strayed.

@@ -8,7 +8,7 @@ any window that holds some of it.
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 LONGEST_S = 10.0
@@ -76,9 +76,7 @@ class EnergyMeter:
 
     def to_json(self) -> dict[str, Any]:
         """All that the meter knows, as plain values."""
-        last_s = None if math.isnan(self.last_s) else self.last_s
-        lists = {name: list(getattr(self, name)) for name in ("times_s", "total_wh", "unknown")}
-        return {"memory_s": self.memory_s, "last_s": last_s, "begun": self.begun, **lists}
+        return asdict(self) | {"last_s": None if math.isnan(self.last_s) else self.last_s}
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "EnergyMeter":

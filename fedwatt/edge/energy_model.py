@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data.features import FEATURES
-from fedwatt.data.windows import BoolArray
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray
 from fedwatt.edge.card import KEY, ROUTES_KEY, ModelCard
 from fedwatt.errors import DataError
 from fedwatt.plugins import refers
@@ -21,8 +21,6 @@ except ImportError as problem:  # pragma: no cover
 
 if TYPE_CHECKING:
     from fedwatt.journeys.route_model import RouteModel
-
-FloatArray = NDArray[np.float64]
 
 
 class EnergyModel:
@@ -59,7 +57,7 @@ class EnergyModel:
         if features is not None:
             self.card.refuse_other_features(features, str(path))
         self.field = None
-        if self.card.terrain.get("source") == "field":
+        if "nodes" in self.card.terrain:
             self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.terrain, str(path))
         self._routes = notes.get(ROUTES_KEY)
         self._type = np.float32 if self.card.output == "scaled" else np.float64
@@ -67,7 +65,7 @@ class EnergyModel:
     def routes(self) -> "RouteModel | None":
         """What predicts the vehicle's trips from their routes alone; None: the file has none."""
         # Read when it is asked for: a vehicle under way does without.
-        from fedwatt.journeys.route_text import model_from_text
+        from fedwatt.journeys.route_files import model_from_text
 
         return None if self._routes is None else model_from_text(self._routes, str(self.path))
 
@@ -119,7 +117,7 @@ class EnergyModel:
     def energies(
         self,
         series: NDArray[np.floating],
-        ends: NDArray[np.int64],
+        ends: IntArray,
         climb_known: BoolArray | None = None,
     ) -> FloatArray:
         """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""

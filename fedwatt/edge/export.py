@@ -6,7 +6,7 @@ A run with hills has a level model in RUN/level; a vehicle's file then holds bot
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +17,12 @@ from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_clie
 from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.data.features import needs_climb
 from fedwatt.data.targets import ENERGY
+from fedwatt.data.trip import FloatArray
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import (
-    FloatArray,
-    Outcome,
-    alike,
-    calibrate,
-    clustered_quantile,
-    level_for,
-)
+from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
-from fedwatt.edge.in_trip import in_trip_scores
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.kept import GLOBAL_MODELS
@@ -37,8 +30,8 @@ from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
 from fedwatt.journeys.prior import USUAL, in_wh
+from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.journeys.route_text import model_to_text
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
@@ -216,7 +209,7 @@ def export(
     if form != "float32":
         plain = replace(card, form="float32")
         card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
-    card = replace(card, calibration=calibration, trip_prior=prior.to_json())
+    card = replace(card, calibration=calibration, trip_prior=asdict(prior))
     write_bytes(Path(out), draft.content(card))
     return card
 
@@ -253,7 +246,7 @@ class _Draft:
     def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
         """The prior with the factor that its intervals need on the vehicle's own trips."""
         scores = (
-            [in_trip_scores(prior, one, card.window) for one in self.outcomes(card, split)]
+            [one.in_trip_scores(prior, card.window) for one in self.outcomes(card, split)]
             for split in ("validation", "train")
         )
         factor = clustered_quantile(alike(*scores), BARS)
@@ -359,8 +352,7 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
 def _bytes(
     card: ModelCard, networks: Sequence[Network], notes: Mapping[str, str] | None = None
 ) -> bytes:
-    text: bytes = build(card, *networks, notes=notes).SerializeToString(deterministic=True)
-    return text
+    return bytes(build(card, *networks, notes=notes).SerializeToString(deterministic=True))
 
 
 def _opened(content: bytes) -> EnergyModel:

@@ -1,6 +1,7 @@
 """The figures of a trip: speed, height, power, energy since it began, charge."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -8,67 +9,66 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from fedwatt.data.features import CLIMB
-from fedwatt.edge.calibration import FloatArray
+from fedwatt.data.trip import FloatArray
+from fedwatt.edge.drive_page import Drawn, drive_figure
 from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction
 from fedwatt.journeys.totals import energy_by_second, exact_windows
-from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
+from fedwatt.report.style import LOOKS, MUTED
 
 PREDICTED = LOOKS["fo-ri-fedavg"]
 MEASURED = LOOKS["fedavg"]
-HEIGHT_IN = 2.35
+Draw = Callable[[TripPrediction, Axes], None]
 
 
-@dataclass(frozen=True)
-class TripFigure:
-    """A figure of a trip and what to say below it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-
-
-def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> list[TripFigure]:
+def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
     """Speed, height where climb is known, power, energy and a `charge` [seconds] (0 to 1)."""
-    made = [TripFigure("speed", "Speed", "Speed of the vehicle.", speed_figure(found))]
-    if all(name in found.trip.channels for name in CLIMB):
-        title = "Height since the trip began"
-        caption = "Climb less descent, as the model is told; level where it is not known."
-        made.append(TripFigure("height", title, caption, height_figure(found)))
-    caption = (
+    about_power = (
         "Power from the pack, as windows of a minute that tile the trip tell it; below zero the "
         "vehicle charges itself."
     )
-    made.append(TripFigure("power", "Power", caption, power_figure(found)))
-    title, caption = "Energy since the trip began", _about_band(found)
-    made.append(TripFigure("energy", title, caption, energy_figure(found)))
+    drawn: list[tuple[str, str, str, str, Draw]] = [
+        ("speed", "Speed", "Speed of the vehicle.", "km/h", _speed),
+        ("power", "Power", about_power, "kW", _power),
+        ("energy", "Energy since the trip began", _about_band(found), "Wh", _energy),
+    ]
+    if all(name in found.trip.channels for name in CLIMB):
+        caption = "Climb less descent, as the model is told; level where it is not known."
+        drawn.insert(1, ("height", "Height since the trip began", caption, "m", _height))
     if charge is not None:
-        title = "State of charge"
-        made.append(TripFigure("charge", title, "Charge of the pack.", charge_figure(charge)))
-    return made
+        draw = partial(_charge, charge)
+        drawn.append(("charge", "State of charge", "Charge of the pack.", "%", draw))
+    return [
+        (name, title, caption, _figure(found, unit, draw))
+        for name, title, caption, unit, draw in drawn
+    ]
 
 
-@styled
-def speed_figure(found: TripPrediction) -> Figure:
-    """Speed over time, km/h."""
-    figure, axes = _axes("km/h")
+def energy_figure(found: TripPrediction) -> Figure:
+    """Energy since the trip began with its interval, Wh."""
+    return _figure(found, "Wh", _energy)
+
+
+def _figure(found: TripPrediction, unit: str, draw: Draw) -> Figure:
+    ticks = MaxNLocator(8, steps=[1, 2, 5, 10], integer=True)
+    return drive_figure("minutes", unit, ticks, partial(draw, found))
+
+
+def _speed(found: TripPrediction, axes: Axes) -> None:
     speed = found.trip.channels["speed_mps"] * 3.6
-    axes.fill_between(_minutes(len(speed)), speed, color=MUTED, alpha=0.25, linewidth=0)
-    axes.plot(_minutes(len(speed)), speed, color=MUTED, linewidth=1.1)
+    _area(axes, speed, 0)
     axes.set_ylim(bottom=0)
-    return figure
 
 
-@styled
-def height_figure(found: TripPrediction) -> Figure:
-    """Height above the start, m."""
-    figure, axes = _axes("m")
+def _height(found: TripPrediction, axes: Axes) -> None:
     climb, descent = (found.trip.channels[name] for name in CLIMB)
     height = np.cumsum(climb - descent)
-    minutes = _minutes(len(height))
-    axes.fill_between(minutes, height, height.min(), color=MUTED, alpha=0.25, linewidth=0)
-    axes.plot(minutes, height, color=MUTED, linewidth=1.1)
-    return figure
+    _area(axes, height, height.min())
+
+
+def _area(axes: Axes, values: FloatArray, bottom: float) -> None:
+    minutes = _minutes(len(values))
+    axes.fill_between(minutes, values, bottom, color=MUTED, alpha=0.25, linewidth=0)
+    axes.plot(minutes, values, color=MUTED, linewidth=1.1)
 
 
 def _about_band(found: TripPrediction) -> str:
@@ -82,10 +82,8 @@ def _about_band(found: TripPrediction) -> str:
     return f"The band holds the measured energy in {found.level:.0%} of trips as long as this."
 
 
-@styled
-def power_figure(found: TripPrediction) -> Figure:
+def _power(found: TripPrediction, axes: Axes) -> None:
     """Predicted power, and the measured one as a perfect model would predict it, kW."""
-    figure, axes = _axes("kW")
     lines = {"predicted": (found.predicted_wh, PREDICTED)}
     if found.measured_wh is not None:
         seconds, window = found.trip.seconds, found.trip.seconds - len(found.windows_wh) + 1
@@ -96,14 +94,9 @@ def power_figure(found: TripPrediction) -> Figure:
         power_kw = energy_wh * SECONDS_PER_HOUR / 1000
         axes.plot(_minutes(len(power_kw)), power_kw, color=look.colour, label=label)
     axes.axhline(0, color=MUTED, linewidth=0.8)
-    _legend(figure)
-    return figure
 
 
-@styled
-def energy_figure(found: TripPrediction) -> Figure:
-    """Energy since the trip began with its interval, Wh."""
-    figure, axes = _axes("Wh")
+def _energy(found: TripPrediction, axes: Axes) -> None:
     minutes = _minutes(found.trip.seconds)
     if found.measured_wh is not None:
         axes.plot(minutes, np.cumsum(found.measured_wh), color=MEASURED.colour, label="measured")
@@ -112,31 +105,11 @@ def energy_figure(found: TripPrediction) -> Figure:
         band = axes.fill_between(minutes, found.low_wh, found.high_wh, alpha=0.16, linewidth=0)
         band.set(color=PREDICTED.colour, label=f"{found.level:.0%} interval")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    _legend(figure)
-    return figure
 
 
-@styled
-def charge_figure(charge: FloatArray) -> Figure:
-    """State of charge, %."""
-    figure, axes = _axes("%")
+def _charge(charge: FloatArray, found: TripPrediction, axes: Axes) -> None:
     axes.plot(_minutes(len(charge)), 100 * charge, color=PREDICTED.colour)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
-    return figure
-
-
-def _axes(unit: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
-    axes = figure.add_subplot()
-    axes.set_xlabel("minutes")
-    axes.set_ylabel(unit)
-    axes.margins(x=0)
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
-    return figure, axes
-
-
-def _legend(figure: Figure) -> None:
-    figure.legend(loc="outside upper left", ncols=3)
 
 
 def _minutes(seconds: int) -> FloatArray:

@@ -4,13 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedwatt.data.features import CLIMB
-from fedwatt.data.trip import Trip
-from fedwatt.edge.calibration import FloatArray
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.range import RangeEstimate, estimate_range
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trips import TripPrediction, charge_over_time, predict_trip
+from fedwatt.edge.trips import (
+    RangeEstimate,
+    TripPrediction,
+    charge_over_time,
+    estimate_range,
+    predict_trip,
+)
 from fedwatt.errors import SettingError
 from fedwatt.terrain.climb import climb_from
 

@@ -1,11 +1,12 @@
 """A model as an ONNX graph, written node by node: windows in, energies out, any batch.
 
-Networks that are not fedwatt's are traced (`fedwatt.edge.own_graph`). For fedwatt's own this is the
-one place outside `fedwatt.models` that knows how its backbones compute, and
-tests/edge/test_graph.py holds it against `Model.predict` to 1e-6. Tracing `predict` instead was
-tried with torch 2.13: the exporter that needs no further package is deprecated and unrolls a GRU
-over its window into 2,800 nodes (264 kB, 0.8 ms a window), where ONNX's own GRU node takes 7 nodes
-(17 kB, 0.05 ms); the new exporter needs onnxscript. Neither writes scaling, float16 or int8.
+For fedwatt's own networks this is the one place outside `fedwatt.models` that knows how its
+backbones compute, and tests/edge/test_graph.py holds it against `Model.predict` to 1e-6. Tracing
+`predict` instead was tried with torch 2.13: the exporter that needs no further package is
+deprecated and unrolls a GRU over its window into 2,800 nodes (264 kB, 0.8 ms a window), where
+ONNX's own GRU node takes 7 nodes (17 kB, 0.05 ms); the new exporter needs onnxscript. Neither
+writes scaling, float16 or int8. A network that somebody else has written is traced all the same, by
+the older exporter.
 
 With a vehicle, its feature scaling and the inverse label scaling are nodes of the graph: physical
 features in float64 go in, Wh come out, and the network between them sees the very float32 numbers
@@ -19,22 +20,27 @@ ONNX orders gates differently: GRU update, reset, new (torch: reset, update, new
 output, forget, cell (torch: input, forget, cell, output).
 """
 
+import io
+import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedwatt.data.scaling import Scaler
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.journeys.mixture import Mixture
-from fedwatt.models import Model
+from fedwatt.models import Model, ModuleModel
 
 try:
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, compose, helper, numpy_helper
 except ImportError as problem:  # pragma: no cover
     raise RunError("Export needs onnx: pip install 'fedwatt[train]'.") from problem
 
@@ -165,7 +171,8 @@ def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, widt
     inside = windows if scaler is None else _scaled(graph, scaler, windows)
     columns = width if scaler is None or scaler.mix is None else scaler.mix.shape[1]
     if network.own is not None:
-        out = _traced(graph, network, inside, card.window, columns)
+        traced = _traced(network.own, weights, card.window, columns)
+        out = _included(graph, traced, inside)
     elif backbone == "mlp":
         out = _affine(
             graph, weights, "output", _perceptron(graph, weights, inside, card.window * columns)
@@ -186,20 +193,61 @@ def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, widt
     return graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
 
 
-def _traced(graph: _Graph, network: Network, x: str, window: int, columns: int) -> str:
-    """Energies of a network that is none of fedwatt's."""
-    from fedwatt.edge.own_graph import prefixed, traced
+class _AsModule(nn.Module):
+    """A `Model` with its weights as a module."""
 
-    assert network.own is not None
-    found = traced(network.own, network.weights, window, columns, OPSET)
-    nodes, constants, begin, end = prefixed(found, f"{graph.prefix}own.")
-    for name, values in constants.items():
-        kept = name.removeprefix(graph.prefix)
+    def __init__(self, model: Model, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        flat = torch.cat([weights[name].flatten() for name in model.layout.shapes])
+        self.weights = nn.Parameter(flat)
+
+    def forward(self, windows: Tensor) -> Tensor:
+        """Energies [batch] of windows [batch, window, features]."""
+        return self.model.predict(self.weights, windows)
+
+
+def _traced(model: Model, weights: Mapping[str, Array], window: int, features: int) -> Any:
+    """The ONNX model of a network: float32 [batch, window, features] to energies, one a window."""
+    tensors = {name: torch.from_numpy(np.asarray(part)).float() for name, part in weights.items()}
+    if isinstance(model, ModuleModel):
+        network = deepcopy(model.module).float()
+        network.load_state_dict(tensors)
+        name = type(network).__name__
+    else:
+        network, name = _AsModule(model, tensors), type(model).__name__
+    file = io.BytesIO()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is the older exporter
+            torch.onnx.export(
+                network.eval(),
+                # Not one window and not as many as there are seconds: what is traced must not take
+                # the size of the batch for anything else.
+                (torch.zeros(window + 2, window, features),),
+                file,  # type: ignore[arg-type]  # the older exporter takes a file as well
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=["windows"],
+                output_names=["energies"],
+                dynamic_axes={"windows": {0: "batch"}, "energies": {0: "batch"}},
+            )
+    except Exception as error:  # whatever the code of somebody else, or torch on it, raises
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise SettingError(f"{name} cannot be written as ONNX: {reason}.") from error
+    return onnx.load_from_string(file.getvalue())
+
+
+def _included(graph: _Graph, traced: Any, x: str) -> str:
+    """Energies of a traced network, whose nodes become part of the graph."""
+    own = compose.add_prefix(traced, f"{graph.prefix}own.").graph
+    for part in own.initializer:
+        values, kept = numpy_helper.to_array(part), part.name.removeprefix(graph.prefix)
         as_weight = values.dtype == np.float32 and values.ndim > 0
         graph.weight(kept, values) if as_weight else graph.constant(kept, values)
-    graph.node("Identity", [x], begin.removeprefix(graph.prefix))
-    graph.nodes.extend(nodes)
-    return end
+    graph.node("Identity", [x], own.input[0].name.removeprefix(graph.prefix))
+    graph.nodes.extend(own.node)
+    return str(own.output[0].name)
 
 
 def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:

@@ -3,48 +3,26 @@
 import re
 
 from fedwatt.edge.card import ModelCard
+from fedwatt.edge.drive_page import drive_page, score
 from fedwatt.edge.figures import MEASURED, PREDICTED, trip_figures
 from fedwatt.edge.forecast import Forecast
-from fedwatt.edge.range import RangeEstimate
-from fedwatt.edge.trips import TripPrediction
-from fedwatt.report.page import fill
-from fedwatt.report.style import GRID, INK, MUTED, PAPER, name_of
-from fedwatt.report.svg import inline, saved
-
-VARIABLES = {
-    INK: "--ink",
-    MUTED: "--muted",
-    GRID: "--grid",
-    PAPER: "--paper",
-    PREDICTED.colour: "--predicted",
-    MEASURED.colour: "--measured",
-}
+from fedwatt.edge.trips import RangeEstimate, TripPrediction
+from fedwatt.report.style import name_of
 
 
 def render(forecast: Forecast) -> str:
     """The page as text."""
     found, card, reach = forecast.prediction, forecast.card, forecast.reach
-    figures = [
-        {
-            "title": own.title,
-            "caption": own.caption,
-            "svg": inline(saved(own.figure), own.name, own.title, VARIABLES),
-        }
-        for own in trip_figures(found, forecast.charge)
-    ]
-    return fill(
-        "fedwatt.edge",
-        "trip.html.jinja",
+    return drive_page(
+        trip_figures(found, forecast.charge),
+        {"--predicted": PREDICTED, "--measured": MEASURED},
         headline=headline(found, reach),
         scores=scores(found, reach, card.role_of(found.trip.name, forecast.vehicle)),
         trip=f"{forecast.kind} {found.trip.name}",
         vehicle=forecast.vehicle or card.vehicle,
-        figures=figures,
         table=None,
         remarks=[],
         facts=model_facts(card),
-        light={"--predicted": PREDICTED.colour, "--measured": MEASURED.colour},
-        dark={"--predicted": PREDICTED.dark, "--measured": MEASURED.dark},
     )
 
 
@@ -76,7 +54,7 @@ def scores(
     remark = "no error bars"
     if interval is not None:
         remark = f"{found.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
-    made = [_score("Predicted", f"{found.total_wh:,.0f}", "Wh", remark, "--predicted")]
+    made = [score("Predicted", f"{found.total_wh:,.0f}", "Wh", remark, "--predicted")]
     if measured is not None:
         remark = "at the pack"
         if interval is not None:
@@ -84,14 +62,14 @@ def scores(
             remark = f"{'inside' if inside else 'outside'} the interval"
         if role:
             remark += f"; a {role} trip, so no test"
-        made.append(_score("Measured", f"{measured:,.0f}", "Wh", remark, "--measured"))
+        made.append(score("Measured", f"{measured:,.0f}", "Wh", remark, "--measured"))
     per_km = f"{found.total_wh / found.kilometres:,.0f}" if found.kilometres > 0 else "–"
     minutes = found.trip.seconds / 60
-    made.append(_score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
+    made.append(score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
     if found.hills is not None:
         others = len(found.hills) - int(found.hills.sum())
         remark = f"{others:,} of {len(found.hills):,} windows by the level model"
-        made.append(_score("With hills", f"{100 * found.hills.mean():.0f}", "%", remark, "--muted"))
+        made.append(score("With hills", f"{100 * found.hills.mean():.0f}", "%", remark, "--muted"))
     return made if reach is None else [*made, _charge_score(found, reach)]
 
 
@@ -102,13 +80,8 @@ def _charge_score(found: TripPrediction, reach: RangeEstimate) -> dict[str, str]
     if found.interval_wh is not None:
         ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
         remark = f"{found.level:.0%} interval {' to '.join(ends)}; {remark}"
-    return _score(
-        "Charge on arrival", f"{100 * max(reach.arrival, 0):.0f}", "%", remark, "--accent"
-    )
-
-
-def _score(name: str, value: str, unit: str, remark: str, colour: str) -> dict[str, str]:
-    return {"name": name, "value": value, "unit": unit, "remark": remark, "colour": colour}
+    arrival = f"{100 * max(reach.arrival, 0):.0f}"
+    return score("Charge on arrival", arrival, "%", remark, "--accent")
 
 
 def model_facts(card: ModelCard) -> dict[str, str]:

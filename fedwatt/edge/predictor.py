@@ -25,12 +25,12 @@ import numpy as np
 from fedwatt.data.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.data.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
 from fedwatt.data.lag import MOTION, delayed_by
-from fedwatt.data.trip import Trip
+from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.data.windows import known_windows
-from fedwatt.edge.clock import FloatArray, SecondClock, Timing
+from fedwatt.edge.calibration import ErrorBars
+from fedwatt.edge.clock import SecondClock, Timing
 from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
 from fedwatt.journeys.filter import Correction, TripFilter, TripPrior
 from fedwatt.terrain.climb import LOOK_AHEAD_S, SOURCES, with_climb
@@ -94,7 +94,7 @@ class EnergyPredictor:
         # What the features of one window can depend on.
         self._enough = card.window + MEMORY_S + self._delay_s + math.ceil(card.lag_s)
         self._capacity = max(self._enough, GROUND_MEMORY_S if card.terrain else 0)
-        self._prior = TripPrior.from_json(card.trip_prior) if card.trip_prior else None
+        self._prior = TripPrior(**card.trip_prior) if card.trip_prior else None
         self._begin()
 
     @property
@@ -181,8 +181,10 @@ class EnergyPredictor:
         self._seconds_seen = 0
         self._predicted = self.model.card.window - 1
         self._meter = EnergyMeter(float(self._enough))
-        window = self.model.card.window
-        self._filter = None if self._prior is None else TripFilter(self._prior, window)
+        self._filter = self._new_filter()
+
+    def _new_filter(self) -> TripFilter | None:
+        return None if self._prior is None else TripFilter(self._prior, self.model.card.window)
 
     def _advance(self, rows: FloatArray) -> list[Prediction]:
         """Keep the seconds `rows` [seconds, channels], and predict what each of them completes."""
@@ -268,18 +270,19 @@ class EnergyPredictor:
                     "restore it into a predictor like the one that made it."
                 )
             kept = state["clock"]
-            readings = {name: (list(t), list(v)) for name, (t, v) in kept["readings"].items()}
-            recent = np.array(
-                [[math.nan if value is None else value for value in row] for row in state["recent"]]
-            ).reshape(-1, len(self.channels))
-            origin_s = math.nan if kept["origin_s"] is None else float(kept["origin_s"])
-            counters = int(state["seconds_seen"]), int(state["predicted"])
-            done, behind = int(kept["done"]), int(kept["behind"])
-            first, counts = dict(kept["first"]), Counter(kept["counts"])
-            meter = EnergyMeter.from_json(state["meter"])
-            filter = (
-                None if self._prior is None else TripFilter(self._prior, self.model.card.window)
+            clock = replace(
+                self._clock,
+                origin_s=math.nan if kept["origin_s"] is None else float(kept["origin_s"]),
+                done=int(kept["done"]),
+                behind=int(kept["behind"]),
+                readings={name: (list(t), list(v)) for name, (t, v) in kept["readings"].items()},
+                first=dict(kept["first"]),
+                counts=Counter(kept["counts"]),
             )
+            # None becomes NaN.
+            recent = np.array(state["recent"], np.float64).reshape(-1, len(self.channels))
+            counters = int(state["seconds_seen"]), int(state["predicted"])
+            meter, filter = EnergyMeter.from_json(state["meter"]), self._new_filter()
             if filter is not None:
                 filter.restore(state["filter"])
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
@@ -288,13 +291,8 @@ class EnergyPredictor:
             raise DataError(
                 f"The snapshot is damaged: {problem!r}. Start the trip anew."
             ) from problem
-        clock = self._clock
-        clock.origin_s, clock.done, clock.behind = origin_s, done, behind
-        clock.readings, clock.first, clock.counts = readings, first, counts
-        self._recent, self._meter = recent, meter
+        self._clock, self._recent, self._meter, self._filter = clock, recent, meter, filter
         self._seconds_seen, self._predicted = counters
-        if self._filter is not None:
-            self._filter = filter
 
 
 def _plain(value: float) -> float | None:

@@ -11,8 +11,7 @@ from fedwatt.data.trip import FloatArray
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.route_reading import read_route
 from fedwatt.errors import DataError, SettingError, counted, unknown
-from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge, usable_wh
-from fedwatt.journeys.route import Route
+from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
 from fedwatt.terrain.survey import USUAL_MASS_KG
@@ -188,26 +187,16 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
     found = []
     for path in routes:
         route, recorded_c = read_route(path)
-        found.append(_planned(own, route, recorded_c, capacity, plan))
+        temperature = recorded_c if plan.temperature_c is None else plan.temperature_c
+        if temperature is None:
+            raise SettingError(
+                f"Route '{route.name}' does not say how cold it is, and heating can double what a "
+                "short trip takes. Give the outside temperature: --temperature -3."
+            )
+        forecast = own.forecast(route, temperature)
+        left = None if plan.charge is None else arrival(forecast, plan.charge, capacity)
+        found.append(PlannedRoute(forecast, temperature, left, plan.depart))
     return RoutePlan(own, tuple(found))
-
-
-def _planned(
-    own: RouteModel,
-    route: Route,
-    recorded_c: float | None,
-    capacity: float,
-    plan: Plan,
-) -> PlannedRoute:
-    temperature = recorded_c if plan.temperature_c is None else plan.temperature_c
-    if temperature is None:
-        raise SettingError(
-            f"Route '{route.name}' does not say how cold it is, and heating can double what a "
-            "short trip takes. Give the outside temperature: --temperature -3."
-        )
-    forecast = own.forecast(route, temperature)
-    left = None if plan.charge is None else arrival(forecast, plan.charge, capacity)
-    return PlannedRoute(forecast, temperature, left, plan.depart)
 
 
 def opened_routes(path: Path, plan: Plan) -> RouteModel:
@@ -243,8 +232,3 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
             "--consumption is for a vehicle without trips: --vehicle learns it from its own."
         )
     return vehicle_routes(path, config, read_vehicle(plan.vehicle))
-
-
-def usable(capacity_kwh: float | None) -> float | None:
-    """A capacity in Wh, where one was given."""
-    return None if capacity_kwh is None else usable_wh(capacity_kwh)

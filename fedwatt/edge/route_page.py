@@ -9,13 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedwatt.data.trip import FloatArray
+from fedwatt.edge.drive_page import Drawn, drive_figure, drive_page, score
 from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan
 from fedwatt.journeys.route_bars import interval
-from fedwatt.report.page import fill
-from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, WIDTH_IN, Look, styled
-from fedwatt.report.svg import inline, saved
+from fedwatt.report.style import LOOKS, MUTED, Look
 
-HEIGHT_IN = 2.35
 MOST_POINTS = 800
 """Of a drawn line; more would be finer than a screen."""
 Draw = Callable[[Axes, PlannedRoute, Look], None]
@@ -24,12 +22,6 @@ Draw = Callable[[Axes, PlannedRoute, Look], None]
 def render_routes(plan: RoutePlan) -> str:
     """The page as text."""
     looks = _looks(plan.routes)
-    colours = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}
-    colours |= {look.colour: f"--route-{n}" for n, look in enumerate(looks)}
-    figures = [
-        {"title": title, "caption": caption, "svg": inline(saved(figure), name, title, colours)}
-        for name, title, caption, figure in route_figures(plan.routes, looks)
-    ]
     table = {
         "names": [one.name for one in plan.routes],
         "rows": [
@@ -37,20 +29,16 @@ def render_routes(plan: RoutePlan) -> str:
             for cells in zip(*(one.rows() for one in plan.routes), strict=True)
         ],
     }
-    scores = [score(one, n) for n, one in enumerate(plan.routes)]
-    return fill(
-        "fedwatt.edge",
-        "trip.html.jinja",
+    return drive_page(
+        route_figures(plan.routes, looks),
+        {f"--route-{number}": look for number, look in enumerate(looks)},
         headline=headline(plan),
-        scores=scores,
+        scores=[route_score(one, f"--route-{n}") for n, one in enumerate(plan.routes)],
         trip="Routes",
         vehicle=plan.model.vehicle or "a newcomer",
-        figures=figures,
         table=table,
         remarks=plan.remarks(),
         facts=_facts(plan),
-        light={f"--route-{n}": look.colour for n, look in enumerate(looks)},
-        dark={f"--route-{n}": look.dark for n, look in enumerate(looks)},
     )
 
 
@@ -73,34 +61,21 @@ def headline(plan: RoutePlan) -> str:
     return f"{said} and leaves {100 * own.left:.0f}\u00a0% of charge"
 
 
-def score(one: PlannedRoute, number: int) -> dict[str, str]:
+def route_score(one: PlannedRoute, colour: str) -> dict[str, str]:
     """A route's number in large type: its charge on arrival, or else its energy."""
     own, found = one.arrival, one.forecast
-    colour = f"--route-{number}"
     if own is None:
-        low, high = interval(found.energy_levels_wh[-1] / 1000, 0.9)
-        remark = f"{low:.2f} to {high:.2f} kWh in 90 % of cases"
-        return {
-            "name": one.name,
-            "value": f"{found.total_wh / 1000:.2f}",
-            "unit": "kWh",
-            "remark": remark,
-            "colour": colour,
-        }
-    low, high = interval(100 * np.maximum(own.levels, 0), 0.9)
-    return {
-        "name": one.name,
-        "value": f"{100 * max(own.left, 0):.0f}",
-        "unit": "% on arrival",
-        "remark": f"{low:.0f} to {high:.0f} % in 90 % of cases",
-        "colour": colour,
-    }
+        value, unit = f"{found.total_wh / 1000:.2f}", "kWh"
+        levels, form = found.energy_levels_wh[-1] / 1000, "{:.2f} to {:.2f} kWh"
+    else:
+        value, unit = f"{100 * max(own.left, 0):.0f}", "% on arrival"
+        levels, form = 100 * np.maximum(own.levels, 0), "{:.0f} to {:.0f} %"
+    remark = form.format(*interval(levels, 0.9)) + " in 90 % of cases"
+    return score(one.name, value, unit, remark, colour)
 
 
-def route_figures(
-    routes: Sequence[PlannedRoute], looks: Sequence[Look]
-) -> list[tuple[str, str, str, Figure]]:
-    """Height, speed, energy and charge along the way: name, title, caption and figure."""
+def route_figures(routes: Sequence[PlannedRoute], looks: Sequence[Look]) -> list[Drawn]:
+    """Height, speed, energy and charge along the way."""
     drawn = [
         ("speed", "Expected speed", "As the fleet drives there, stops included.", "km/h", _speed),
         ("energy", "Energy since the start", "The band holds 90 % of cases.", "kWh", _energy),
@@ -117,19 +92,12 @@ def route_figures(
     ]
 
 
-@styled
 def _figure(routes: Sequence[PlannedRoute], looks: Sequence[Look], unit: str, draw: Draw) -> Figure:
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
-    axes = figure.add_subplot()
-    axes.set_xlabel("km")
-    axes.set_ylabel(unit)
-    axes.margins(x=0)
-    axes.xaxis.set_major_locator(MaxNLocator(8))
-    for one, look in zip(routes, looks, strict=True):
-        draw(axes, one, look)
-    if len(routes) > 1:
-        figure.legend(loc="outside upper left", ncols=3)
-    return figure
+    def draw_all(axes: Axes) -> None:
+        for one, look in zip(routes, looks, strict=True):
+            draw(axes, one, look)
+
+    return drive_figure("km", unit, MaxNLocator(8), draw_all, legend=len(routes) > 1)
 
 
 def _points(one: PlannedRoute, values: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -16,7 +16,7 @@ from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.trip import FloatArray
 from fedwatt.edge.reading import read_trip
 from fedwatt.errors import DataError
-from fedwatt.journeys.route import Route, recorded_route, route_of
+from fedwatt.journeys.route import Route, outside_c, recorded_route, route_of
 
 POINTS = ("trkpt", "rtept")
 LARGEST_BYTES = 500_000_000
@@ -29,10 +29,7 @@ def read_route(path: Path) -> tuple[Route, float | None]:
     reader = readers.get(path.suffix.lower())
     if reader is None:
         trip, _ = read_trip(path)
-        route, _ = recorded_route(trip)
-        ambient = trip.channels.get("ambient_c", np.zeros(0))
-        known = ambient[np.isfinite(ambient)]
-        return route, float(np.median(known)) if len(known) else None
+        return recorded_route(trip)[0], outside_c(trip)
     if not path.is_file():
         raise DataError(f"There is no route '{path}'. Give a GPX, GeoJSON or CSV file.")
     if path.stat().st_size > LARGEST_BYTES:

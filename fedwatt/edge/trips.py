@@ -1,46 +1,29 @@
-"""Predict a recorded or planned trip: energy of each second and of the whole, with intervals."""
+"""Predict a recorded or planned trip: energy of each second and of the whole, with intervals.
+
+With a charge, what is left of it on arrival, and the range that it has.
+"""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedwatt.data.features import CLIMB, FEATURES, feature_columns, trip_features
 from fedwatt.data.lag import delayed
-from fedwatt.data.trip import IntArray, Trip
-from fedwatt.data.windows import BoolArray, known_windows, window_ends, window_energy, window_means
-from fedwatt.edge.calibration import FloatArray, Outcome
-from fedwatt.edge.card import ModelCard
-from fedwatt.edge.error_bars import ErrorBars
+from fedwatt.data.trip import BoolArray, FloatArray, Trip
+from fedwatt.data.windows import known_windows, window_ends, window_energy, window_means
+from fedwatt.edge.calibration import ErrorBars, Outcome
 from fedwatt.errors import DataError
-from fedwatt.journeys.charge import charge_along
+from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.terrain.climb import with_climb
-from fedwatt.terrain.field import Field
+
+if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
+    from fedwatt.edge.energy_model import EnergyModel
 
 SECONDS_PER_HOUR = 3600.0
 ZERO_AT_REST = ("speed_mps", "grade", *CLIMB)
 """Channels that are 0 while a vehicle stands; all others are held."""
-
-
-class WindowModel(Protocol):
-    """What a trip needs of a model: `energy_model.EnergyModel`, or anything like it."""
-
-    @property
-    def card(self) -> ModelCard:
-        """Features, window, lag, terrain and error bars."""
-
-    @property
-    def field(self) -> Field | None:
-        """Its hills."""
-
-    def refuse_unless_telemetry(self) -> None:
-        """Raise unless it takes what telemetry can be turned into, and gives Wh."""
-
-    def energies(
-        self, series: FloatArray, ends: IntArray, climb_known: BoolArray | None = None
-    ) -> FloatArray:
-        """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +79,7 @@ class TripPrediction:
         return float(self.trip.channels["speed_mps"].sum()) / 1000
 
 
-def predict_trip(model: WindowModel, trip: Trip, vehicle: str) -> TripPrediction:
+def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPrediction:
     """The trip's windows, one ending each second, and what they add up to."""
     card = model.card
     model.refuse_unless_telemetry()
@@ -126,7 +109,7 @@ def predict_trip(model: WindowModel, trip: Trip, vehicle: str) -> TripPrediction
 
 
 def _energies(
-    model: WindowModel, trip: Trip, vehicle: str
+    model: "EnergyModel", trip: Trip, vehicle: str
 ) -> tuple[FloatArray, FloatArray, BoolArray | None]:
     """Energies of the trip's windows, of its seconds, and which windows' climb is known."""
     card, window = model.card, model.card.window
@@ -182,7 +165,55 @@ def charge_over_time(
     return recorded if recorded is not None and np.isfinite(recorded).all() else None
 
 
-def outcome(model: WindowModel, trip: Trip, vehicle: str) -> Outcome:
+@dataclass(frozen=True)
+class RangeEstimate:
+    """A plan and a charge.
+
+    `arrival` is the state of charge at the plan's end with its interval `arrival_low` to
+    `arrival_high` (below 0: the plan is longer than the charge). `range_km` is how far the charge
+    reaches in driving like the plan's, `remaining_km` what of it is left on arrival; both are
+    infinite where the plan takes no energy. `short_wh` is what the charge lacks for the plan.
+    """
+
+    arrival: float
+    arrival_low: float
+    arrival_high: float
+    range_km: float
+    remaining_km: float
+    short_wh: float
+
+    @property
+    def reaches(self) -> bool:
+        """Whether the plan ends before the charge does."""
+        return self.arrival >= 0
+
+
+def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> RangeEstimate:
+    """What the plan leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
+
+    The charge never rises above 1: what braking frees on a full pack is lost.
+    """
+    refuse_impossible_charge(charge)
+    usable_wh(capacity_wh / 1000)
+    energy_wh, kilometres = plan.total_wh, plan.kilometres
+
+    def after(spent_wh: FloatArray) -> float:
+        return float(charge_along(spent_wh[:, None], charge, capacity_wh)[-1, 0])
+
+    arrival = after(np.cumsum(plan.predicted_wh))
+    wh_per_km = energy_wh / kilometres if kilometres > 0 else float("inf")
+    reach_km = charge * capacity_wh / wh_per_km if wh_per_km > 0 else float("inf")
+    return RangeEstimate(
+        arrival=arrival,
+        arrival_low=after(plan.high_wh),
+        arrival_high=after(plan.low_wh),
+        range_km=reach_km,
+        remaining_km=max(reach_km - kilometres, 0.0),
+        short_wh=max(-arrival, 0.0) * capacity_wh,
+    )
+
+
+def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> Outcome:
     """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
     found = predict_trip(model, trip, vehicle)

@@ -31,6 +31,15 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
     return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()
 
 
+def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) -> float:
+    """Mean squared error of a model [D] on a vehicle's validation windows; infinite if diverged."""
+    windows = pool.validation.of([vehicle])
+    predicted = predict(model, weights[None], pool, windows)[0]
+    error = float(np.mean((predicted - windows.labels.double().cpu().numpy()) ** 2))
+    # A diverged model is worse than anything; NaN would compare as neither.
+    return error if np.isfinite(error) else np.inf
+
+
 def vehicle_errors(
     clients: Sequence[Client], split: str, windows: Windows, predictions: NDArray[np.float64]
 ) -> list[ErrorSums]:

@@ -16,6 +16,7 @@ import torch
 
 from fedwatt.federation.aggregate import aggregated
 from fedwatt.federation.best import concluded, judged, stopped_early
+from fedwatt.federation.clients import clients
 from fedwatt.federation.kept import mean_model
 from fedwatt.federation.members import Members
 from fedwatt.federation.port import Port, Present
@@ -28,13 +29,11 @@ from fedwatt.federation.records import (
     Row,
     errors_by_vehicle,
     evaluation_columns,
-    length_columns,
-    training_columns,
 )
 from fedwatt.federation.settings import Training
 from fedwatt.federation.state import State
 from fedwatt.federation.terms import Terms
-from fedwatt.federation.work import Work, agreements, enough, outcome_columns
+from fedwatt.federation.work import Work, agreements, enough
 from fedwatt.methods import Method, get
 from fedwatt.metrics import PARTS, Stopwatch
 from fedwatt.models import Model
@@ -171,21 +170,17 @@ class Loop:
             if not judgement.comparable:
                 unknown = torch.full_like(after.best_validation, torch.inf)
                 after = replace(after, best_validation=unknown)
-        clients = self._client_rows(method, after.round, present.members, work)
-        agreement = agreements(work)
-        of_seed: dict[int, list[Row]] = {seed: [] for seed in self.seeds}
-        for row in clients:
-            of_seed[row["seed"]].append(row)
-        available = present.available.sum(dim=1).tolist()
+        asked = clients(work, after.round, self.seeds, present.members, method.records)
+        agreement, available = agreements(work), present.available.sum(dim=1).tolist()
         columns = [
-            training_columns(
-                of_seed[seed],
+            asked.training_columns(
+                run,
                 available=available[run],
                 rate=self.terms.rate(state.round),
                 clock=work.clock.get(run, nan),
                 agreement=agreement.get(run, nan),
             )
-            for run, seed in enumerate(self.seeds)
+            for run in range(len(self.seeds))
         ]
         errors = self._error_columns(method, after, evaluations, present.members, watch)
         after, rows = judged(after, self.seeds, columns, errors, state.at_work)
@@ -197,7 +192,7 @@ class Loop:
             means = self._mean_columns(after, ended, present, watch)
             after, rows = concluded(after, self.seeds, rows, ended, means)
         by_vehicle = _by_vehicle(evaluations, present.members)
-        return after, RoundRecord(rows, clients, _seconds(watch), by_vehicle)
+        return after, RoundRecord(rows, asked.rows, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -245,28 +240,6 @@ class Loop:
         held_out = [members.held_out(k) for k in members.evaluated]
         found = zip(apart, judgement.evaluations, strict=True)
         return {run: own.columns(windows, held_out) for run, own in found if own is not None}
-
-    def _client_rows(self, method: Method, round: int, members: Members, work: Work) -> list[Row]:
-        """A row for each vehicle that was called."""
-        rows = [
-            {
-                "seed": self.seeds[call.run],
-                "round": round,
-                "vehicle": members.name(call.vehicle),
-                "windows": members.windows(call.vehicle),
-                **outcome,
-            }
-            for call, outcome in zip(
-                work.asked, outcome_columns(work.asked, work, method.records), strict=True
-            )
-        ]
-        of_run: dict[int, list[Row]] = {}
-        for call, row in zip(work.asked, rows, strict=True):
-            of_run.setdefault(call.run, []).append(row)
-        for own in of_run.values():
-            for row, lengths in zip(own, length_columns(own), strict=True):
-                row |= lengths
-        return rows
 
 
 def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:

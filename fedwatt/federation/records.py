@@ -10,17 +10,12 @@ from fedwatt.errors import SettingError, unknown
 from fedwatt.metrics import (
     METRICS,
     ErrorSums,
-    drift_dispersion,
     macro_mean,
-    mean_drift,
     micro,
-    pearson,
-    spearman,
     weighted_mean,
 )
-from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
 from fedwatt.metrics.sampling import rmse_margin
-from fedwatt.tables import EVALUATION, TRAINING, blank, rounds
+from fedwatt.tables import EVALUATION, TRAINING, blank, declared
 
 Row = dict[str, Any]
 
@@ -175,63 +170,9 @@ class History:
         return {row["seed"]: row[column] for row in self.rounds}
 
 
-def length_columns(clients: Sequence[Row]) -> list[Row]:
-    """How each participant's length a step compares with the others', and whether it is flagged."""
-
-    def length(row: Row) -> float:
-        return row["drift"] / row["steps"] if row["replied"] and row["steps"] else nan
-
-    ratios, z = (found.tolist() for found in out_of_line([length(row) for row in clients]))
-    flags = [
-        far > TOO_LONG or row.get("turns_against", 0.0) >= TURNS
-        for row, far in zip(clients, z, strict=True)
-    ]
-    return [
-        {"length_ratio": _known(ratio), "length_z": _known(far), "flagged": flag}
-        for ratio, far, flag in zip(ratios, z, flags, strict=True)
-    ]
-
-
-def _known(value: float) -> float:
-    """The number, or the one NaN that stands for an unknown one, so that rows can be compared."""
-    return value if value == value else nan
-
-
-def training_columns(
-    clients: Sequence[Row], *, available: int, rate: float, clock: float, agreement: float
-) -> Row:
-    """A round's columns about participation, drift and roughness, from its participants' rows."""
-    counted = [row for row in clients if row["replied"]]
-    drifts = [row["drift"] for row in counted]
-    roughness = [row["roughness"] for row in counted]
-    staleness = [row["staleness"] for row in counted]
-    return {
-        "available": available,
-        "participants": len(clients),
-        "replies": len(counted),
-        "lost": sum(not row["replied"] and not row["rejected"] for row in clients),
-        "rejected": sum(row["rejected"] for row in clients),
-        "steps": sum(row["steps"] for row in counted),
-        "rate": rate,
-        "drift_mean": mean_drift(drifts),
-        "drift_cv": drift_dispersion(drifts),
-        "agreement": agreement,
-        "roughness_mean": _known_mean(roughness),
-        "pearson": pearson(roughness, drifts),
-        "spearman": spearman(roughness, drifts),
-        "clock": clock,
-        "staleness_mean": _known_mean(staleness),
-    }
-
-
-def _known_mean(values: Sequence[float]) -> float:
-    known = [value for value in values if value == value]
-    return sum(known) / len(known) if known else nan
-
-
-UNTRAINED: Row = blank(rounds().filled_by(TRAINING))
+UNTRAINED: Row = blank(declared("rounds").filled_by(TRAINING))
 """Training columns of round 0, the initial model."""
-UNEVALUATED: Row = blank(rounds().filled_by(EVALUATION))
+UNEVALUATED: Row = blank(declared("rounds").filled_by(EVALUATION))
 """Evaluation columns of a round between two evaluations."""
 
 

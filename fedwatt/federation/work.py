@@ -1,9 +1,8 @@
 """Who was asked in a round, and what those who trained brought home."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import repeat
 
 import numpy as np
 import torch
@@ -13,10 +12,9 @@ from torch import Tensor
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.participation import BoolArray
-from fedwatt.federation.records import Row
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.metrics.agreement import agreement
-from fedwatt.tables import RECORDED, Column, blank, recorded
+from fedwatt.tables import RECORDED
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +63,8 @@ class Work:
         """(Δ_k, weights, uploads) of the run's replies in these rows, a row each."""
         mean = self.together.get(run)
         if mean is None:
-            weights = torch.from_numpy(self.weights[rows]).to(self.deltas.device)
             uploads = {name: _read(values, rows) for name, values in self.uploads.items()}
-            return _read(self.deltas, rows), weights, uploads
+            return _read(self.deltas, rows), _read(self._weights, rows), uploads
         count = len(rows)
         alike = {n: values.expand(count, *values.shape) for n, values in mean.uploads.items()}
         weights = torch.full((count,), mean.weight, dtype=torch.float64, device=mean.delta.device)
@@ -76,6 +73,11 @@ class Work:
     def of(self, run: int) -> list[int]:
         """The rows of a run, in ascending order of its vehicles."""
         return self._rows.get(run, [])
+
+    @cached_property
+    def _weights(self) -> Tensor:
+        """The weights where the displacements are, brought there once for all runs."""
+        return torch.from_numpy(self.weights).to(self.deltas.device)
 
     @cached_property
     def _rows(self) -> dict[int, list[int]]:
@@ -193,25 +195,3 @@ def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[
                 )
             found[name] = plan[name].tolist()
     return found
-
-
-def outcome_columns(calls: Sequence[Call], work: Work, records: Iterable[Column]) -> list[Row]:
-    """What became of each call, whether or not it was answered: columns of its clients row.
-
-    `records` are the columns that the method's rules fill.
-    """
-    done = {call: row for row, call in enumerate(work.calls)}
-    columns = recorded(records)
-    unknown = blank(columns)
-    known = {c.name: map(c.value, work.columns[c.name]) for c in columns if c.name in work.columns}
-    nothing = {name: repeat(value, len(work.calls)) for name, value in unknown.items()}
-    values, counted = list(zip(*(nothing | known).values(), strict=True)), work.counted.tolist()
-
-    def outcome(call: Call) -> Row:
-        row = done.get(call)
-        if row is None:
-            return {"steps": call.steps, "replied": False, "rejected": False, **unknown}
-        named = dict(zip(unknown, values[row], strict=True))
-        return {"steps": call.steps, "replied": counted[row], "rejected": not counted[row], **named}
-
-    return [outcome(call) for call in calls]

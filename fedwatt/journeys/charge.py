@@ -112,5 +112,4 @@ def _spent_at(charges: FloatArray, metres: FloatArray) -> FloatArray:
     array([20.])
     """
     empty = charges < 0
-    found: FloatArray = np.where(empty.any(axis=0), metres[empty.argmax(axis=0)], np.inf)
-    return found
+    return np.where(empty.any(axis=0), metres[empty.argmax(axis=0)], np.inf)

@@ -21,18 +21,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
 from fedwatt.journeys.route import HEADINGS
 from fedwatt.terrain.encoding import array_of
-from fedwatt.terrain.exchange import MOST_WORDS
-from fedwatt.terrain.field import find, spread
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.field import find, marked
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.noise import SURELY, Draws, seeded
 from fedwatt.terrain.plausible import refuse_impossible_counts
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.summands import LARGEST, Fields, Total
+from fedwatt.terrain.summands import LARGEST, Fields, Total, refuse_long
 
 DRIVING: Final = ("places", "headings", "sums")
 """Kinds of questions, in the order in which they are asked."""
@@ -90,24 +89,18 @@ class DrivingQuestion:
         if noise:
             own = _bounded(own, self.settings.most_nodes)
         if self.kind == "places":
-            driven = np.unique(own.keys // HEADINGS)
-            return {"vehicles": _marked(driven, self.keys)}
+            return {"vehicles": marked(np.unique(own.keys // HEADINGS), self.keys)}
         if self.kind == "headings":
-            return {"vehicles": _marked(own.keys, self.keys)}
+            return {"vehicles": marked(own.keys, self.keys)}
         inside = own.within(self.keys)
         at, _ = find(self.keys, inside.keys)
         sums = np.zeros((len(self.keys), len(SUMS)))
         sums[at] = inside.sums
         if not noise:
             answer = dict(zip(SUMS, sums.T, strict=True))
-            return {"vehicles": _marked(inside.keys, self.keys), **answer}
+            return {"vehicles": marked(inside.keys, self.keys), **answer}
         sums *= min(1.0, CLIP_M / max(float(np.sqrt((sums**2).sum())), 1e-300))
         return dict(zip(SUMS, sums.T, strict=True))
-
-
-def _marked(driven: IntArray, keys: IntArray) -> FloatArray:
-    at, inside = find(keys, driven)
-    return spread(np.ones(int(inside.sum())), at[inside], len(keys))
 
 
 def _bounded(own: DrivingSums, most_nodes: int) -> DrivingSums:
@@ -145,7 +138,7 @@ def learn_driving(
         if not len(keys):
             return NO_PASSES, present
         before, question = present, DrivingQuestion("sums", keys, settings)
-        _refuse_long(question)
+        refuse_long(question.fields, f"{len(keys):,} places and headings")
         total, present = totals(question, present)
         sums = np.stack([total[name] for name in SUMS], axis=1)
         if settings.noise_multiplier:
@@ -182,17 +175,6 @@ def _without_noise_alone(
     sums = np.maximum(sums[sure], 0.0)
     least = np.full(int(sure.sum()), settings.minimum_vehicles, dtype=np.int64)
     return DrivingSums(keys[sure], sums, least)
-
-
-def _refuse_long(question: DrivingQuestion) -> None:
-    """Raise where answers would be longer than a message may be."""
-    words = sum(size for size, _ in question.fields.values())
-    if words > MOST_WORDS:
-        raise RunError(
-            f"Sums over {len(question.keys):,} places and headings take {words:,} numbers a "
-            f"vehicle, and {MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger "
-            "terrain.cell_m."
-        )
 
 
 def _refuse_impossible(sums: FloatArray, vehicles: int) -> None:

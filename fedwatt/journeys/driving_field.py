@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip
 from fedwatt.journeys.route import HEADINGS, Route
 from fedwatt.terrain.field import find
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 
 SUMS = ("route_m", "wheel_m", "seconds", "air", "drive", "brake", "standing")
 STANDING_MPS = 0.5
@@ -52,7 +51,7 @@ class DrivingSums:
         """The same passes, counted `weight` times."""
         return DrivingSums(self.keys, weight * self.sums, self.vehicles)
 
-    def only(self, chosen: NDArray[np.bool_]) -> "DrivingSums":
+    def only(self, chosen: BoolArray) -> "DrivingSums":
         """The cells [cells] that are chosen."""
         return DrivingSums(self.keys[chosen], self.sums[chosen], self.vehicles[chosen])
 
@@ -108,22 +107,17 @@ def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:
     return DrivingSums(total.keys, total.sums, np.minimum(total.vehicles, 1))
 
 
-def add(parts: Sequence[DrivingSums], forget: float = 1.0) -> DrivingSums:
-    """The sum; with `forget` below 1 the first, what was known before, counts that much less.
-
-    Vehicles of a cell add up, but for the first, whose vehicles may be the same ones again.
-    """
+def add(parts: Sequence[DrivingSums]) -> DrivingSums:
+    """The sum; vehicles of a cell add up."""
     if not parts:
         return NO_PASSES
     keys = np.unique(np.concatenate([part.keys for part in parts]))
-    sums, fresh = np.zeros((len(keys), len(SUMS))), np.zeros(len(keys), dtype=np.int64)
-    before = np.zeros(len(keys), dtype=np.int64)
-    for number, part in enumerate(parts):
+    sums, vehicles = np.zeros((len(keys), len(SUMS))), np.zeros(len(keys), dtype=np.int64)
+    for part in parts:
         at, _ = find(keys, part.keys)
-        remembered = number == 0 and forget < 1
-        sums[at] += part.sums * (forget if remembered else 1.0)
-        (before if remembered else fresh)[at] += part.vehicles
-    return DrivingSums(keys, sums, np.maximum(before, fresh))
+        sums[at] += part.sums
+        vehicles[at] += part.vehicles
+    return DrivingSums(keys, sums, vehicles)
 
 
 def published(vehicles: Sequence[DrivingSums], minimum_vehicles: int) -> DrivingSums:

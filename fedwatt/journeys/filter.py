@@ -17,9 +17,12 @@ began.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from fedwatt.data.trip import FloatArray
 from fedwatt.errors import check
 from fedwatt.journeys.kalman import State, begin, carried, expected, updated
 
@@ -43,15 +46,6 @@ class TripPrior:
         for name in ("drift_s", "noise_wh", "factor"):
             value = getattr(self, name)
             check(self, name, math.isfinite(value) and value > 0, "above 0")
-
-    def to_json(self) -> dict[str, float]:
-        """The prior as plain values for a model's card."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(entry: Mapping[str, Any]) -> "TripPrior":
-        """The prior in a model's card."""
-        return TripPrior(**{name: float(value) for name, value in entry.items()})
 
 
 @dataclass(frozen=True)
@@ -131,8 +125,7 @@ class TripFilter:
 
     def to_json(self) -> dict[str, Any]:
         """All that the filter knows, as plain values."""
-        states = {str(phase): [then, list(own)] for phase, (then, own) in self._states.items()}
-        return {"states": states, "latest": [self._latest[0], list(self._latest[1])]}
+        return {"states": dict(self._states), "latest": self._latest}
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Go on from what `to_json` gave."""
@@ -142,3 +135,21 @@ class TripFilter:
             int(phase): (int(then), tuple(map(float, own)))
             for phase, (then, own) in entry["states"].items()
         }
+
+
+def in_trip(
+    prior: TripPrior, predicted_wh: FloatArray, measured_wh: FloatArray, window: int
+) -> tuple[FloatArray, FloatArray]:
+    """Corrected energies and their standard deviations, of a trip's windows, [windows] each.
+
+    The first window ends at second `window`, and every second one more does. Each is corrected by
+    what was measured before it began.
+    """
+    filter = TripFilter(prior, window)
+    corrected, deviation = np.empty(len(predicted_wh)), np.empty(len(predicted_wh))
+    pairs = zip(predicted_wh.tolist(), measured_wh.tolist(), strict=True)
+    for place, (predicted, measured) in enumerate(pairs):
+        found = filter.expected(window + place, predicted)
+        corrected[place], deviation[place] = predicted + found.wh, found.deviation_wh
+        filter.observe(window + place, predicted, measured)
+    return corrected, deviation

@@ -11,7 +11,7 @@ import numpy as np
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.driving_field import DrivingSums, on_board
 from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
-from fedwatt.journeys.route_bars import BINS, MIDDLES_KM, Bars, error_counts, quantiles
+from fedwatt.journeys.route_bars import Bars, error_counts, quantiles
 from fedwatt.journeys.route_board import Learnable, RouteBoard, left_out_errors, mass_factor
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.terrain.field import Field
@@ -35,7 +35,7 @@ class FleetRoutes:
     hills       the elevations that the fleet publishes, for newcomers; None: it has none
     """
 
-    cell_m: float
+    grid: Grid
     driving: DrivingSums
     effects: Mapping[str, FleetEffects]
     counts: Mapping[str, Mapping[str, FloatArray]]
@@ -45,11 +45,6 @@ class FleetRoutes:
     insiders: frozenset[str]
     wh_per_km: float
     hills: Field | None = None
-
-    @property
-    def grid(self) -> Grid:
-        """The grid of its cells."""
-        return Grid(cell_m=self.cell_m)
 
     def newcomer(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
         """The model of a vehicle with no trips of its own: the fleet's coefficients, its mass.
@@ -97,9 +92,7 @@ class FleetRoutes:
         fleet, counts = self.effects[target], self.counts[target]
         trips = own.of(target)
         mine = own_effects(fleet, trips)
-        errors = np.zeros(len(MIDDLES_KM) * BINS)
-        if len(trips.y):
-            errors = error_counts(left_out_errors(fleet, mine, trips), own.metres / 1000)
+        errors = error_counts(left_out_errors(fleet, mine, trips), own.metres / 1000)
         nobody = np.zeros_like(errors)
         base = counts["insider" if contributed else "newcomer"]
         bars = Bars(

@@ -75,14 +75,9 @@ def start(spread: float, columns: int) -> FleetEffects:
     return FleetEffects(one, 0 * one, spread * one, 0.0)
 
 
-def predict(fleet: FleetEffects, own: OwnEffects | None, x: FloatArray) -> FloatArray:
-    """xᵀ(β₀ + β_v) s_v, [trips]; of a vehicle nobody knows where `own` is None."""
-    z = x / fleet.unit
-    if own is None:
-        found: FloatArray = z @ fleet.mean
-        return found
-    mine: FloatArray = z @ (fleet.mean + own.beta) * own.scale
-    return mine
+def predict(fleet: FleetEffects, own: OwnEffects, x: FloatArray) -> FloatArray:
+    """xᵀ(β₀ + β_v) s_v, [trips]."""
+    return x / fleet.unit @ (fleet.mean + own.beta) * own.scale
 
 
 def unit_sums(trips: Observations) -> dict[str, FloatArray]:
@@ -152,14 +147,16 @@ def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArra
 
 def sum_fields(columns: int) -> Fields:
     """What `effect_sums` adds, for a secure sum."""
-    sizes = {"matrix": columns * (columns + 1) // 2, "right": columns, "absolute": 1, "trips": 1}
-    sizes |= {"scale": 1, "effects": columns}
-    return {name: (size, LARGEST) for name, size in sizes.items()} | {"vehicles": (1, 1.0)}
+    triangle = columns * (columns + 1) // 2
+    return _fields(matrix=triangle, right=columns, absolute=1, trips=1, scale=1, effects=columns)
 
 
 def unit_fields(columns: int) -> Fields:
     """What `unit_sums` adds."""
-    sizes = {"squares": columns, "columns": columns, "total": 1, "trips": 1}
+    return _fields(squares=columns, columns=columns, total=1, trips=1)
+
+
+def _fields(**sizes: int) -> Fields:
     return {name: (size, LARGEST) for name, size in sizes.items()} | {"vehicles": (1, 1.0)}
 
 
@@ -226,22 +223,14 @@ def _refuse_impossible(sums: Mapping[str, FloatArray], columns: int) -> None:
 def solved(a: FloatArray, right: FloatArray) -> FloatArray:
     """β₀ of the equations, with a little ridge for columns that say the same."""
     columns = len(right)
-    found: FloatArray = np.linalg.solve(
-        a + RIDGE * np.trace(a) / columns * np.eye(columns) + 1e-12 * np.eye(columns), right
-    )
-    return found
+    ridge = RIDGE * np.trace(a) / columns * np.eye(columns)
+    return np.linalg.solve(a + ridge + 1e-12 * np.eye(columns), right)
 
 
 def left_out(fleet: FleetEffects, own: OwnEffects, trips: Observations) -> FloatArray:
     """Residuals (y - ŷ) / σ [trips] as if each trip had not taught β_v, by its leverage."""
     z = trips.x / fleet.unit * own.scale
-    leverage = trips_leverage(z, own)
+    leverage = own.weights * np.einsum("ij,jk,ik->i", z, own.covariance, z)  # w zᵀ C z
     residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
     found: FloatArray = residual / (1 - np.minimum(leverage, 0.9))
-    return found
-
-
-def trips_leverage(z: FloatArray, own: OwnEffects) -> FloatArray:
-    """w zᵀ C z of each trip."""
-    found: FloatArray = own.weights * np.einsum("ij,jk,ik->i", z, own.covariance, z)
     return found

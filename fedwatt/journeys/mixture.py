@@ -72,9 +72,7 @@ def chosen_mixture(client: Client, ridges: Ridges, network: FloatArray) -> Mixtu
     return Mixture(float(weights[0]), weights[1] * alone + weights[2] * with_fleet + balance)
 
 
-def stacking_weights(
-    predicted: FloatArray, true: FloatArray, trips: int, trust: float = TRUST
-) -> FloatArray:
+def stacking_weights(predicted: FloatArray, true: FloatArray, trips: int) -> FloatArray:
     """Weights [models] of predictions [windows, models]; models that are not finite get none.
 
     >>> exact, far = np.array([1.0, -1.0]), np.array([9.0, 9.0])
@@ -87,8 +85,8 @@ def stacking_weights(
     predicted = np.where(finite, predicted, 0.0)
     left = float(((true - predicted @ usual) ** 2).mean())
     worth = trips / max(left, 1e-12) / len(true)
-    gram = worth * predicted.T @ predicted + trust * np.eye(len(usual))
-    right = worth * predicted.T @ true + trust * usual
+    gram = worth * predicted.T @ predicted + TRUST * np.eye(len(usual))
+    right = worth * predicted.T @ true + TRUST * usual
     best: FloatArray = usual
     least = np.inf
     places = np.flatnonzero(finite)

@@ -12,6 +12,7 @@ bus counts no more than a car.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedwatt.data.client import Client
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.trip_balance import trip_numbers
+from fedwatt.terrain.field import find
 
 MOST_WINDOWS = 12
 """How many windows apart residuals are compared at most."""
@@ -38,15 +40,12 @@ def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
         return sums
     center = client.label_center_wh / client.label_scale_wh
     residual, load = labels - predicted, predicted + center
-    position = {end: place for place, end in enumerate(ends.tolist())}
     trip = trip_numbers(ends, client.window)
     for apart in range(MOST_WINDOWS + 1):
-        later = [position.get(end + apart * client.window, -1) for end in ends.tolist()]
-        first = np.flatnonzero(np.array(later) >= 0)
-        second = np.array(later)[first]
+        later, there = find(ends, ends + apart * client.window)
         # Rows of different trips may be a window apart by chance.
-        same = trip[first] == trip[second]
-        first, second = first[same], second[same]
+        first = np.flatnonzero(there & (trip == trip[later]))
+        second = later[first]
         loads, both = load[first] * load[second], residual[first] * residual[second]
         columns = (np.ones(len(loads)), loads, loads**2, both, both * loads)
         sums[apart] = [column.sum() for column in columns]
@@ -58,13 +57,8 @@ def fitted_prior(vehicles: Iterable[FloatArray], window: int) -> TripPrior:
     total = np.sum(list(vehicles), axis=0)
     if np.ndim(total) == 0 or total[1, 0] < LEAST_PAIRS:
         return USUAL
-    best: tuple[float, float, FloatArray] | None = None
-    for drift_s in DRIFTS_S:
-        left, variances = _variances(total, window, drift_s)
-        if best is None or left < best[0]:
-            best = left, drift_s, variances
-    assert best is not None
-    _, drift_s, (constant, drift, load) = best
+    tried = [(*_variances(total, window, drift_s), drift_s) for drift_s in DRIFTS_S]
+    _, (constant, drift, load), drift_s = min(tried, key=lambda own: own[0])
     count, loads, _, squares, _ = total[0]
     noise = squares / count - constant - drift - load * loads / count
     return TripPrior(
@@ -99,13 +93,7 @@ def _variances(total: FloatArray, window: int, drift_s: float) -> tuple[float, F
     return least, best
 
 
-def in_wh(prior: TripPrior, scale_wh: float, factor: float | None = None) -> TripPrior:
+def in_wh(prior: TripPrior, scale_wh: float) -> TripPrior:
     """A prior in units of the label scale as one in Wh of a vehicle."""
-    return TripPrior(
-        constant_wh=prior.constant_wh * scale_wh,
-        drift_wh=prior.drift_wh * scale_wh,
-        drift_s=prior.drift_s,
-        load=prior.load,
-        noise_wh=prior.noise_wh * scale_wh,
-        factor=prior.factor if factor is None else factor,
-    )
+    names = ("constant_wh", "drift_wh", "noise_wh")
+    return replace(prior, **{name: getattr(prior, name) * scale_wh for name in names})

@@ -15,9 +15,9 @@ from math import cos, radians
 import numpy as np
 
 from fedwatt.data.channels import POSITION
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import FloatArray, IntArray, Trip
 from fedwatt.errors import DataError
-from fedwatt.terrain.grid import EARTH_RADIUS_M, Grid, IntArray, distance_m
+from fedwatt.terrain.grid import EARTH_RADIUS_M, Grid, distance_m
 
 STEP_M = 20.0
 APART_M = 15.0
@@ -52,8 +52,7 @@ class Route:
     @cached_property
     def metres_at(self) -> FloatArray:
         """Metres from the start to the end of each step, [steps]."""
-        found: FloatArray = np.arange(1.0, self.steps + 1.0) * self.step_m
-        return found
+        return np.arange(1.0, self.steps + 1.0) * self.step_m
 
     def cells(self, grid: Grid) -> IntArray:
         """The cell and heading of each step as one key, 8 · node + heading, [steps]."""
@@ -147,6 +146,13 @@ def fixes(trip: Trip) -> IntArray:
     piece = np.concatenate([[0], np.cumsum(leaps)])
     whole: IntArray = seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
     return whole
+
+
+def outside_c(trip: Trip) -> float | None:
+    """The outside temperature of a recorded trip, as a forecast would have it; None: not known."""
+    ambient = trip.channels.get("ambient_c", np.zeros(0))
+    known = ambient[np.isfinite(ambient)]
+    return float(np.median(known)) if len(known) else None
 
 
 def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:

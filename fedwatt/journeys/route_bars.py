@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.grid import IntArray
+from fedwatt.data.trip import FloatArray, IntArray
 
 BASE_KM = 2.0
 CLASSES_KM = (4.0, 8.0)
@@ -36,8 +35,7 @@ FLEET_TRIPS = 100.0
 
 def sigma(metres: FloatArray | float) -> FloatArray:
     """σ of a way, km: errors grow with it, and short ways have some of their own."""
-    found: FloatArray = np.asarray(metres, dtype=np.float64) / 1000 + BASE_KM
-    return found
+    return np.asarray(metres, dtype=np.float64) / 1000 + BASE_KM
 
 
 def length_class(kilometres: FloatArray) -> IntArray:
@@ -47,8 +45,7 @@ def length_class(kilometres: FloatArray) -> IntArray:
 
 def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -> FloatArray:
     """(y - ŷ) / (ŷ + 15 b) of trips; `noise` is b."""
-    found: FloatArray = (measured - predicted) / (np.maximum(predicted, 0.0) + BASE_ERRORS * noise)
-    return found
+    return (measured - predicted) / (np.maximum(predicted, 0.0) + BASE_ERRORS * noise)
 
 
 def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
@@ -67,8 +64,7 @@ def counted_errors(errors: FloatArray) -> FloatArray:
 def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
     """Relative errors at `levels` [n] of 0 to 1, from counts in bins [320]."""
     grown = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1e-300)
-    found: FloatArray = np.interp(levels, grown, np.linspace(-WIDEST, WIDEST, BINS + 1))
-    return found
+    return np.interp(levels, grown, np.linspace(-WIDEST, WIDEST, BINS + 1))
 
 
 def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
@@ -88,8 +84,7 @@ def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
         table.append(quantiles_of(counts, levels))
     found = np.array(table)
-    centred: FloatArray = found - found[:, len(LEVELS) // 2, None]
-    return centred
+    return found - found[:, len(LEVELS) // 2, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +107,7 @@ class Bars:
         kilometres = np.asarray(metres) / 1000
         between = [np.interp(kilometres, MIDDLES_KM, column) for column in table.T]
         unit = np.maximum(predicted, 0.0) + BASE_ERRORS * self.noise
-        found: FloatArray = np.stack(between, axis=-1) * unit[:, None]
-        return found
+        return np.stack(between, axis=-1) * unit[:, None]
 
     @property
     def wider(self) -> float:

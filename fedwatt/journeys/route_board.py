@@ -6,10 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import FloatArray, IntArray, Trip
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import (
-    NO_PASSES,
     OWN_WEIGHT,
     DrivingField,
     DrivingSums,
@@ -30,13 +29,13 @@ from fedwatt.journeys.mixed_effects import (
     solved,
     unit_sums,
 )
-from fedwatt.journeys.route import Route, recorded_route
+from fedwatt.journeys.route import Route, outside_c, recorded_route
 from fedwatt.journeys.route_bars import BASE_KM, error_counts, relative_errors, sigma
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS, seconds_along
 from fedwatt.journeys.under_way import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.terrain.field import Field, find
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 
 SHORTEST_M = 500.0
 REFERENCE_MASS_KG = 1700.0
@@ -63,9 +62,8 @@ class Pass:
     @property
     def temperature_c(self) -> float:
         """Outside temperature, as a forecast would have it."""
-        ambient = self.trip.channels.get("ambient_c", np.array([USUAL_C]))
-        known = ambient[np.isfinite(ambient)]
-        return float(np.median(known)) if len(known) else USUAL_C
+        known = outside_c(self.trip)
+        return USUAL_C if known is None else known
 
     def measured(self, target: str) -> float:
         """Wh, or seconds."""
@@ -122,29 +120,27 @@ class RouteBoard:
         return tuple(route_rise_m(one.route, self.hills)[0] for one in self.taught)
 
     def features(
-        self, one: Pass, rise: FloatArray, field: DrivingField, without: DrivingSums = NO_PASSES
+        self, one: Pass, rise: FloatArray, field: DrivingField, own_weight: float
     ) -> FloatArray:
-        """Features of a pass's route, [steps, 17]."""
-        rates, _ = field.read(one.cells, without)
+        """Features of a pass's route, [steps, 17], in a field that has the pass so many times.
+
+        What is read off the field is without the pass.
+        """
+        rates, _ = field.read(one.cells, one.sums.times(own_weight))
         return route_features(one.route, rates, rise, one.temperature_c)
 
     def inside(self, field: DrivingField) -> "Learnable":
         """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
-        return self._learnable(
-            self.features(one, rise, field, one.sums.times(OWN_WEIGHT))[-1]
-            for one, rise in zip(self.taught, self.rises, strict=True)
-        )
+        return self._learnable(field, self.rises, OWN_WEIGHT)
 
-    def under_way(
-        self, field: DrivingField, beta: Mapping[str, FloatArray], least_m: float = BASE_KM * 1000
-    ) -> Moments:
+    def under_way(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
         """Moments of its passes of 2 km and more, forecast with coefficients by target [17]."""
 
         def trips() -> Iterator[tuple[UnderWay, float]]:
             for one, rise in zip(self.taught, self.rises, strict=True):
-                if one.route.metres < least_m:
+                if one.route.metres < BASE_KM * 1000:
                     continue
-                x = self.features(one, rise, field, one.sums.times(OWN_WEIGHT))
+                x = self.features(one, rise, field, OWN_WEIGHT)
                 for share in SHARES:
                     yield one.driven(one.forecast(x, beta), share), one.measured("energy")
 
@@ -161,18 +157,24 @@ class RouteBoard:
             DrivingField(self.grid, own)
             for own in (_without(shared, self.sums, least), _nowhere(shared))
         )
-        rises = [route_rise_m(one.route, hills)[0] for one in self.taught]
-        new = zip(self.taught, rises, strict=True)
+        shown, level = (
+            [route_rise_m(one.route, own)[0] for one in self.taught] for own in (hills, None)
+        )
         return Lessons(
             self.inside(field),
-            self._learnable(self.features(*each, others)[-1] for each in new),
-            self._learnable(
-                self.features(one, np.zeros(one.route.steps), usual)[-1] for one in self.taught
-            ),
+            self._learnable(others, shown, 0.0),
+            self._learnable(usual, level, 0.0),
         )
 
-    def _learnable(self, rows: Iterable[FloatArray]) -> "Learnable":
-        x = np.array(list(rows)).reshape(len(self.taught), len(NAMES))
+    def _learnable(
+        self, field: DrivingField, rises: Iterable[FloatArray], own_weight: float
+    ) -> "Learnable":
+        """Every pass in a field that has it `own_weight` times."""
+        rows = [
+            self.features(one, rise, field, own_weight)[-1]
+            for one, rise in zip(self.taught, rises, strict=True)
+        ]
+        x = np.array(rows).reshape(len(self.taught), len(NAMES))
         metres = np.array([one.route.metres for one in self.taught])
         measured = {
             name: np.array([one.measured(name) for one in self.taught], dtype=np.float64)

@@ -18,7 +18,7 @@ import numpy as np
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
-from fedwatt.journeys.driving_field import DrivingSums, add, published
+from fedwatt.journeys.driving_field import DrivingSums, published
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects, fit
 from fedwatt.journeys.route_board import RouteBoard
@@ -26,6 +26,7 @@ from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
 from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
 from fedwatt.terrain.field import Field
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.summands import AddUp, Answer, Total, plainly, totals_by
 
@@ -85,7 +86,7 @@ def learn_from_pupils(
         correction = corrected(asking.total(question))
     last = RouteQuestion("under way", effects, correction=correction)
     return FleetRoutes(
-        settings.cell_m,
+        Grid(cell_m=settings.cell_m),
         driving,
         effects,
         counts,
@@ -157,13 +158,12 @@ def learn_routes(
     settings: TerrainSettings,
     *,
     add_up: AddUp | None = None,
-    before: DrivingSums | None = None,
     hills: Field | None = None,
 ) -> FleetRoutes:
     """The routes that a simulated fleet learns; `hills` are those that it publishes.
 
     `add_up` adds answers as a secure sum does, over `settings.area`; without it cells are added as
-    they are. `before` are driving sums of an earlier exchange, which count `settings.forget`.
+    they are.
     """
     teachers = sum(bool(board.taught) for board in boards.values())
     if teachers < fewest_teachers(settings):
@@ -173,7 +173,5 @@ def learn_routes(
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:
         driving, _ = learn_driving(totals_by(add_up or plainly, sums), everyone, settings)
-    if before is not None:
-        driving = add([before, driving], settings.forget)
     pupils = SimulatedPupils(boards, add_up or plainly)
     return learn_from_pupils(pupils, driving, everyone, settings, hills)

@@ -50,8 +50,7 @@ def seconds_along(x: FloatArray, beta: FloatArray) -> FloatArray:
     """
     expected = 60 * x[:, NAMES.index("time")]
     bounded = np.clip(x @ beta, SHORTEST * expected, LONGEST * expected)
-    found: FloatArray = np.maximum.accumulate(bounded)
-    return found
+    return np.maximum.accumulate(bounded)
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,10 +84,7 @@ class RouteForecast:
     def speed_mps(self) -> FloatArray:
         """Expected mean speed of each step."""
         step = self.route.step_m
-        found: FloatArray = step / np.maximum(
-            np.diff(self.seconds, prepend=0.0), step / FASTEST_MPS
-        )
-        return found
+        return step / np.maximum(np.diff(self.seconds, prepend=0.0), step / FASTEST_MPS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,14 +40,26 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.summands import Fields
 
-ASKED: Final = ("units", "effects", "errors", "correction", "under way")
-"""Kinds of questions, in the order in which they are asked."""
+ASKED: Final = {
+    "units": "sizes of the features of their routes",
+    "effects": "sums for what routes take",
+    "errors": "counts of their errors on routes",
+    "correction": "sums for the correction of routes under way",
+    "under way": "counts of their errors under way",
+}
+"""Kinds of questions, in the order in which they are asked, and what they ask for, for a log."""
 UNDER_WAY: Final = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
 """What answers hold to those about moments under way."""
 COLUMNS: Final = len(NAMES)
+MOST_TRIPS: Final = 2.0**24
+OF_A_TARGET: Final[dict[str, Fields]] = {
+    "units": unit_fields(COLUMNS),
+    "effects": sum_fields(COLUMNS),
+    "errors": {name: (len(MIDDLES_KM) * BINS, MOST_TRIPS) for name in JUDGED},
+}
+"""And to the others, of each target."""
 HILLS: Final = "hills."
 """Prefix of the arrays of hills in a message with the driving field."""
-MOST_TRIPS: Final = 2.0**24
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -149,25 +161,14 @@ class RouteQuestion:
     @property
     def described(self) -> str:
         """What is asked for, for a log."""
-        return {
-            "units": "sizes of the features of their routes",
-            "effects": "sums for what routes take",
-            "errors": "counts of their errors on routes",
-            "correction": "sums for the correction of routes under way",
-            "under way": "counts of their errors under way",
-        }[self.kind]
+        return ASKED[self.kind]
 
     @property
     def fields(self) -> Fields:
         """What an answer holds; the same for every vehicle."""
         if self.kind in UNDER_WAY:
             return UNDER_WAY[self.kind]
-        size = len(MIDDLES_KM) * BINS
-        each: Fields = {
-            "units": unit_fields(COLUMNS),
-            "effects": sum_fields(COLUMNS),
-            "errors": {name: (size, MOST_TRIPS) for name in JUDGED},
-        }[self.kind]
+        each = OF_A_TARGET[self.kind]
         return {f"{target}.{name}": own for target in TARGETS for name, own in each.items()}
 
     def answer(self, pupil: Pupil) -> dict[str, FloatArray]:
@@ -189,14 +190,8 @@ class RouteQuestion:
 
     def by_target(self, total: Mapping[str, FloatArray]) -> dict[str, dict[str, FloatArray]]:
         """A total of answers, taken apart by target."""
-        return {
-            target: {
-                name.removeprefix(f"{target}."): total[name]
-                for name in self.fields
-                if name.startswith(f"{target}.")
-            }
-            for target in TARGETS
-        }
+        names = OF_A_TARGET[self.kind]
+        return {target: {name: total[f"{target}.{name}"] for name in names} for target in TARGETS}
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:

@@ -82,19 +82,17 @@ class UnderWay:
         expected = self._up_to(at_m, self.energy_wh) - self._up_to(self._block_m, self.energy_wh)
         took_s = max(elapsed_s - began_s, 1.0)
         gained = KINETIC_WH * (speed_mps**2 - began_v2)
-        self._learn(spent_wh - began_wh - expected - gained, took_s, expected)
+        self._state = carried(self._state, took_s, DRIFT_W, DRIFT_S)
+        beyond = spent_wh - began_wh - expected - gained
+        noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
+        # A block that is an outlier teaches nothing.
+        new = updated(self._state, took_s / HOUR_S, expected, beyond, noise)
+        self._state = new or self._state
         self._begin(elapsed_s, spent_wh)
 
     def _begin(self, elapsed_s: float, spent_wh: float) -> None:
         """A new block begins here."""
         self._block_m, self._since = self._now_m, (elapsed_s, spent_wh, self.speed_mps**2)
-
-    def _learn(self, beyond_wh: float, took_s: float, expected_wh: float) -> None:
-        """One step of the filter; a block that is an outlier teaches nothing."""
-        self._state = carried(self._state, took_s, DRIFT_W, DRIFT_S)
-        noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
-        new = updated(self._state, took_s / HOUR_S, expected_wh, beyond_wh, noise)
-        self._state = self._state if new is None else new
 
     def _up_to(self, at_m: float, total: FloatArray) -> float:
         return float(np.interp(at_m, np.append(0.0, self.metres), np.append(0.0, total)))
@@ -134,8 +132,7 @@ class UnderWay:
         """
         share = min(self._now_m / float(self.metres[-1]), 1.0)
         width = np.interp(share, (0.0, *SHARES, 1.0), (1.0, *self.narrower, 0.0))
-        found: FloatArray = self.total_wh + float(width) * self.errors_wh
-        return found
+        return self.total_wh + float(width) * self.errors_wh
 
 
 def driven(

@@ -8,9 +8,10 @@ from fedwatt.methods.ranges import Range
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start, StepLoss
 from fedwatt.methods.server import Average, Replies, ServerRule, mean_delta, moved
+from fedwatt.settings import choice, number
 
 __all__ = [
     "METHODS", "Average", "Fractional", "LocalRule", "Method", "Origin", "OwnTraining", "Proximal",
-    "Range", "Replies", "RoughnessProximal", "Rows", "ServerRule", "Start", "StepLoss", "get",
-    "mean_delta", "moved",
+    "Range", "Replies", "RoughnessProximal", "Rows", "ServerRule", "Start", "StepLoss", "choice",
+    "get", "mean_delta", "moved", "number",
 ]  # fmt: skip

@@ -13,35 +13,27 @@ because Δ̄ already points downhill. Keras, optax and Flower differ in one or m
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSgd(ServerRule):
     """w_{t+1} = w_t + η_s Δ̄, with server momentum; the rate 1 without momentum is FedAvg."""
 
-    server_rate: float = 1.0
-    server_momentum: float = 0.0
+    server_rate: float = number(1.0, "(0, inf)", fixed="the local rate is tuned in its place")
+    server_momentum: float = number(0.0, "[0, 1)", tuned=Range(0.0, 0.9, log=False))
 
     averages: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"server_momentum": Range(0.0, 0.9, log=False)}
-    fixed: ClassVar[Mapping[str, str]] = {"server_rate": "the local rate is tuned in its place"}
-
-    def __post_init__(self) -> None:
-        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
-        check(self, "server_momentum", 0 <= self.server_momentum < 1, "in [0, 1)")
 
     def state(self, model: Model) -> Rows:
         """No momentum yet."""
@@ -55,21 +47,12 @@ class ServerSgd(ServerRule):
 
 @dataclass(frozen=True, kw_only=True)
 class _Adaptive(ServerRule):
-    server_rate: float = 0.01  # η_s
-    beta1: float = 0.9
-    tau: float = 1e-3  # τ, the degree of adaptivity; also the start of √v
+    server_rate: float = number(0.01, "(0, inf)", tuned=Range(1e-3, 1e-1))  # η_s
+    beta1: float = number(0.9, "[0, 1)", fixed="the authors' value")
+    tau: float = number(1e-3, "(0, inf)", tuned=Range(1e-4, 1e-2))
+    """τ, the degree of adaptivity; also the start of √v."""
 
     averages: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {
-        "server_rate": Range(1e-3, 1e-1),
-        "tau": Range(1e-4, 1e-2),
-    }
-    fixed: ClassVar[Mapping[str, str]] = {"beta1": "the authors' value"}
-
-    def __post_init__(self) -> None:
-        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
-        check(self, "beta1", 0 <= self.beta1 < 1, "in [0, 1)")
-        check(self, "tau", 0 < self.tau < inf, "above 0 and finite")
 
     def state(self, model: Model) -> Rows:
         """m = 0, v = τ²."""
@@ -103,13 +86,7 @@ class Adagrad(_Adaptive):
 class Adam(_Adaptive):
     """v is a moving average of squared displacements."""
 
-    beta2: float = 0.99
-
-    fixed: ClassVar[Mapping[str, str]] = {**_Adaptive.fixed, "beta2": "the authors' value"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "beta2", 0 <= self.beta2 <= 1, "in [0, 1]")
+    beta2: float = number(0.99, "[0, 1]", fixed="the authors' value")
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
         """β₂ v + (1 - β₂) Δ̄²."""

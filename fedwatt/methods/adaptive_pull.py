@@ -10,7 +10,6 @@ f_t comes with the replies of round t, so what is decided from it counts from ro
 participants f_t and f_{t-1} are losses of other vehicles, and their difference is mostly that.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -19,25 +18,23 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.proximal import pull, pull_accumulation
+from fedwatt.methods.proximal import PlannedPull
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
+from fedwatt.settings import number
 from fedwatt.tables import PULL, Column
 
 
 @dataclass(frozen=True, kw_only=True)
-class BroadcastPull(LocalRule):
+class BroadcastPull(PlannedPull):
     """The vehicle's part: it is pulled as hard as the server says, and tells its loss."""
 
-    loss_batch: int = 128
+    loss_batch: int = number(128, "[1, inf]", "window")
     """Windows of F_k(w_t); a vehicle with fewer uses all it has."""
 
     records: ClassVar[tuple[Column, ...]] = (PULL,)
-
-    def __post_init__(self) -> None:
-        check(self, "loss_batch", self.loss_batch >= 1, "at least 1 window")
 
     def uploads(self, model: Model) -> Rows:
         """F_k(w_t)."""
@@ -57,45 +54,28 @@ class BroadcastPull(LocalRule):
         prediction = start.model.predict(start.origin[row], batch.windows)
         return start.loss(prediction, batch.labels).mean().double()
 
-    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + μ_t (w - w_t)."""
-        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
-
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """F_k(w_t)."""
-        return memory, {"loss_before": plan["loss_before"]}
-
-    def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """As FedProx's."""
-        return pull_accumulation(start.steps, start.rate, plan["pull"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveMu(ServerRule):
     """The server's part: averaging, and μ."""
 
-    mu_start: float = 0.0
-    mu_step: float = 0.1
+    mu_start: float = number(
+        0.0, "[0, inf)", fixed="0 for vehicles that are alike, as the authors have it"
+    )
+    mu_step: float = number(0.1, "[0, inf)", tuned=Range(0.01, 0.3))
     """s; 0 is FedProx with μ = `mu_start`."""
-    mu_max: float = 1.0
-    patience: int = 5
+    mu_max: float = number(1.0, "[0, inf)", fixed="the authors' value")
+    patience: int = number(5, "[1, inf]", "round")
 
     local_half: ClassVar[type[LocalRule]] = BroadcastPull
-    ranges: ClassVar[Mapping[str, Range]] = {"mu_step": Range(0.01, 0.3)}
-    fixed: ClassVar[Mapping[str, str]] = {
-        "mu_start": "0 for vehicles that are alike, as the authors have it",
-        "mu_max": "the authors' value",
-    }
     adds_up: ClassVar[bool] = True  # f_t is a weighted sum, too
     stale_reason: ClassVar[str] = (
         "losses of different models would be compared as if they were of one"
     )
 
     def __post_init__(self) -> None:
-        check(self, "mu_max", 0 <= self.mu_max < inf, "at least 0 and finite")
-        check(self, "mu_start", 0 <= self.mu_start <= self.mu_max, "in [0, mu_max]")
-        check(self, "mu_step", 0 <= self.mu_step < inf, "at least 0 and finite")
-        check(self, "patience", self.patience >= 1, "at least 1 round")
+        super().__post_init__()
+        check(self, "mu_start", self.mu_start <= self.mu_max, "in [0, mu_max]")
 
     def state(self, model: Model) -> Rows:
         """μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not one."""
@@ -108,8 +88,7 @@ class AdaptiveMu(ServerRule):
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """The mean displacement, and μ for the next round."""
-        shares = replies.windows / replies.windows.sum()
-        loss = (shares * replies.uploads["loss_before"].double()).sum().reshape(1)
+        loss = replies.mean("loss_before")
         fell = loss < state["loss"]
         falls = torch.where(fell, state["falls"] + 1, 0.0)
         enough = falls >= self.patience

@@ -12,20 +12,18 @@ in every round, whoever else takes part. With σ = `fault_scale`:
 Only Δ_k is falsified. What a method hands up besides it (SCAFFOLD's controls) stays honest.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
 from fedwatt.randomness import generator
+from fedwatt.settings import number
 
 
 def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
@@ -37,18 +35,12 @@ def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
 class Fault(LocalRule):
     """Marks the faulty vehicles of a stack."""
 
-    fault_share: float = 0.2  # probability that a vehicle is faulty
+    fault_share: float = number(0.2, "[0, 1]", fixed="part of the experiment")
+    """Probability that a vehicle is faulty."""
     fault_seed: int = 0  # of the draw of faulty vehicles
-    fault_scale: float = 1.0  # σ
+    fault_scale: float = number(1.0, "(-inf, inf)", fixed="part of the experiment")  # σ
 
     simulated_only: ClassVar[str] = "faulty vehicles"
-    fixed: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("fault_share", "fault_scale"), "part of the experiment"
-    )
-
-    def __post_init__(self) -> None:
-        check(self, "fault_share", 0 <= self.fault_share <= 1, "in [0, 1]")
-        check(self, "fault_scale", isfinite(self.fault_scale), "finite")
 
     def conflict(self, other: LocalRule) -> str:
         """Another fault would spoil what this one made."""

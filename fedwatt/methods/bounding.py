@@ -5,16 +5,13 @@ wrong reply can push in one round, not the direction in which it pushes; by itse
 vehicles that flip their sign at a normal length.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import inf
-from typing import ClassVar
 
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.server import Replies
+from fedwatt.settings import number
 
 
 def bounded(vectors: Tensor, bound: float) -> Tensor:
@@ -36,13 +33,10 @@ def bounded(vectors: Tensor, bound: float) -> Tensor:
 class NormBound(Defence):
     """Every reply at most `bound` long."""
 
-    bound: float = 1.0
+    bound: float = number(
+        1.0, "(0, inf]", "(inf switches it off)", fixed="set by what clean rounds record"
+    )
     """c; inf is no bound. The `drift` that clean rounds record says what is usual."""
-
-    fixed: ClassVar[Mapping[str, str]] = {"bound": "set by what clean rounds record"}
-
-    def __post_init__(self) -> None:
-        check(self, "bound", 0 < self.bound <= inf, "above 0 (inf switches it off)")
 
     def screen(self, replies: Replies) -> Replies:
         """All replies, the long ones shortened."""

@@ -208,22 +208,20 @@ def recipe(name: str) -> Recipe:
     local: list[LocalRule] = []
     server: ServerRule = Average()
     others: list[str] = []
+    defences: list[Defence] = []
     for part in local_names.split("+"):
-        if part in LOCAL_RULES:
-            local.append(LOCAL_RULES[part])
-            others.append(part)
-            continue
         own = _named(part, rules_too=bool(at) or "+" in name)
         local += own.local
-        if own.server != Average() and server not in (Average(), own.server):
-            raise SettingError(f"Method '{name}': two of its parts bring their own server.")
-        if own.server != Average():
+        defences += [own.defence] if own.defence is not None else []
+        if own.server == Average():
+            others.append(part)
+        elif server in (Average(), own.server):
             server = own.server
         else:
-            others.append(part)
+            raise SettingError(f"Method '{name}': two of its parts bring their own server.")
     behind = [_behind(part) for part in behind_names.split("+")] if at else []
     servers = [rule for rule in behind if isinstance(rule, ServerRule)]
-    defences = [rule for rule in behind if isinstance(rule, Defence)]
+    defences += [rule for rule in behind if isinstance(rule, Defence)]
     if len(servers) > 1 or len(defences) > 1:
         raise SettingError(
             f"Method '{name}': behind the @ there may be one defence and one server, "
@@ -248,7 +246,9 @@ def recipe(name: str) -> Recipe:
 
 
 def _named(part: str, *, rules_too: bool) -> Recipe:
-    """A method in a composition, by its name or by a reference."""
+    """A rule or a method in a composition, by its name or by a reference."""
+    if part in LOCAL_RULES:
+        return Recipe("", (LOCAL_RULES[part],))
     if part in METHODS:
         return METHODS[part]
     if plugins.refers(part, "method"):

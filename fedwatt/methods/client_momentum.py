@@ -18,27 +18,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientMomentum(LocalRule):
     """The vehicle's part."""
 
-    alpha_cm: float = 0.1
+    alpha_cm: float = number(0.1, "(0, 1]", "(1: no momentum)", tuned=Range(0.05, 1.0))
     """α, the share of the own gradient; 1 is FedAvg."""
 
     linear: ClassVar[bool] = False
     acts_last: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"alpha_cm": Range(0.05, 1.0)}
-
-    def __post_init__(self) -> None:
-        check(self, "alpha_cm", 0 < self.alpha_cm <= 1, "above 0 and at most 1 (1: no momentum)")
 
     def uploads(self, model: Model) -> Rows:
         """η_t H_k."""
@@ -91,6 +87,4 @@ class FleetMomentum(ServerRule):
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """The next model, and m from the same mean."""
         mean = mean_delta(replies)
-        shares = replies.windows / replies.windows.sum()
-        taken = (shares * replies.uploads["rate_times_steps"].double()).sum()
-        return {"m": -mean / taken}, moved(weights, mean)
+        return {"m": -mean / replies.mean("rate_times_steps")}, moved(weights, mean)

@@ -28,6 +28,7 @@ from fedwatt.errors import SettingError, check
 from fedwatt.methods.rule import LocalRule, Origin, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import MLP, Model
+from fedwatt.settings import number
 from fedwatt.tables import Column
 
 CENTRE: Final = Column("centre", float, "the server's model that the vehicle chose, from 0 (IFCA)")
@@ -37,16 +38,12 @@ CENTRE: Final = Column("centre", float, "the server's model that the vehicle cho
 class ChooseCentre(LocalRule):
     """The vehicle's part."""
 
-    centres: int = 2
+    centres: int = number(2, "[1, inf]", "(1 is FedAvg)")
     """J; 1 is FedAvg."""
-    choice_batch: int = 1024
+    choice_batch: int = number(1024, "[1, inf]", "window")
     """Training windows that a vehicle chooses by; one with fewer uses all it has."""
 
     records: ClassVar[tuple[Column, ...]] = (CENTRE,)
-
-    def __post_init__(self) -> None:
-        check(self, "centres", self.centres >= 1, "at least 1 (1 is FedAvg)")
-        check(self, "choice_batch", self.choice_batch >= 1, "at least 1 window")
 
     def uploads(self, model: Model) -> Rows:
         """1 at the centre that it chose."""
@@ -72,10 +69,6 @@ class ChooseCentre(LocalRule):
         plan = {"centre": chosen.double(), "choice": choice}
         return Origin(_picked(centres, chosen), plan, torch.zeros_like(start.steps))
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """The choice."""
-        return memory, {"choice": plan["choice"]}
-
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
         """The centre that it would choose now."""
         return _picked(_centres(start), self._choice(start))
@@ -100,24 +93,21 @@ class ChooseCentre(LocalRule):
 class Centres(ServerRule):
     """The server's part."""
 
-    centres: int = 2
-    warm_rounds: int = 5
+    centres: int = number(2, "[1, inf]", "(1 is FedAvg)")
+    warm_rounds: int = number(5, "[0, inf]")
     """Rounds of FedAvg before there are several centres."""
-    centre_spread: float = 0.05
+    centre_spread: float = number(0.05, "[0, inf)", fixed="where centres begin, not how they move")
     """σ, how far from the first the others begin, over its length; 0: drawn as it was."""
 
     local_half: ClassVar[type[LocalRule]] = ChooseCentre
     sum_limits: ClassVar[Mapping[str, float]] = {"choice": 1.0}
-    fixed: ClassVar[Mapping[str, str]] = {"centre_spread": "where centres begin, not how they move"}
     adds_up: ClassVar[bool] = True  # each centre moves by a sum of its own
     stale_reason: ClassVar[str] = (
         "a reply to older centres may have chosen what is another centre by now"
     )
 
     def __post_init__(self) -> None:
-        check(self, "centres", self.centres >= 1, "at least 1 (1 is FedAvg)")
-        check(self, "centre_spread", 0 <= self.centre_spread < inf, "at least 0 and finite")
-        check(self, "warm_rounds", self.warm_rounds >= 0, "at least 0")
+        super().__post_init__()
         apart = self.centre_spread > 0 or not self.warm_rounds
         check(self, "centre_spread", apart, "above 0 after warm_rounds, such as 0.05")
 

@@ -11,19 +11,18 @@ never trained has no last model and skips the term, which equals the common choi
 rounding; a step in which nobody has one is FedAvg's bit for bit.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
-from fedwatt.errors import SettingError, check
+from fedwatt.errors import SettingError
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 
 def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float) -> Tensor:
@@ -37,19 +36,10 @@ def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float
 class Contrastive(LocalRule):
     """The model-contrastive loss of MOON."""
 
-    contrast_weight: float = 0.1  # μ
-    temperature: float = 0.5  # T
+    contrast_weight: float = number(0.1, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 10.0))  # μ
+    temperature: float = number(0.5, "(0, inf)", tuned=Range(0.1, 1.0, log=False))  # T
 
     shapes_loss: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {
-        "contrast_weight": Range(1e-3, 10.0),
-        "temperature": Range(0.1, 1.0, log=False),
-    }
-
-    def __post_init__(self) -> None:
-        finite = 0 <= self.contrast_weight < inf
-        check(self, "contrast_weight", finite, "at least 0 and finite (0 is FedAvg)")
-        check(self, "temperature", 0 < self.temperature < inf, "above 0 and finite")
 
     def adapt(self, model: Model) -> Model:
         """The model as it is, if it has anything to contrast."""

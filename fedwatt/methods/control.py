@@ -19,13 +19,16 @@ All of it is element by element: [P] for vehicles that each have a loop, [1] for
 """
 
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from typing import Final
 
 import torch
 from torch import Tensor
 
+from fedwatt.errors import check
+from fedwatt.methods.ranges import Range, Tunable
 from fedwatt.methods.rule import Rows
+from fedwatt.settings import number
 
 FASTEST: Final = log(1.5)
 """The most that ln λ moves in an update."""
@@ -35,40 +38,53 @@ WORKS, RESTS, SATURATED = 0.0, 1.0, 2.0
 NAMES: Final = ("log", "ratio", "weight", "loss", "lowest", "alarms", "rest", "at_limit")
 
 
-@dataclass(frozen=True)
-class Loop:
-    """The numbers of a controller."""
+@dataclass(frozen=True, kw_only=True)
+class Controlled(Tunable):
+    """The loop of a rule, in the vehicles or on the server."""
 
-    start: float
+    pull_start: float = number(0.1, "(0, inf)", tuned=Range(1e-2, 1.0))
     """λ_0"""
-    target: float
-    """q*"""
-    gain: float
-    """κ; 0 leaves the pull at λ_0."""
-    dead_band: float
-    """ε"""
-    keep: float
-    """β, of the ratio's and the loss's mean."""
-    lowest: float
+    pull_min: float = number(1e-3, "(0, inf)", fixed="a safeguard")
     """λ_min"""
+    pull_max: float = number(inf, "(0, inf]", fixed="a safeguard")
+    """λ_max, where ½ over the rate is not less."""
+    transfer_target: float = number(0.5, "[-1, 1]", tuned=Range(0.1, 0.8, log=False))
+    """q*"""
+    control_gain: float = number(0.5, "[0, inf)", "(0: the pull stays)", fixed="stability sets it")
+    """κ; 0 leaves the pull at λ_0."""
+    dead_band: float = number(0.1, "[0, inf)", fixed="a safeguard")
+    """ε"""
+    control_keep: float = number(0.5, "[0, 1)", fixed="stability sets it")
+    """β, of the ratio's and the loss's mean."""
 
-    def state(self) -> Rows:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        start = f"pull_start={self.pull_start:g}"
+        check(self, "pull_min", self.pull_min <= self.pull_start, f"in (0, {start}]")
+        check(self, "pull_max", self.pull_max >= self.pull_start, f"at least {start}")
+
+    def loop_state(self) -> Rows:
         """Before the first update, without an axis of vehicles."""
         values = {name: torch.tensor(0.0).double() for name in NAMES}
         return values | {"lowest": torch.tensor(torch.inf).double()}
 
-    def pull(self, state: Rows) -> Tensor:
+    def loop_pull(self, state: Rows) -> Tensor:
         """λ; exactly λ_0 until something has moved it."""
-        return self.start * state["log"].exp()
+        return self.pull_start * state["log"].exp()
 
-    def condition(self, state: Rows) -> Tensor:
+    def loop_condition(self, state: Rows) -> Tensor:
         """Whether the loop works, rests or is saturated."""
         saturated = torch.where(state["at_limit"] >= FUTILE, SATURATED, WORKS)
         return torch.where(state["rest"] > 0, RESTS, saturated)
 
-    def updated(self, state: Rows, ratio: Tensor, loss: Tensor, highest: Tensor | float) -> Rows:
-        """The state after a `ratio` (NaN: none) and a training `loss`; `highest` is λ_max."""
-        keep, log_pull = self.keep, state["log"]
+    def loop_updated(
+        self, state: Rows, ratio: Tensor, loss: Tensor, highest: float, most_gain: float = inf
+    ) -> Rows:
+        """The state after a `ratio` (NaN: none) and a training `loss`.
+
+        `highest` is λ_max, `most_gain` what κ is at most.
+        """
+        keep, log_pull = self.control_keep, state["log"]
         heard = loss.isfinite()
         mean = torch.where(state["lowest"].isinf(), loss, keep * state["loss"] + (1 - keep) * loss)
         mean = torch.where(heard, mean, state["loss"])
@@ -78,17 +94,22 @@ class Loop:
         works = ratio.isfinite() & (state["rest"] == 0) & ~tripped
         m = torch.where(works, keep * state["ratio"] + (1 - keep) * ratio, state["ratio"])
         c = torch.where(works, keep * state["weight"] + (1 - keep), state["weight"])
-        error = torch.where(c > 0, self.target - m / c, 0.0)
+        error = torch.where(c > 0, self.transfer_target - m / c, 0.0)
         error = error.sign() * (error.abs() - self.dead_band).clamp(min=0)
-        top = torch.as_tensor(highest / self.start, dtype=torch.float64).log().to(log_pull.device)
-        step = (self.gain * error).clamp(-FASTEST, FASTEST)
+        top = (
+            torch.as_tensor(highest / self.pull_start, dtype=torch.float64)
+            .log()
+            .to(log_pull.device)
+        )
+        gain = min(self.control_gain, most_gain)
+        step = (gain * error).clamp(-FASTEST, FASTEST)
         # λ_max may rise with a falling rate: whoever is pushed against it again is at the limit.
         pushes = (log_pull + step >= top) | (state["at_limit"] >= FUTILE)
         count = torch.where(pushes & (error > 0), state["at_limit"] + 1, 0.0)
         at_limit = torch.where(works, count, state["at_limit"])
         moves = works & (at_limit < FUTILE)
         after = torch.where(moves, log_pull + step, log_pull)
-        bottom = torch.full_like(top, log(self.lowest / self.start))
+        bottom = torch.full_like(top, log(self.pull_min / self.pull_start))
         after = torch.maximum(torch.minimum(after, top), torch.minimum(bottom, top))
         return {
             "log": torch.where(tripped, 0.0, after),

@@ -10,16 +10,14 @@ A coordinate is safe as long as fewer than half of the replies (median) or at mo
 wrong.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
-from typing import ClassVar
 
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.defence import Defence, in_their_place
 from fedwatt.methods.server import Replies
+from fedwatt.settings import number
 
 
 def middle(vectors: Tensor) -> Tensor:
@@ -59,12 +57,13 @@ class Median(Defence):
 class TrimmedMean(Defence):
     """Every weight's mean without its extremes."""
 
-    trim: float = 0.2  # β, the share of replies dropped at *either* end
-
-    fixed: ClassVar[Mapping[str, str]] = {"trim": "how many vehicles are assumed to be wrong"}
-
-    def __post_init__(self) -> None:
-        check(self, "trim", 0 <= self.trim < 0.5, "in [0, 0.5): something must be left")
+    trim: float = number(
+        0.2,
+        "[0, 0.5)",
+        ": something must be left",
+        fixed="how many vehicles are assumed to be wrong",
+    )
+    """β, the share of replies dropped at *either* end."""
 
     def screen(self, replies: Replies) -> Replies:
         """The trimmed mean in place of the replies."""

@@ -10,20 +10,17 @@ alone, a large λ is the global model. v_k never leaves the vehicle. Two gradien
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.proximal import pull
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.methods.server import moved
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 log = logging.getLogger("fedwatt.methods")
 
@@ -32,17 +29,10 @@ log = logging.getLogger("fedwatt.methods")
 class Companion(LocalRule):
     """A model of the vehicle's own beside the one it trains for all."""
 
-    lam_own: float = 0.1
+    lam_own: float = number(0.1, "[0, inf)", "(0: alone)", tuned=Range(0.01, 2.0))
     """λ; 0: the vehicle trains alone."""
-    rate_own: float = 1.0
+    rate_own: float = number(1.0, "(0, inf)", fixed="the rate that both share is tuned")
     """r, the own model's rate over η_t."""
-
-    ranges: ClassVar[Mapping[str, Range]] = {"lam_own": Range(0.01, 2.0)}
-    fixed: ClassVar[Mapping[str, str]] = {"rate_own": "the rate that both share is tuned"}
-
-    def __post_init__(self) -> None:
-        check(self, "lam_own", 0 <= self.lam_own < inf, "at least 0 and finite (0: alone)")
-        check(self, "rate_own", 0 < self.rate_own < inf, "above 0 and finite")
 
     def memory(self, model: Model) -> Rows:
         """v_k, and whether there is one yet."""

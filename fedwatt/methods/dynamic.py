@@ -12,21 +12,18 @@ windows, α_k = α/ω_k while the averages stay uniform; ω_k is kept in [0.1, 1
 would otherwise be pulled so hard that its steps diverge. α → 0 is *not* FedAvg: Hs keeps adding up.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.proximal import pull
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
-from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
+from fedwatt.settings import choice, number
 from fedwatt.tables import PULL, Column
 
 
@@ -34,15 +31,11 @@ from fedwatt.tables import PULL, Column
 class Dynamic(LocalRule):
     """The vehicle's part."""
 
-    alpha_dyn: float = 0.1  # α, the strength of the regulariser
-    weighting: str = "windows"
+    alpha_dyn: float = number(0.1, "[0, inf)", tuned=Range(1e-3, 1e-1))
+    """α, the strength of the regulariser."""
+    weighting: str = choice("windows", "uniform")
 
-    ranges: ClassVar[Mapping[str, Range]] = {"alpha_dyn": Range(1e-3, 1e-1)}
     records: ClassVar[tuple[Column, ...]] = (PULL,)
-
-    def __post_init__(self) -> None:
-        check(self, "alpha_dyn", 0 <= self.alpha_dyn < inf, "at least 0 and finite")
-        check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 
     def memory(self, model: Model) -> Rows:
         """h_k = 0."""

@@ -30,17 +30,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic_model import ElasticModel
 from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
 from fedwatt.methods.elastic_selection import next_window, select
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
-from fedwatt.methods.scaffold import WEIGHTINGS
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
+from fedwatt.settings import choice, number
 from fedwatt.tables import RUNTIME, Column
 
 
@@ -48,23 +47,20 @@ from fedwatt.tables import RUNTIME, Column
 class Elastic(LocalRule):
     """The vehicle's part."""
 
-    beta: float = 0.6  # β, the share of local importance
-    budget: float = 0.0
+    beta: float = number(0.6, "[0, 1]", tuned=Range(0.2, 0.8, log=False))
+    """β, the share of local importance."""
+    budget: float = number(
+        0.0, "[0, inf]", "(0: the fastest class sets it)", fixed="how long a step may take"
+    )
     """Time for a step, in steps of the whole model on a computer of speed 1; 0: that of the
     fastest class."""
-    importance_batch: int = 128  # windows of the probe batch; a vehicle with fewer uses all it has
+    importance_batch: int = number(128, "[1, inf]", "window")
+    """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
     begin_timed_as: ClassVar[str] = "probe"
     records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.2, 0.8, log=False)}
-    fixed: ClassVar[Mapping[str, str]] = {"budget": "how long a step may take"}
-
-    def __post_init__(self) -> None:
-        check(self, "beta", 0 <= self.beta <= 1, "in [0, 1]")
-        check(self, "budget", self.budget >= 0, "at least 0 (0: the fastest class sets it)")
-        check(self, "importance_batch", self.importance_batch >= 1, "at least 1 window")
 
     def adapt(self, model: Model) -> Model:
         """The model with its early exits."""
@@ -183,10 +179,6 @@ class Elastic(LocalRule):
         """Nothing moves but the tensors that were chosen."""
         return torch.where(plan["mask"], gradient, 0.0)
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """The server is told which tensors were trained."""
-        return memory, {"trained": plan["trained"]}
-
 
 @dataclass(frozen=True)
 class _Choice:
@@ -199,15 +191,12 @@ class _Choice:
 class ElasticServer(ServerRule):
     """The server's part: tensor by tensor, the mean over the vehicles that trained it."""
 
-    weighting: str = "windows"
+    weighting: str = choice("windows", "uniform")
 
     local_half: ClassVar[type[LocalRule]] = Elastic
     sum_limits: ClassVar[Mapping[str, float]] = {"trained": 1.0}
     adds_up: ClassVar[bool] = True
     # Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others.
-
-    def __post_init__(self) -> None:
-        check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 
     @property
     def counts_alike(self) -> bool:

@@ -18,9 +18,7 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.models import Layout, Loss, Model
-from fedwatt.models.model import Parts, uniform
-
-OUTPUT = ("output.weight", "output.bias")
+from fedwatt.models.model import OUTPUT, Parts, uniform
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ Vehicles hand up ‖Δ_k‖², one number, so that E₁ is a sum that may be tak
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import torch
@@ -24,6 +23,7 @@ from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,21 +47,18 @@ class SquaredLength(LocalRule):
 class Extrapolated(ServerRule):
     """The server's part."""
 
-    epsilon_relative: float = 0.05
+    epsilon_relative: float = number(0.05, "[0, inf)", tuned=Range(0.01, 0.2))
     """ε_r; η_g is at most 1/(2 ε_r)."""
-    epsilon: float = 0.0
+    epsilon: float = number(0.0, "[0, inf)", fixed="depends on the scale of the displacements")
     """ε of the paper, constant in all rounds, besides ε_r E₁."""
 
     local_half: ClassVar[type[LocalRule]] = SquaredLength
     sum_limits: ClassVar[Mapping[str, float]] = {"squared_length": 2.0**20}
-    ranges: ClassVar[Mapping[str, Range]] = {"epsilon_relative": Range(0.01, 0.2)}
-    fixed: ClassVar[Mapping[str, str]] = {"epsilon": "depends on the scale of the displacements"}
     adds_up: ClassVar[bool] = True  # E₁ and Δ̄ are weighted sums
     stale_reason: ClassVar[str] = "the factors of stale replies would enter E₁ and E₂ unequally"
 
     def __post_init__(self) -> None:
-        check(self, "epsilon_relative", 0 <= self.epsilon_relative < inf, "at least 0 and finite")
-        check(self, "epsilon", 0 <= self.epsilon < inf, "at least 0 and finite")
+        super().__post_init__()
         some = self.epsilon > 0 or self.epsilon_relative > 0
         check(self, "epsilon", some, "above 0 where epsilon_relative is 0")
 
@@ -81,6 +78,5 @@ class Extrapolated(ServerRule):
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + η_g Δ̄."""
         mean = mean_delta(replies)
-        shares = replies.windows / replies.windows.sum()
-        squared = (shares * replies.uploads["squared_length"].double()).sum()
-        return state, moved(weights, self.factor(mean, squared) * mean)
+        factor = self.factor(mean, replies.mean("squared_length"))
+        return state, moved(weights, factor * mean)

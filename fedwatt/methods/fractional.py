@@ -14,10 +14,9 @@ Compare it with FedAvg at a reduced rate, or keep only the shape of p: with `mat
 1 in every step, so that steps are as long as plain ones in that sense.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import gamma, inf
+from math import gamma
 from typing import ClassVar
 
 from torch import Tensor
@@ -27,6 +26,7 @@ from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.spectral import spectral_ratio
+from fedwatt.settings import choice, number
 from fedwatt.tables import KAPPA, Column
 
 
@@ -34,15 +34,26 @@ from fedwatt.tables import KAPPA, Column
 class Fractional(LocalRule):
     """Fractional preconditioner of order α, with its clip and its spectral gate."""
 
-    alpha: float = 0.8  # order; 1 is plain SGD
-    delta: float = 1e-6  # δ, keeps a coordinate that did not move from freezing
-    p_min: float = 0.2
-    p_max: float = 5.0
-    beta_kappa: float = 0.0  # β_κ, strength of the spectral gate; 0 switches it off
+    alpha: float = number(
+        0.8, "(0, 1]", ". Use 1 to switch the scaling off", tuned=Range(0.3, 1.0, log=False)
+    )
+    """Order; 1 is plain SGD."""
+    delta: float = number(1e-6, "(0, inf)", fixed="a safeguard")
+    """δ, keeps a coordinate that did not move from freezing."""
+    p_min: float = number(0.2, "(0, inf)", fixed="a safeguard")
+    p_max: float = number(5.0, "(0, inf]", "(inf: no upper limit)", fixed="a safeguard")
+    beta_kappa: float = number(
+        0.0,
+        "[0, inf)",
+        "(0 switches the gate off)",
+        fixed="switches on the spectral gate: a choice of form",
+    )
+    """β_κ, strength of the spectral gate."""
     matrix: str = ""  # weight matrix whose κ gates the steps; the model's last hidden one if empty
-    power_iterations: int = 10  # for κ, as the paper has it; 0: κ is exact to rounding
-    epsilon_f: float = 1e-12
-    order: str = "gate-then-clip"
+    power_iterations: int = number(10, "[0, inf]", "(0: exact)")
+    """For κ, as the paper has it; 0: κ is exact to rounding."""
+    epsilon_f: float = number(1e-12, "(0, inf)", fixed="a safeguard")
+    order: str = choice("gate-then-clip", "clip-then-gate")
     """The paper's algorithm; "clip-then-gate" is the order of its text."""
     match_rate: bool = False  # divide p by its mean; not the paper's
 
@@ -52,24 +63,10 @@ class Fractional(LocalRule):
     looks_back: ClassVar[bool] = True
     linear: ClassVar[bool] = False
     derived: ClassVar[tuple[str, ...]] = ("normaliser",)
-    ranges: ClassVar[Mapping[str, Range]] = {"alpha": Range(0.3, 1.0, log=False)}
-    fixed: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("delta", "p_min", "p_max", "epsilon_f"), "a safeguard"),
-        "beta_kappa": "switches on the spectral gate: a choice of form",
-    }
 
     def __post_init__(self) -> None:
-        check(self, "alpha", 0 < self.alpha <= 1, "in (0, 1]. Use 1 to switch the scaling off")
-        check(self, "delta", 0 < self.delta < inf, "above 0 and finite")
-        check(self, "p_max", self.p_max > 0, "above 0 (inf: no upper limit)")
-        low = 0 < self.p_min <= self.p_max and self.p_min < inf
-        check(self, "p_min", low, f"in (0, p_max={self.p_max}] and finite")
-        finite = 0 <= self.beta_kappa < inf
-        check(self, "beta_kappa", finite, "at least 0 and finite (0 switches the gate off)")
-        check(self, "power_iterations", self.power_iterations >= 0, "at least 0 (0: exact)")
-        check(self, "epsilon_f", 0 < self.epsilon_f < inf, "above 0 and finite")
-        known = self.order in ("gate-then-clip", "clip-then-gate")
-        check(self, "order", known, "'gate-then-clip' or 'clip-then-gate'")
+        super().__post_init__()
+        check(self, "p_min", self.p_min <= self.p_max, f"in (0, p_max={self.p_max}] and finite")
 
     def conflict(self, other: LocalRule) -> str:
         """The displacement that sets p would be that of a mixture of steps."""

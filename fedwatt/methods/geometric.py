@@ -9,16 +9,13 @@ is one weighted mean, so it could run under secure aggregation. Wrong replies do
 they hold less than half of the *windows*; how many a vehicle has is its own word.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
 
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.defence import Defence, in_their_place
 from fedwatt.methods.server import Replies, weighted_sum
+from fedwatt.settings import number
 
 
 def geometric_median(
@@ -56,22 +53,18 @@ def geometric_median(
 class GeometricMedian(Defence):
     """RFA's smoothed Weiszfeld iteration."""
 
-    iterations: int = 4  # R; 0 is the plain mean
-    smoothing: float = 1e-5  # ν, the distance below which a reply draws no harder
-    tolerance: float = 1e-6  # relative change of the total distance that ends the iteration
-
-    fixed: ClassVar[Mapping[str, str]] = {"smoothing": "a safeguard", "tolerance": "a safeguard"}
-
-    def __post_init__(self) -> None:
-        check(self, "iterations", self.iterations >= 0, "at least 0 (0 is the mean)")
-        check(self, "smoothing", 0 < self.smoothing < inf, "above 0 and finite")
-        check(self, "tolerance", 0 <= self.tolerance < inf, "at least 0 and finite")
+    iterations: int = number(4, "[0, inf]", "(0 is the mean)")
+    """R; 0 is the plain mean."""
+    smoothing: float = number(1e-5, "(0, inf)", fixed="a safeguard")
+    """ν, the distance below which a reply draws no harder."""
+    tolerance: float = number(1e-6, "[0, inf)", fixed="a safeguard")
+    """Relative change of the total distance that ends the iteration."""
 
     def screen(self, replies: Replies) -> Replies:
         """The geometric median in place of the replies."""
         centre = geometric_median(
             replies.deltas,
-            replies.windows / replies.windows.sum(),
+            replies.shares,
             iterations=self.iterations,
             smoothing=self.smoothing,
             tolerance=self.tolerance,

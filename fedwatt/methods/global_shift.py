@@ -11,32 +11,24 @@ which the shift leaves as they are. The published code indexes the flat update b
 tensor and shifts every tensor by one number; this is the paper's method.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.sharpness_aware import SMALLEST_NORM, SharpnessAware
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalShift(LocalRule):
     """Gradients at distance ρ back along the path of the global model."""
 
-    rho_lesam: float = 0.05
+    rho_lesam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""
-
-    ranges: ClassVar[Mapping[str, Range]] = {"rho_lesam": Range(0.01, 0.2)}
-
-    def __post_init__(self) -> None:
-        check(self, "rho_lesam", 0 <= self.rho_lesam < inf, "at least 0 and finite (0 is FedAvg)")
 
     def conflict(self, other: LocalRule) -> str:
         """What looks at the weights themselves, or perturbs them as well."""

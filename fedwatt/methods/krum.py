@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.defence import Defence, kept, squared_distances
 from fedwatt.methods.server import Replies
+from fedwatt.settings import number
 
 
 def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
@@ -33,10 +33,7 @@ def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
 class Krum(Defence):
     """The one reply that is closest to its neighbours; ties go to the first by name."""
 
-    byzantine: int = 1  # f, how many replies of a round may be wrong
-
-    def __post_init__(self) -> None:
-        check(self, "byzantine", self.byzantine >= 0, "at least 0")
+    byzantine: int = number(1, "[0, inf]")  # f, how many replies of a round may be wrong
 
     @property
     def replies_needed(self) -> int:
@@ -57,11 +54,8 @@ class Krum(Defence):
 class MultiKrum(Krum):
     """The m replies with the lowest scores, averaged by windows."""
 
-    keep: int = 0  # m; 0: N - 2f - 2, the most for which the guarantee holds
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "keep", self.keep >= 0, "at least 0 (0: N - 2·byzantine - 2)")
+    keep: int = number(0, "[0, inf]", "(0: N - 2·byzantine - 2)")
+    """m; 0: N - 2f - 2, the most for which the guarantee holds."""
 
     @property
     def replies_needed(self) -> int:

@@ -14,7 +14,7 @@ from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows, explores
 from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
-from fedwatt.tables import Column, clients
+from fedwatt.tables import Column, declared
 
 SMALLEST: Final = MLP(1, 1, (1,))
 """A model to ask rules for the names of their uploads, which no model changes."""
@@ -127,7 +127,7 @@ class Method:
 
     def _shared_names(self) -> Iterator[str]:
         """Columns that are there already, and uploads that are also columns."""
-        taken = {column.name: column for column in clients().columns}
+        taken = {column.name: column for column in declared("clients").columns}
         for column in self.records:
             if taken.setdefault(column.name, column) != column or column.filled_by != "rules":
                 yield f"the table of clients has another '{column.name}'; choose another name."

@@ -10,39 +10,32 @@ m is an exponential mean, as published; where an implementation has g + β m ins
 1/(1 - β) times ours. Full Mime, which corrects every step by a second gradient, is not here.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_origin
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradients_at_origin
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved, weighted_sum
 from fedwatt.models import Model
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenMomentum(LocalRule):
     """The vehicle's part."""
 
-    beta: float = 0.9
+    beta: float = number(0.9, "[0, 1)", "(0: no momentum)", tuned=Range(0.0, 0.99, log=False))
     """β; 0 is FedAvg."""
-    gradient_batch: int = 1024
+    gradient_batch: int = number(1024, "[1, inf]", "window")
     """Windows of G_k; a vehicle with fewer uses all it has."""
 
     linear: ClassVar[bool] = False
     acts_last: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"beta": Range(0.0, 0.99, log=False)}
-
-    def __post_init__(self) -> None:
-        check(self, "beta", 0 <= self.beta < 1, "in [0, 1) (0: no momentum)")
-        check(self, "gradient_batch", self.gradient_batch >= 1, "at least 1 window")
 
     def uploads(self, model: Model) -> Rows:
         """G_k."""
@@ -60,10 +53,9 @@ class FrozenMomentum(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """m_t and G_k, both [P, D]."""
-        rows = range(len(start.anchor))
-        fresh = [gradient_at_origin(start, row, self.gradient_batch, "mime batch") for row in rows]
+        fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
-        return memory, {"frozen_momentum": frozen, "full_gradient": torch.stack(fresh)}
+        return memory, {"frozen_momentum": frozen, "full_gradient": fresh}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
@@ -71,30 +63,20 @@ class FrozenMomentum(LocalRule):
         """(1 - β) v + β m."""
         return (1 - self.beta) * gradient + self.beta * plan["frozen_momentum"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """G_k."""
-        return memory, {"full_gradient": plan["full_gradient"]}
-
 
 @dataclass(frozen=True, kw_only=True)
 class MimeServer(ServerRule):
     """The server's part."""
 
-    beta: float = 0.9
-    server_rate: float = 1.0
+    beta: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.99, log=False))
+    server_rate: float = number(1.0, "(0, inf)", fixed="the local rate is tuned in its place")
     """η_g"""
 
     local_half: ClassVar[type[LocalRule]] = FrozenMomentum
-    ranges: ClassVar[Mapping[str, Range]] = FrozenMomentum.ranges
-    fixed: ClassVar[Mapping[str, str]] = {"server_rate": "the local rate is tuned in its place"}
     adds_up: ClassVar[bool] = True  # both the model and m move by weighted sums
     stale_reason: ClassVar[str] = (
         "gradients of older models would enter the momentum of the present one"
     )
-
-    def __post_init__(self) -> None:
-        check(self, "beta", 0 <= self.beta < 1, "in [0, 1)")
-        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
 
     def state(self, model: Model) -> Rows:
         """m = 0."""
@@ -106,7 +88,6 @@ class MimeServer(ServerRule):
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """The next model and momentum."""
-        shares = replies.windows / replies.windows.sum()
-        fresh = weighted_sum(shares, replies.uploads["full_gradient"])
+        fresh = weighted_sum(replies.shares, replies.uploads["full_gradient"])
         m = (1 - self.beta) * fresh + self.beta * state["m"]
         return {"m": m}, moved(weights, self.server_rate * mean_delta(replies))

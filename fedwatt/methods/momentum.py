@@ -5,29 +5,24 @@
 The buffer is never stored: the last step was -η_t buffer, so buffer = (w_{h-1} - w_h) / η_t.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Momentum(LocalRule):
     """Local SGD with momentum ρ."""
 
-    rho: float = 0.9
+    rho: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.95, log=False))
 
     looks_back: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"rho": Range(0.0, 0.95, log=False)}
-
-    def __post_init__(self) -> None:
-        check(self, "rho", 0 <= self.rho < 1, "in [0, 1)")
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """The rate, to read the buffer off the last step."""

@@ -49,7 +49,7 @@ class Nova(ServerRule):
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k (τ/a_k) Δ_k."""
         a = replies.uploads["accumulation"].double()
-        shares = replies.windows / replies.windows.sum()
+        shares = replies.shares
         # Exactly FedAvg where all vehicles did the same: Σ p_k is 1 only up to rounding.
         ratio = torch.ones_like(a) if a.max() == a.min() else (shares * a).sum() / a
         return state, moved(weights, weighted_sum(replies.filled * shares * ratio, replies.deltas))

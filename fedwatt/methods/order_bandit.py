@@ -17,7 +17,6 @@ exploration runs the reference: only for long trainings. f_last is of the block'
 the next one's loss is known only when its order must be.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gamma, isfinite, log, sqrt
 from typing import ClassVar, Final
@@ -27,10 +26,10 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.methods.fractional import Fractional
-from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.rule import LocalRule, Rows, Start, mean_losses
 from fedwatt.methods.server import Average, Replies, mean_delta, moved
 from fedwatt.models import Model
+from fedwatt.settings import number
 from fedwatt.tables import Column
 
 LARGEST: Final = 0.05
@@ -50,18 +49,13 @@ ZERO: Final = torch.tensor(0.0).double()
 class ChosenOrder(Fractional):
     """The vehicle's part: fractional steps of the order that it is told."""
 
+    alpha: float = number(0.8, "(0, 1]", fixed="the server chooses it")
     match_rate: bool = True
-    order_batch: int = 128
+    order_batch: int = number(128, "[1, inf]", "window")
     """Windows of the loss that it tells; a vehicle with fewer uses all it has."""
 
     begin_timed_as: ClassVar[str] = "probe"
     records: ClassVar[tuple[Column, ...]] = (*Fractional.records, ORDER)
-    ranges: ClassVar[Mapping[str, Range]] = {}
-    fixed: ClassVar[Mapping[str, str]] = {**Fractional.fixed, "alpha": "the server chooses it"}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check(self, "order_batch", self.order_batch >= 1, "at least 1 window")
 
     def uploads(self, model: Model) -> Rows:
         """F_k(w_t)."""
@@ -74,17 +68,9 @@ class ChosenOrder(Fractional):
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """α, 1-α and Γ(2-α) [P] as told, and F_k(w_t)."""
         memory, plan = super().begin(memory, start)
-        losses = []
-        for row, own in enumerate(start.origin):
-            batch = start.fixed_batch(row, self.order_batch, "order batch")
-            errors = start.loss(start.model.predict(own, batch.windows), batch.labels)
-            losses.append(errors.double().mean())
         plan |= {name: start.broadcast[name].flatten() for name in TOLD}
-        return memory, plan | {"loss_now": torch.stack(losses)}
-
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """Tell the loss."""
-        return memory, {"loss_before": plan["loss_now"]}
+        losses = mean_losses(start, start.origin, self.order_batch, "order batch")
+        return memory, plan | {"loss_before": losses}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +78,11 @@ class OrderBandit(Average):
     """The server's part: averaging, and the order of the next block."""
 
     arms: tuple[float, ...] = (0.9, 0.8, 0.7)
-    block: int = 5
+    block: int = number(5, "[2, inf]", "rounds")
     """b, rounds."""
-    forget: float = 0.95
+    forget: float = number(0.95, "(0, 1]", fixed="of the bandit")
     """γ"""
-    curiosity: float = 0.01
+    curiosity: float = number(0.01, "[0, inf]", fixed="of the bandit")
     """c"""
     reference: bool = True
     """Whether every second block is α = 1; without it rewards are not held against anything."""
@@ -104,18 +90,15 @@ class OrderBandit(Average):
     averages: ClassVar[bool] = False
     adds_the_mean: ClassVar[bool] = False
     local_half: ClassVar[type[LocalRule]] = ChosenOrder
-    fixed: ClassVar[Mapping[str, str]] = dict.fromkeys(("forget", "curiosity"), "of the bandit")
     adds_up: ClassVar[bool] = True  # the loss is a weighted sum, too
     stale_reason: ClassVar[str] = (
         "losses of different models would be compared as if they were of one"
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(self, "arms", bool(self.arms), "at least one order")
         check(self, "arms", all(0 < arm <= 1 for arm in self.arms), "in (0, 1]")
-        check(self, "block", self.block >= 2, "at least 2 rounds")
-        check(self, "forget", 0 < self.forget <= 1, "in (0, 1]")
-        check(self, "curiosity", self.curiosity >= 0, "at least 0")
 
     def state(self, model: Model) -> Rows:
         """What is known of each arm [A], of this block and of the one before it, each [1].
@@ -177,8 +160,7 @@ class OrderBandit(Average):
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """The mean displacement, and the order of the next round."""
-        shares = replies.windows / replies.windows.sum()
-        loss = (shares * replies.uploads["loss_before"].double()).sum().reshape(1)
+        loss = replies.mean("loss_before")
         mean = torch.where(state["loss"] < 0, loss, 0.5 * state["loss"] + 0.5 * loss)
         place = int(state["round"].item()) % self.block
         state = state | {"loss": mean, "round": state["round"] + 1}

@@ -15,14 +15,13 @@ with v_0; to drive, it first trains v_0 alone on its own windows. What does not 
 whatever other rules do.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import SettingError, check
+from fedwatt.errors import SettingError
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.mime import FrozenMomentum
@@ -30,27 +29,21 @@ from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.models import Model
+from fedwatt.settings import choice, number
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonalHead(LocalRule):
     """The last layer is the vehicle's own."""
 
-    head_training: str = "first"
+    head_training: str = choice("first", "together", "never")
     """When the head is trained: "first", "together" with the body, or "never"."""
-    head_share: float = 0.1
+    head_share: float = number(0.1, "[0, 1)", "(0: the head never moves)", tuned=Range(0.02, 0.8))
     """Share of a round's steps that "first" gives the head; one is always left for the body."""
-    head_steps_new: int = 100
+    head_steps_new: int = number(100, "[0, inf]")
     """Steps by which a vehicle that never took part makes itself a head to drive with."""
 
     acts_last: ClassVar[bool] = True
-    ranges: ClassVar[Mapping[str, Range]] = {"head_share": Range(0.02, 0.8)}
-
-    def __post_init__(self) -> None:
-        known = self.head_training in ("first", "together", "never")
-        check(self, "head_training", known, "'first', 'together' or 'never'")
-        check(self, "head_share", 0 <= self.head_share < 1, "in [0, 1) (0: the head never moves)")
-        check(self, "head_steps_new", self.head_steps_new >= 0, "at least 0")
 
     def adapt(self, model: Model) -> Model:
         """The model as it is, if it tells its last layer."""

@@ -18,7 +18,6 @@ clipped), so that c *rises* when too many are clipped:
     z_Δ = (z⁻² - (2σ_b)⁻²)^(-1/2)      noise on the sum that leaves z for both releases together
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, inf
 from typing import ClassVar
@@ -33,6 +32,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import GaussianMechanism, Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
 from fedwatt.noise import GRID, SystemNoise, on_grid
+from fedwatt.settings import choice, number
 
 BEYOND = 12.0
 """Standard deviations that noise stays within; more has a probability of 1e-33."""
@@ -46,47 +46,38 @@ OUTSIDE = (
 class PrivateAverage(ServerRule):
     """The uniform mean of clipped updates, with noise; ε comes from `fedwatt.privacy`."""
 
-    noise_multiplier: float = 1.0
+    noise_multiplier: float = number(1.0, "[0, inf)", fixed="chosen with ε")
     """z, the noise's standard deviation over c; 0 is no privacy at all."""
-    clip_norm: float = 1.0
+    clip_norm: float = number(
+        1.0, "(0, inf]", fixed="chosen with ε: c bounds what one vehicle may say"
+    )
     """c; with adaptive clipping, where it starts."""
-    clipping: str = "fixed"
+    clipping: str = choice("fixed", "adaptive")
     """"fixed", or "adaptive": c follows a quantile of the updates' norms."""
-    clip_quantile: float = 0.5
+    clip_quantile: float = number(0.5, "(0, 1)", fixed="the authors' median")
     """γ, the share of vehicles that adaptive clipping leaves whole."""
-    clip_rate: float = 0.2
+    clip_rate: float = number(0.2, "(0, inf)", fixed="the authors' value")
     """η_c"""
-    count_noise: float = 0.0
+    count_noise: float = number(0.0, "[0, inf)", fixed="derived where it is 0")
     """σ_b, noise on the number of vehicles left whole; 0: the larger of q·K/20 and z."""
     amplified: bool = True
     """Whether ε counts on the sampling being secret and Poisson; without it, ε is that of q = 1."""
-    privacy_delta: float = 0.0
+    privacy_delta: float = number(
+        0.0, "[0, 1)", "; 0 is K^-1.1", fixed="what the guarantee is stated at"
+    )
     """δ of the guarantee (ε, δ); 0: K^-1.1, a little below one over the number of vehicles."""
 
     adds_the_mean: ClassVar[bool] = True
     only_deltas: ClassVar[bool] = True
     acts_alone: ClassVar[bool] = True
-    fixed: ClassVar[Mapping[str, str]] = {
-        "noise_multiplier": "chosen with ε",
-        "clip_norm": "chosen with ε: c bounds what one vehicle may say",
-        "clip_quantile": "the authors' median",
-        "clip_rate": "the authors' value",
-        "count_noise": "derived where it is 0",
-        "privacy_delta": "what the guarantee is stated at",
-    }
 
     def __post_init__(self) -> None:
-        check(self, "noise_multiplier", 0 <= self.noise_multiplier < inf, "at least 0 and finite")
-        check(self, "clip_norm", self.clip_norm > 0, "above 0")
+        super().__post_init__()
         clips = self.clip_norm < inf or (self.noise_multiplier == 0 and self.clipping == "fixed")
         check(self, "clip_norm", clips, "finite where there is noise or adaptive clipping")
-        check(self, "clipping", self.clipping in ("fixed", "adaptive"), "'fixed' or 'adaptive'")
-        check(self, "clip_quantile", 0 < self.clip_quantile < 1, "in (0, 1)")
-        check(self, "clip_rate", 0 < self.clip_rate < inf, "above 0 and finite")
         enough = self.count_noise == 0 or self.count_noise > self.noise_multiplier / 2
         allowed = f"0 or above noise_multiplier/2 = {self.noise_multiplier / 2:g}"
-        check(self, "count_noise", enough and self.count_noise < inf, allowed)
-        check(self, "privacy_delta", 0 <= self.privacy_delta < 1, "in [0, 1); 0 is K^-1.1")
+        check(self, "count_noise", enough, allowed)
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
         """Noise is worth what ε says only if vehicles are called as the accountant assumes."""

@@ -4,17 +4,14 @@ Li et al., MLSys 2020: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖². Th
 gradient rather than to the loss: the same mathematics, cheaper, and exactly nothing at μ = 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.settings import number
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
@@ -37,12 +34,7 @@ def pull_accumulation(steps: Tensor, rate: float, mu: Tensor) -> Tensor:
 class Proximal(LocalRule):
     """FedProx's local rule with the same μ for every vehicle."""
 
-    mu: float = 0.01
-
-    ranges: ClassVar[Mapping[str, Range]] = {"mu": Range(1e-3, 1.0)}
-
-    def __post_init__(self) -> None:
-        check(self, "mu", 0 <= self.mu < inf, "at least 0 and finite (0 is FedAvg)")
+    mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 1.0))
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + μ (w - w_t)."""
@@ -52,3 +44,16 @@ class Proximal(LocalRule):
         """Later gradients count in full, earlier ones have been pulled back."""
         mu = torch.tensor(self.mu, dtype=torch.float64)
         return pull_accumulation(start.steps, start.rate, mu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedPull(LocalRule):
+    """A pull of each vehicle's own strength: `begin` sets it, as "pull" [P] of the plan."""
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + μ_k (w - w_t)."""
+        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
+
+    def accumulation(self, start: Start, plan: Rows) -> Tensor:
+        """As FedProx's, with each vehicle's own pull."""
+        return pull_accumulation(start.steps, start.rate, plan["pull"])

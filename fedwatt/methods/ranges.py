@@ -1,14 +1,18 @@
-"""The range in which a hyperparameter is tuned, declared by the rule that has it.
+"""How a hyperparameter is tuned, declared by the rule that has it, in the line in which it stands:
 
-A rule lists its `ranges` by hyperparameter, so a composition is tuned over the ranges of its parts.
-The paper's own are those of its table `tab:training_hparams`; a baseline's are its authors'. A
-float hyperparameter that keeps its value is named in the rule's `fixed`, with the reason. What a
-hyperparameter means is in `hyperparameters.toml`, or in the rule's own `meanings`.
+    mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 1.0))
+
+A float is `tuned` in a range, so that a composition is tuned over the ranges of its parts, or keeps
+its value and is `fixed` for the reason given. The paper's own ranges are those of its table
+`tab:training_hparams`; a baseline's are its authors'. What a hyperparameter means is in
+`hyperparameters.toml`, or in the rule's own `meanings`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
+
+from fedwatt.settings import Checked
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,18 @@ class Range:
         return self.low <= value <= self.high
 
 
-class Tunable:
-    """What every rule declares about its hyperparameters: a float is in one of the first two."""
+class Tunable(Checked):
+    """A rule, by its hyperparameters."""
 
-    ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, each with its range
-    fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason
     meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt methods` shows them
+
+    @property
+    def ranges(self) -> Mapping[str, Range]:
+        """Those that are tuned, in the order of their names, each with its range."""
+        declared = sorted(self._declared().items())
+        return {name: own["tuned"] for name, own in declared if "tuned" in own}
+
+    @property
+    def fixed(self) -> Mapping[str, str]:
+        """Those that are not, each with the reason."""
+        return {name: own["fixed"] for name, own in self._declared().items() if "fixed" in own}

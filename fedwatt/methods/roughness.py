@@ -14,10 +14,9 @@ over 2ℓ for all of them, which differs only where an A is not far above ε_A. 
 at the paper's radius ℓ = 0.01: see docs/methods.md before reading much into it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import ClassVar, Final
 
 import torch
@@ -25,12 +24,12 @@ from torch import Tensor
 
 from fedwatt.cores import spread
 from fedwatt.errors import check
-from fedwatt.methods.proximal import pull, pull_accumulation
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Batch, Rows, Start
 from fedwatt.methods.schedule import SCHEDULES, scheduled
 from fedwatt.methods.trigger import PROBE_REASON, Probing
 from fedwatt.models import Loss, Model
+from fedwatt.settings import choice, number
 from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
 
 
@@ -159,44 +158,30 @@ class RoughnessProximal(Probing):
     uses the one it remembers.
     """
 
-    lam: float = 0.1  # λ, the strength where the response is 1
-    lam_schedule: str = "constant"
-    directions: int = 10  # M
-    points: int = 100  # m; each slice has m + 1 points
-    radius: float = 0.01  # ℓ
-    probe_batch: int = 128  # B_probe, windows; a vehicle with fewer uses all it has
-    response: str = "saturating"
+    lam: float = number(0.1, "[0, inf)", "(0 switches the pull off)", tuned=Range(1e-4, 1.0))
+    """λ, the strength where the response is 1."""
+    lam_schedule: str = choice(*SCHEDULES)
+    directions: int = number(10, "[2, inf]", ": one has no spread")  # M
+    points: int = number(100, "[2, inf]", ": fewer are always monotone")
+    """m; each slice has m + 1 points."""
+    radius: float = number(0.01, "(0, inf)", fixed="what roughness is measured at")  # ℓ
+    probe_batch: int = number(128, "[1, inf]", "window")
+    """B_probe, windows; a vehicle with fewer uses all it has."""
+    response: str = choice("saturating", "clipped")
     """r(I): "saturating" is I/(I + τ_I), "clipped" is clip(I, I_min, I_max)."""
-    tau_i: float = 0.1
-    i_min: float = 0.0
-    i_max: float = 1.0
-    epsilon_a: float = 1e-8
-    epsilon_t: float = 1e-8
+    tau_i: float = number(0.1, "(0, inf)", tuned=Range(0.01, 0.3))
+    i_min: float = number(0.0, "[0, inf)", fixed="a safeguard")
+    i_max: float = number(1.0, "[0, inf]", "(inf: no upper limit)", fixed="a safeguard")
+    epsilon_a: float = number(1e-8, "(0, inf)", fixed="a safeguard")
+    epsilon_t: float = number(1e-8, "(0, inf)", fixed="a safeguard")
 
     begin_timed_as: ClassVar[str] = "probe"
     last_probe: ClassVar[str] = "probed_in"
-    ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), "tau_i": Range(0.01, 0.3)}
-    fixed: ClassVar[Mapping[str, str]] = {
-        "radius": "what roughness is measured at",
-        **dict.fromkeys(("i_min", "i_max", "epsilon_a", "epsilon_t"), "a safeguard"),
-    }
     records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED, PROBE_REASON)
 
     def __post_init__(self) -> None:
-        check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
-        schedules = " or ".join(repr(name) for name in SCHEDULES)
-        check(self, "lam_schedule", self.lam_schedule in SCHEDULES, schedules)
-        check(self, "directions", self.directions >= 2, "at least 2: one has no spread")
-        check(self, "points", self.points >= 2, "at least 2: fewer are always monotone")
-        for name in ("radius", "tau_i", "epsilon_a", "epsilon_t"):
-            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
-        check(self, "probe_batch", self.probe_batch >= 1, "at least 1 window")
-        self.check_schedule()
-        known = self.response in ("saturating", "clipped")
-        check(self, "response", known, "'saturating' or 'clipped'")
-        check(self, "i_max", self.i_max >= 0, "at least 0 (inf: no upper limit)")
-        low = 0 <= self.i_min <= self.i_max and self.i_min < inf
-        check(self, "i_min", low, f"in [0, i_max={self.i_max}] and finite")
+        super().__post_init__()
+        check(self, "i_min", self.i_min <= self.i_max, f"in [0, i_max={self.i_max}] and finite")
 
     def respond(self, index: Tensor) -> Tensor:
         """r(I), element by element (`eq:ri_response`)."""
@@ -211,17 +196,14 @@ class RoughnessProximal(Probing):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        signs, reason = self.due(memory, start)
-        due = reason > 0
+        signs, rows, plan = self.due(memory, start)
         index = memory["roughness"].clone()
-        rows = due.nonzero().flatten().tolist()
         if rows:
             index[rows] = measured(start, rows, self._slicing(start))
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
-        last = memory["probed_in"].masked_fill(due, start.round)
+        last = memory["probed_in"].masked_fill(plan["probed"], start.round)
         kept = memory | signs | {"roughness": index, "probed_in": last}
-        plan = {"roughness": index, "pull": strength, "probed": due}
-        return kept, plan | {"probe_reason": reason.double()}
+        return kept, plan | {"roughness": index, "pull": strength}
 
     def _slicing(self, start: Start) -> Slicing:
         offsets = torch.linspace(-self.radius, self.radius, self.points + 1, dtype=torch.float64)
@@ -237,11 +219,3 @@ class RoughnessProximal(Probing):
                 epsilon_t=self.epsilon_t,
             ),
         )
-
-    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + λ_t r(I_k) (w - w_t)."""
-        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
-
-    def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """As FedProx's, with each vehicle's own pull."""
-        return pull_accumulation(start.steps, start.rate, plan["pull"])

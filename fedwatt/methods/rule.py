@@ -254,9 +254,10 @@ class LocalRule(Tunable):
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """After the last step, with Δ_k [P, D]: (memory afterwards, what is handed up besides Δ_k).
 
-        Both count only if the reply does: a vehicle whose reply was lost forgets this round.
+        Both count only if the reply does: a vehicle whose reply was lost forgets this round. By
+        default what is handed up is in the plan by the same name.
         """
-        return memory, {}
+        return memory, {name: plan[name] for name in self.uploads(start.model)}
 
     @property
     def personal(self) -> bool:
@@ -281,11 +282,24 @@ def explores(rule: LocalRule) -> bool:
     return type(rule).explore is not LocalRule.explore
 
 
-def gradient_at_origin(start: Start, row: int, size: int, purpose: str) -> Tensor:
-    """∇F_k(w_t) [D] of the vehicle in `row`, over at most `size` windows drawn for `purpose`."""
-    batch = start.probe_batch(row, size, purpose)
-    share = torch.full_like(batch.labels, 1 / len(batch.labels))
-    return start.model.gradient(start.origin[row], batch.windows, batch.labels, share, start.loss)
+def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
+    """∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
+    found = []
+    for row, own in enumerate(start.origin):
+        batch = start.probe_batch(row, size, purpose)
+        share = torch.full_like(batch.labels, 1 / len(batch.labels))
+        found.append(start.model.gradient(own, batch.windows, batch.labels, share, start.loss))
+    return torch.stack(found)
+
+
+def mean_losses(start: Start, weights: Tensor, size: int, purpose: str) -> Tensor:
+    """F_k [P] of `weights` [P, D], float64, over at most `size` windows, the same in all rounds."""
+    found = []
+    for row, own in enumerate(weights):
+        batch = start.fixed_batch(row, size, purpose)
+        errors = start.loss(start.model.predict(own, batch.windows), batch.labels)
+        found.append(errors.double().mean())
+    return torch.stack(found)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)

@@ -13,33 +13,26 @@ c = Σ_k q_k c_k over all vehicles after every round. Where momentum or a pull w
 of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mean of gradients.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
-from fedwatt.methods.rule import LocalRule, Rows, Start, gradient_at_origin
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradients_at_origin
 from fedwatt.methods.server import Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
-
-WEIGHTINGS = ("windows", "uniform")
+from fedwatt.settings import choice, number
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControlVariates(LocalRule):
     """The vehicle's part."""
 
-    option: int = 2  # how c_k is renewed: 1 by one more gradient, 2 from the steps taken
-    control_batch: int = 1024
+    option: int = choice(1, 2, default=2)
+    """How c_k is renewed: 1 by one more gradient, 2 from the steps taken."""
+    control_batch: int = number(1024, "[1, inf]", "window")
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
-
-    def __post_init__(self) -> None:
-        check(self, "option", self.option in (1, 2), "1 or 2")
-        check(self, "control_batch", self.control_batch >= 1, "at least 1 window")
 
     def memory(self, model: Model) -> Rows:
         """c_k = 0."""
@@ -63,11 +56,7 @@ class ControlVariates(LocalRule):
         own = memory["control"].to(start.anchor.dtype)
         plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
         if self.option == 1:
-            fresh = [
-                gradient_at_origin(start, row, self.control_batch, "control batch")
-                for row in range(len(own))
-            ]
-            plan["fresh_control"] = torch.stack(fresh)
+            plan["fresh_control"] = gradients_at_origin(start, self.control_batch, "control batch")
         return memory, plan
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
@@ -89,18 +78,13 @@ class ControlVariates(LocalRule):
 class Scaffold(ServerRule):
     """The server's part."""
 
-    server_rate: float = 1.0  # η_g
-    weighting: str = "windows"
+    server_rate: float = number(1.0, "(0, inf)", fixed="1, as the authors recommend")  # η_g
+    weighting: str = choice("windows", "uniform")
 
     local_half: ClassVar[type[LocalRule]] = ControlVariates
-    fixed: ClassVar[Mapping[str, str]] = {"server_rate": "1, as the authors recommend"}
     adds_up: ClassVar[bool] = True  # both the model and c move by weighted sums of the replies
     # c_k⁺ - c_k is the change from the c that a vehicle was sent.
     stale_reason: ClassVar[str] = "buffered control variates would be stale"
-
-    def __post_init__(self) -> None:
-        check(self, "server_rate", 0 < self.server_rate < inf, "above 0 and finite")
-        check(self, "weighting", self.weighting in WEIGHTINGS, "'windows' or 'uniform'")
 
     @property
     def counts_alike(self) -> bool:
@@ -118,7 +102,7 @@ class Scaffold(ServerRule):
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """The next model and control."""
         if self.weighting == "windows":
-            shares = replies.windows / replies.windows.sum()
+            shares = replies.shares
             of_all = replies.windows / replies.population_windows
         else:
             shares = torch.full_like(replies.windows, 1 / len(replies.windows))

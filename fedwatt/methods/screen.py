@@ -7,33 +7,24 @@ vehicle has worked against the fleet in `screen_turns` turns running, where vehi
 it: a lie just below the threshold passes. Use it where vehicles are honest and sensors are not.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
-from typing import ClassVar
 
 import torch
 
-from fedwatt.errors import check
 from fedwatt.methods.defence import Defence, kept
 from fedwatt.methods.server import Replies
 from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
+from fedwatt.settings import number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Screen(Defence):
     """Averages the replies that no signal speaks against."""
 
-    screen_z: float = TOO_LONG
+    screen_z: float = number(TOO_LONG, "(0, inf)", fixed="what counts as out of line")
     """Robust standard deviations above the median at which a reply is too long."""
-    screen_turns: int = TURNS
+    screen_turns: int = number(TURNS, "[1, inf]", "turn")
     """Turns running against the fleet after which a vehicle's reply is left out."""
-
-    fixed: ClassVar[Mapping[str, str]] = {"screen_z": "what counts as out of line"}
-
-    def __post_init__(self) -> None:
-        check(self, "screen_z", 0 < self.screen_z < inf, "above 0 and finite")
-        check(self, "screen_turns", self.screen_turns >= 1, "at least 1 turn")
 
     def screen(self, replies: Replies) -> Replies:
         """The replies in line; all of them where none would be left."""

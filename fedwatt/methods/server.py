@@ -47,6 +47,15 @@ class Replies:
     steps: Tensor | None = None
     """H_k, [R], where it is known."""
 
+    @property
+    def shares(self) -> Tensor:
+        """p_k = n_k / n_t, [R], float64."""
+        return self.windows / self.windows.sum()
+
+    def mean(self, upload: str) -> Tensor:
+        """Σ p_k x_k of what is handed up as one number x_k a vehicle, [1], float64."""
+        return (self.shares * self.uploads[upload].double()).sum().reshape(1)
+
 
 @dataclass(frozen=True)
 class GaussianMechanism:
@@ -202,8 +211,7 @@ def mean_delta(replies: Replies) -> Tensor:
     >>> mean_delta(Replies(torch.tensor([[1.0], [-1.0]]), windows, 2, 4.0, rng))
     tensor([-0.5000], dtype=torch.float64)
     """
-    shares = replies.windows / replies.windows.sum()
-    return weighted_sum(replies.filled * shares, replies.deltas)
+    return weighted_sum(replies.filled * replies.shares, replies.deltas)
 
 
 PIECE: Final = 2**18

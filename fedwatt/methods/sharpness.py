@@ -18,22 +18,19 @@ same in all rounds, and a mean over rounds that forgets takes out what noise is 
 Vehicle k is pulled toward w_t with strength μ_k = λ Ĵ_k / (Ĵ_k + τ).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
-from fedwatt.methods.proximal import pull, pull_accumulation
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.roughness import Slicing, measured
 from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.trigger import PROBE_REASON, Probing
 from fedwatt.models import Model
+from fedwatt.settings import number
 from fedwatt.tables import PROBED, PULL, Column
 
 SMALLEST_LOSS: Final = 1e-12
@@ -125,33 +122,20 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landsca
 class SharpnessIndex(Probing):
     """Ĵ_k of every vehicle, and a pull λ r(Ĵ_k), wherever λ comes from."""
 
-    tau_j: float = 0.03
+    tau_j: float = number(0.03, "(0, inf)", tuned=Range(0.003, 0.3))
     """τ, the sharpness at which the response is ½; fixed, so that no index leaves its vehicle."""
-    directions: int = 16
+    directions: int = number(16, "[1, inf]")
     """M"""
-    radius: float = 0.1
+    radius: float = number(0.1, "(0, inf)", fixed="what sharpness is measured at")
     """ℓ, relative to the length of the weights."""
-    probe_batch: int = 128
+    probe_batch: int = number(128, "[1, inf]")
     """Windows; a vehicle with fewer uses all it has."""
-    keep: float = 0.8
+    keep: float = number(0.8, "[0, 1)", fixed="a safeguard against noise")
     """β, what a round leaves of the mean over probes; 0 takes the last one alone."""
 
     begin_timed_as: ClassVar[str] = "probe"
     last_probe: ClassVar[str] = "sharpness_in"
-    ranges: ClassVar[Mapping[str, Range]] = {"tau_j": Range(0.003, 0.3)}
-    fixed: ClassVar[Mapping[str, str]] = {
-        "radius": "what sharpness is measured at",
-        "keep": "a safeguard against noise",
-    }
     records: ClassVar[tuple[Column, ...]] = (SHARPNESS, PROBE_LOSS, PULL, PROBED, PROBE_REASON)
-
-    def __post_init__(self) -> None:
-        for name in ("tau_j", "radius"):
-            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
-        for name in ("directions", "probe_batch"):
-            check(self, name, getattr(self, name) >= 1, "at least 1")
-        self.check_schedule()
-        check(self, "keep", 0 <= self.keep < 1, "in [0, 1)")
 
     def memory(self, model: Model) -> Rows:
         """m, c, the loss and the round of the last probe; -1: never."""
@@ -165,14 +149,11 @@ class SharpnessIndex(Probing):
 
     def probed(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due: (memory afterwards, Ĵ_k and what else is recorded)."""
-        last = memory["sharpness_in"]
-        signs, reason = self.due(memory, start)
-        due = reason > 0
+        signs, rows, plan = self.due(memory, start)
         kept = {name: values.clone() for name, values in memory.items()} | signs
-        rows = due.nonzero().flatten().tolist()
         probed = measured(start, rows, self._slicing(start)) if rows else start.anchor.new_empty(0)
         # Whatever decides is read once: a GPU is waited for each time that it is asked.
-        finite, rounds = probed.isfinite().tolist(), last.tolist()
+        finite, rounds = probed.isfinite().tolist(), memory["sharpness_in"].tolist()
         for row, (found, loss), known in zip(rows, probed, finite, strict=True):
             if not known[0]:
                 continue  # a loss that is not finite says nothing: the old index stays
@@ -184,12 +165,7 @@ class SharpnessIndex(Probing):
             kept["sharpness_in"][row] = start.round
         weight = kept["sharpness_weight"]
         index = torch.where(weight > 0, kept["sharpness_sum"] / weight, 0.0)
-        return kept, {
-            "sharpness": index,
-            "probe_loss": kept["probe_loss"],
-            "probed": due,
-            "probe_reason": reason.double(),
-        }
+        return kept, plan | {"sharpness": index, "probe_loss": kept["probe_loss"]}
 
     def _slicing(self, start: Start) -> Slicing:
         """At -ℓ, 0 and ℓ; found are J and φ(0)."""
@@ -202,27 +178,13 @@ class SharpnessIndex(Probing):
             lambda slices: torch.stack((landscape(slices).sharpness, slices[..., 0, 1]), dim=-1),
         )
 
-    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + μ_k (w - w_t)."""
-        return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
-
-    def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """As FedProx's, with each vehicle's own pull."""
-        return pull_accumulation(start.steps, start.rate, plan["pull"])
-
 
 @dataclass(frozen=True, kw_only=True)
 class SharpnessProximal(SharpnessIndex):
     """Pull of strength λ r(Ĵ_k): as the paper's rule, with an index that repeats."""
 
-    lam: float = 0.1
+    lam: float = number(0.1, "[0, inf)", "(0 switches the pull off)", tuned=Range(1e-4, 1.0))
     """λ, the strength where the response is 1."""
-
-    ranges: ClassVar[Mapping[str, Range]] = {"lam": Range(1e-4, 1.0), **SharpnessIndex.ranges}
-
-    def __post_init__(self) -> None:
-        check(self, "lam", 0 <= self.lam < inf, "at least 0 and finite (0 switches the pull off)")
-        super().__post_init__()
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""

@@ -8,17 +8,15 @@ The norm is that of a vehicle's whole weight vector. Pulls and preconditioners o
 w_h, not at the point beside it. Two gradients a step.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, StepLoss
+from fedwatt.settings import number
 
 SMALLEST_NORM: Final = 1e-12
 """Added to a norm before dividing by it."""
@@ -28,14 +26,10 @@ SMALLEST_NORM: Final = 1e-12
 class SharpnessAware(LocalRule):
     """The gradient at distance ρ uphill."""
 
-    rho_sam: float = 0.05
+    rho_sam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""
 
     linear: ClassVar[bool] = False
-    ranges: ClassVar[Mapping[str, Range]] = {"rho_sam": Range(0.01, 0.2)}
-
-    def __post_init__(self) -> None:
-        check(self, "rho_sam", 0 <= self.rho_sam < inf, "at least 0 and finite (0 is FedAvg)")
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """∇loss(w + ρ g/‖g‖), [P, D]."""

@@ -8,18 +8,13 @@ says who is pulled, the loop how much that is worth. With κ = 0 it is `si-fedav
 is at most ½/η_t; with τ → 0 it is `ti-fedavg-server` where every Ĵ_k is above 0.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from fedwatt.errors import check
-from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.sharpness import SharpnessIndex
 from fedwatt.methods.transfer import TRANSFER, TransferReport
-from fedwatt.models import Model
 from fedwatt.tables import Column
 
 
@@ -27,34 +22,16 @@ from fedwatt.tables import Column
 class SharpnessReport(SharpnessIndex, TransferReport):
     """The vehicle's part: it is pulled by λ_t r(Ĵ_k), and tells q_k."""
 
-    ranges: ClassVar[Mapping[str, Range]] = SharpnessIndex.ranges
     records: ClassVar[tuple[Column, ...]] = (*SharpnessIndex.records, TRANSFER)
 
     def __post_init__(self) -> None:
-        SharpnessIndex.__post_init__(self)
-        TransferReport.__post_init__(self)
+        super().__post_init__()
         own = "'age' or 'global': the server of the trigger is not that of the loop"
         check(self, "probe_schedule", not self.triggered, own)
-
-    def memory(self, model: Model) -> Rows:
-        """That of the index, and the last turn's losses."""
-        return SharpnessIndex.memory(self, model) | TransferReport.memory(self, model)
-
-    def uploads(self, model: Model) -> Rows:
-        """What the loop needs; no index."""
-        return TransferReport.uploads(self, model)
-
-    def server_half(self) -> type[object]:
-        """The server that sets λ_t."""
-        return TransferReport.server_half(self)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """λ_t r(Ĵ_k) [P], and q_k."""
         kept, index = self.probed(memory, start)
-        _, told = TransferReport.begin(self, memory, start)
+        _, told = super().begin(memory, start)
         pull = self.strength(told["pull"], index["sharpness"])
         return kept, index | told | {"pull": pull}
-
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """Remember what this turn gained, and tell what the last one left."""
-        return TransferReport.finish(self, memory, plan, start, deltas)

@@ -29,9 +29,10 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.methods.rule import LocalRule, Rows, Start
-from fedwatt.methods.transfer import TRANSFER, ZERO, Gains, transfer_ratio
+from fedwatt.methods.transfer import TRANSFER, ZERO, Gains
 from fedwatt.metrics.agreement import AGAINST
 from fedwatt.models import Model
+from fedwatt.settings import number
 from fedwatt.tables import Column
 
 KEEP: Final = 0.8
@@ -65,7 +66,7 @@ class Signals(Gains):
 
     signal_batch: int = 128
     """n; a vehicle with fewer windows uses those it has, in equal parts."""
-    signal_parts: int = 8
+    signal_parts: int = number(8, "[2, inf]", ": one has no spread")
     tell_turns: bool = False
     """Whether vehicles tell the server `turns_against`, which "@screened" goes by."""
 
@@ -75,8 +76,7 @@ class Signals(Gains):
     )
 
     def __post_init__(self) -> None:
-        check(self, "transfer_batch", self.transfer_batch >= 1, "at least 1 window")
-        check(self, "signal_parts", self.signal_parts >= 2, "at least 2: one has no spread")
+        super().__post_init__()
         enough = self.signal_batch >= self.signal_parts
         check(self, "signal_batch", enough, f"at least signal_parts={self.signal_parts}")
 
@@ -99,16 +99,15 @@ class Signals(Gains):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """What the last turn came to, and the noise of this one's gradient."""
-        now = self.losses(start.origin, start)
+        memory, plan = super().begin(memory, start)
+        now = plan["gain_from"]
         alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
         straight = memory["last_efficiency"]  # 0: not known yet
         against = torch.where(alignment < AGAINST, memory["turns_against"] + 1, 0.0)
-        plan = {
-            "transfer": transfer_ratio(memory["gain_from"], memory["gain_to"], now),
+        plan |= {
             "alignment": alignment,
             "turns_against": against,
             "efficiency": torch.where(straight > 0, straight, torch.nan),
-            "gain_from": now,
         }
         parts = [self._noise(start, row) for row in range(len(start.anchor))]
         known = torch.tensor([part is not None for part in parts], device=now.device)

@@ -28,13 +28,13 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from fedwatt.errors import check
-from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.proximal import PlannedPull
+from fedwatt.methods.rule import Rows, Start
 from fedwatt.methods.server import Average, Replies
 from fedwatt.models import Model
+from fedwatt.settings import choice, number
 from fedwatt.tables import Column
 
-PROBE_SCHEDULES: Final = ("age", "global", "triggered")
 REASONS: Final = ("", "first", "age", "drift", "path", "outlier")
 PROBE_REASON: Final = Column(
     "probe_reason", float, "why it probed: 0 not, 1 first, 2 age, 3 drift, 4 path, 5 outlier"
@@ -100,22 +100,16 @@ class Trigger:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probing(LocalRule):
-    """A rule whose vehicles probe now and then."""
+class Probing(PlannedPull):
+    """A pull by an index that vehicles probe now and then."""
 
-    probe_every: int = 5
+    probe_every: int = number(5, "[1, inf]", "round")
     """R, rounds."""
-    probe_schedule: str = "age"
+    probe_schedule: str = choice("age", "global", "triggered")
     """"age", "global", or "triggered", which needs the server "path": `si-fedavg@path`."""
 
     last_probe: ClassVar[str] = ""
     """Name of the round of the last probe in a vehicle's memory; -1: never."""
-
-    def check_schedule(self) -> None:
-        """Refuse a schedule that there is not."""
-        check(self, "probe_every", self.probe_every >= 1, "at least 1 round")
-        known = self.probe_schedule in PROBE_SCHEDULES
-        check(self, "probe_schedule", known, " or ".join(map(repr, PROBE_SCHEDULES)))
 
     @property
     def triggered(self) -> bool:
@@ -124,10 +118,11 @@ class Probing(LocalRule):
 
     def memory(self, model: Model) -> Rows:
         """What the trigger goes by, besides the last drift; nothing for the other schedules."""
+        others = super().memory(model)
         if not self.triggered:
-            return {}
+            return others
         own = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
-        return own | {"last_drift": torch.tensor(0.0).double()}
+        return others | own | {"last_drift": torch.tensor(0.0).double()}
 
     @property
     def _trigger(self) -> Trigger:
@@ -135,13 +130,21 @@ class Probing(LocalRule):
 
     def server_half(self) -> type[object] | None:
         """The server that sends L_t and the typical drift, where the trigger needs them."""
-        return PathAverage if self.triggered else None
+        return PathAverage if self.triggered else super().server_half()
 
     def uploads(self, model: Model) -> Rows:
         """d_k, for the trigger."""
-        return {"drift_rate": torch.tensor(0.0).double()} if self.triggered else {}
+        own = {"drift_rate": torch.tensor(0.0).double()} if self.triggered else {}
+        return super().uploads(model) | own
 
-    def due(self, memory: Rows, start: Start) -> tuple[Rows, Tensor]:
+    def due(self, memory: Rows, start: Start) -> tuple[Rows, list[int], Rows]:
+        """(What the trigger remembers, rows of the vehicles that probe, what is recorded of it)."""
+        signs, reason = self._reasons(memory, start)
+        due = reason > 0
+        rows = due.nonzero().flatten().tolist()
+        return signs, rows, {"probed": due, "probe_reason": reason.double()}
+
+    def _reasons(self, memory: Rows, start: Start) -> tuple[Rows, Tensor]:
         """(What the trigger remembers, place in `REASONS` of every vehicle [P])."""
         last = memory[self.last_probe]
         if not self.triggered:
@@ -159,7 +162,7 @@ class Probing(LocalRule):
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """The drift of this turn, for the trigger."""
         if not self.triggered:
-            return memory, {}
+            return super().finish(memory, plan, start, deltas)
         assert start.accumulation is not None
         length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
         drift = length / (start.rate * start.accumulation)

@@ -5,7 +5,7 @@ exist when one side is constant (at the paper's probe radius, most vehicles have
 give NaN, which is never filled in.
 """
 
-from math import nan
+from math import nan, sqrt
 from typing import Final
 
 import numpy as np
@@ -38,9 +38,13 @@ def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     order = values.argsort(kind="stable")
     ordered = values[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
-    counts = np.diff(first, append=values.size)
+    new = ordered[1:] != ordered[:-1]
     found = np.empty(values.size)
+    if new.all():
+        found[order] = np.arange(1.0, values.size + 1)
+        return found
+    first = np.flatnonzero(np.concatenate([[True], new]))
+    counts = np.diff(first, append=values.size)
     found[order] = np.repeat(first + 1 + (counts - 1) / 2, counts)
     return found
 
@@ -56,10 +60,14 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     if x.size < FEWEST_PARTICIPANTS or _constant(x) or _constant(y):
         return nan
     # Scaled to at most 1 first: squares of tiny drifts would otherwise underflow to 0/0.
-    x = (x - x.mean()) / np.ptp(x)
-    y = (y - y.mean()) / np.ptp(y)
-    return float(np.clip(x @ y / np.sqrt((x @ x) * (y @ y)), -1, 1))
+    x = (x - x.mean()) / _range(x)
+    y = (y - y.mean()) / _range(y)
+    return max(-1.0, min(1.0, float(x @ y) / sqrt(float(x @ x) * float(y @ y))))
 
 
 def _constant(values: NDArray[np.float64]) -> bool:
-    return bool(np.ptp(values) <= CONSTANT * np.abs(values).max())
+    return _range(values) <= CONSTANT * float(np.abs(values).max())
+
+
+def _range(values: NDArray[np.float64]) -> float:
+    return float(values.max() - values.min())

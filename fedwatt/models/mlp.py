@@ -13,11 +13,11 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
-from fedwatt.models.model import Model, Parts, uniform
+from fedwatt.models.model import LinearHead, Model, Parts, affine, uniform
 
 
 @dataclass(frozen=True)
-class MLP(Model):
+class MLP(LinearHead):
     """window · features → hidden[0] → ... → 1, ReLU between."""
 
     window: int
@@ -60,11 +60,6 @@ class MLP(Model):
         """The last hidden matrix."""
         return f"hidden{len(self.hidden)}.weight"
 
-    @property
-    def head_names(self) -> tuple[str, ...]:
-        """The output layer."""
-        return ("output.weight", "output.bias")
-
     def initial(self, rng: np.random.Generator) -> Tensor:
         """U(-1/√fan_in, 1/√fan_in) for weights and biases, PyTorch's default for Linear."""
         bounds = {}
@@ -77,14 +72,5 @@ class MLP(Model):
         """Last hidden activation, after its ReLU."""
         x = windows.flatten(-2)
         for i in range(len(self.hidden)):
-            x = torch.relu(_affine(parts, f"hidden{i + 1}", x))
+            x = torch.relu(affine(parts, f"hidden{i + 1}", x))
         return x
-
-    def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Linear output, scalar."""
-        return _affine(parts, "output", representation).squeeze(-1)
-
-
-def _affine(parts: Parts, layer: str, x: Tensor) -> Tensor:
-    """x[..., batch, in] @ W[..., in, out] + b[..., 1, out]."""
-    return x @ parts[f"{layer}.weight"] + parts[f"{layer}.bias"].unsqueeze(-2)

@@ -19,6 +19,9 @@ from fedwatt.models.loss import Loss
 
 Parts = Mapping[str, Tensor]
 
+OUTPUT: Final = ("output.weight", "output.bias")
+"""Names of a linear output layer."""
+
 POINTS: Final = {"cpu": 8, "cuda": 128}
 """Points of lines that are evaluated side by side: as many as a core's cache holds, or a GPU."""
 
@@ -173,6 +176,24 @@ class Model(ABC):
             ]
             found = torch.cat(points)
         return found.view(*directions.shape[:-1], len(offsets), len(windows))
+
+
+class LinearHead(Model):
+    """A model whose last layer is linear: "output.weight" [width, 1] and "output.bias" [1]."""
+
+    @property
+    def head_names(self) -> tuple[str, ...]:
+        """The output layer."""
+        return OUTPUT
+
+    def head(self, parts: Parts, representation: Tensor) -> Tensor:
+        """Linear output, scalar."""
+        return affine(parts, "output", representation).squeeze(-1)
+
+
+def affine(parts: Parts, layer: str, x: Tensor) -> Tensor:
+    """x[..., batch, in] @ W[..., in, out] + b[..., 1, out]."""
+    return x @ parts[f"{layer}.weight"] + parts[f"{layer}.bias"].unsqueeze(-2)
 
 
 def uniform(rng: np.random.Generator, layout: Layout, bounds: Mapping[str, float]) -> Tensor:

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from fedwatt.errors import check
 from fedwatt.models.layout import Layout
-from fedwatt.models.model import Model, Parts, uniform
+from fedwatt.models.model import LinearHead, Model, Parts, affine, uniform
 
 
 @dataclass(frozen=True)
-class Recurrent(Model):
+class Recurrent(LinearHead):
     """A cell that goes through a window second by second, and a linear output."""
 
     features: int
@@ -59,27 +59,17 @@ class Recurrent(Model):
         """The recurrent matrix."""
         return "recurrent.weight"
 
-    @property
-    def head_names(self) -> tuple[str, ...]:
-        """The output layer."""
-        return ("output.weight", "output.bias")
-
     def initial(self, rng: np.random.Generator) -> Tensor:
         """U(-1/√hidden, 1/√hidden) everywhere, PyTorch's default."""
         return uniform(
             rng, self.layout, dict.fromkeys(self.layout.shapes, float(self.hidden) ** -0.5)
         )
 
-    def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Linear output, scalar."""
-        out = representation @ parts["output.weight"] + parts["output.bias"].unsqueeze(-2)
-        return out.squeeze(-1)
-
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
         """Hidden state after the last second, [..., batch, hidden]."""
         # One product for all seconds: the inputs do not depend on the state.
         seconds = windows.shape[-2]
-        inputs = windows.flatten(-3, -2) @ parts["input.weight"] + parts["input.bias"].unsqueeze(-2)
+        inputs = affine(parts, "input", windows.flatten(-3, -2))
         inputs = inputs.view(*inputs.shape[:-2], -1, seconds, inputs.shape[-1])
         weight, bias = parts["recurrent.weight"], parts["recurrent.bias"].unsqueeze(-2)
         state = self.rest(inputs)

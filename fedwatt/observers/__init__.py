@@ -1,7 +1,6 @@
-"""Following a run: the protocol, the log that every run writes, and the settings of trackers."""
+"""Following a run: who is told of its steps, and the log that every run writes."""
 
-from fedwatt.observers.observer import Observer, Observers, OnRound
+from fedwatt.observers.observer import SILENT, Observer, Observers, OnRound
 from fedwatt.observers.progress_log import ProgressLog
-from fedwatt.observers.settings import Track
 
-__all__ = ["Observer", "Observers", "OnRound", "ProgressLog", "Track"]
+__all__ = ["SILENT", "Observer", "Observers", "OnRound", "ProgressLog"]

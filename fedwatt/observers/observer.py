@@ -1,6 +1,8 @@
 """Who follows a run: called at each step of it, whatever its vehicles are.
 
-    on_fleet → (on_start → on_round → … → on_round → on_end) for each method → on_finish
+    on_hills → on_vehicle → … → on_fleet
+    (on_start → on_round → … → on_round → on_end) for each method
+    on_reference → … → on_finish
 
 An observer overrides what it needs and may end the run by raising. It sees a round after the round
 is complete, so nothing that it does changes a number.
@@ -9,35 +11,55 @@ is complete, so nothing that it does changes a number.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from fedwatt.data import Fleet
     from fedwatt.federation import History, RoundRecord, State
+    from fedwatt.terrain.learn import Learned
+    from fedwatt.terrain.settings import TerrainSettings
 
 
-class Observer(Protocol):
+class Observer:
     """By itself it does nothing."""
+
+    def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
+        """Simulated vehicles have learned the hills that the run begins with."""
+
+    def on_vehicle(self, built: int, of: int) -> None:
+        """A simulated vehicle is built; so many are by now."""
 
     def on_fleet(self, fleet: "Fleet") -> None:
         """The vehicles are loaded."""
-        return None
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
         """A method starts, or goes on after `done` of its `rounds`."""
-        return None
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """A round of a method is over; `state.round` is its number."""
-        return None
 
     def on_end(self, label: str, history: "History") -> None:
         """A method has done all it will do."""
-        return None
+
+    def on_reference(self, name: str) -> None:
+        """A reference (`fedwatt.references`) has been worked out."""
 
     def on_finish(self, run: Path) -> None:
         """All methods are done, and their tables and models are in the folder `run`."""
-        return None
+
+
+SILENT: Final = Observer()
+"""Follows what nobody wants to hear of."""
+
+
+def _told_to_each(event: str) -> Any:
+    """A method that tells an event to each of several observers."""
+
+    def tell(self: "Observers", *about: Any) -> None:
+        for one in self.each:
+            getattr(one, event)(*about)
+
+    return tell
 
 
 @dataclass(frozen=True)
@@ -46,30 +68,14 @@ class Observers(Observer):
 
     each: Sequence[Observer]
 
-    def on_fleet(self, fleet: "Fleet") -> None:
-        """The vehicles are loaded."""
-        for one in self.each:
-            one.on_fleet(fleet)
-
-    def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A method starts, or goes on."""
-        for one in self.each:
-            one.on_start(label, done, rounds)
-
-    def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """A round of a method is over."""
-        for one in self.each:
-            one.on_round(label, state, record)
-
-    def on_end(self, label: str, history: "History") -> None:
-        """A method has done all it will do."""
-        for one in self.each:
-            one.on_end(label, history)
-
-    def on_finish(self, run: Path) -> None:
-        """All methods are done."""
-        for one in self.each:
-            one.on_finish(run)
+    on_hills = _told_to_each("on_hills")
+    on_vehicle = _told_to_each("on_vehicle")
+    on_fleet = _told_to_each("on_fleet")
+    on_start = _told_to_each("on_start")
+    on_round = _told_to_each("on_round")
+    on_end = _told_to_each("on_end")
+    on_reference = _told_to_each("on_reference")
+    on_finish = _told_to_each("on_finish")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ counts in place of all rounds after its `done`. Numbers that are not known are n
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
@@ -66,12 +66,8 @@ class ProgressLog(Observer):
 
     def on_end(self, label: str, history: "History") -> None:
         """A method is done; rounds that were trained on other machines are added now."""
-        missing: dict[int, list[dict[str, Any]]] = {}
-        for row in history.rounds:
-            if row["round"] and row["round"] not in self.known[label]:
-                missing.setdefault(row["round"], []).append(row)
         seconds = {row["round"]: row["total"] for row in history.timing}
-        for round, rows in sorted(missing.items()):
+        for round, rows in rounds_beside(history, self.known[label]):
             self.add("round", method=label, round=round, seconds=seconds[round], rows=rows)
         self.add("end", method=label)
 
@@ -85,6 +81,15 @@ class ProgressLog(Observer):
         line = json.dumps({"event": event, "at": at} | _plain(about), ensure_ascii=False) + "\n"
         with writing(self.path), self.path.open("a", encoding="utf-8") as log:
             log.write(line)
+
+
+def rounds_beside(history: "History", seen: Set[int]) -> list[tuple[int, list[dict[str, Any]]]]:
+    """Number and rows of each trained round that is not among those `seen`, in their order."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in history.rounds:
+        if row["round"] and row["round"] not in seen:
+            found.setdefault(row["round"], []).append(row)
+    return sorted(found.items())
 
 
 def events(log: bytes) -> list[dict[str, Any]]:

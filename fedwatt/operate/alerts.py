@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from fedwatt.files import append_lines, exclusively, read_lines
+from fedwatt.files import append_rows, exclusively, read_rows
 from fedwatt.operate.alert_rules import NAMES, AlertSettings, beyond_limits
 from fedwatt.operate.fleet_view import FleetView
 
@@ -80,7 +80,7 @@ class Watchman:
                 if key not in found
             ]
             if changes:
-                append_lines(folder / FILE, map(_text, changes))
+                append_rows(folder / FILE, map(vars, changes))
         for change in changes:
             level = logging.WARNING if change.change == FIRES else logging.INFO
             log.log(level, "%s", change.text)
@@ -122,11 +122,7 @@ def firing(folder: Path) -> dict[tuple[str, str], Change]:
 
 def history(folder: Path) -> Iterable[Change]:
     """All changes of a run, the first one first."""
-    return (Change(**json.loads(line)) for line in read_lines(folder / FILE))
-
-
-def _text(change: Change) -> str:
-    return json.dumps(vars(change), ensure_ascii=False)
+    return (Change(**row) for row in read_rows(folder / FILE))
 
 
 def post(address: str, run: str, changes: list[Change]) -> None:

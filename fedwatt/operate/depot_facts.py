@@ -1,6 +1,5 @@
 """What the depot and its running server tell: whose keys are accepted, and who is connected."""
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from cryptography import x509
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.control import Control, Node
 from fedwatt.errors import RunError
-from fedwatt.files import read_lines
 
 LOOK_SECONDS: Final = 5.0
 """Fewest seconds between two looks at the server."""
@@ -51,8 +49,9 @@ class DepotFacts:
         depot = self.flower.depot
         changed = depot.changed()
         if changed != self.changed:
-            self.accepted, self.changed = dict(depot.registry().keys), changed
-            self.revoked = self._revoked()
+            registry, self.changed = depot.registry(), changed
+            self.accepted, former = registry.keys, registry.former.items()
+            self.revoked = {name: key for name, key in former if name not in self.accepted}
         began = self.clock()
         if began < self.next_look:
             return
@@ -63,18 +62,6 @@ class DepotFacts:
             self.nodes, self.up, self.why = {}, False, str(error)
         now = self.clock()
         self.next_look = now + max(LOOK_SECONDS, SHARE * (now - began))
-
-    def _revoked(self) -> dict[str, str]:
-        """Vehicles whose key was revoked and that have no other, as the registry's lines tell."""
-        owners: dict[str, str] = {}
-        revoked: dict[str, str] = {}
-        for line in read_lines(self.flower.depot.registries[1]):
-            entry = json.loads(line)
-            if "vehicle" in entry:
-                owners[entry["key"]] = entry["vehicle"]
-            elif entry["key"] in owners:
-                revoked[owners[entry["key"]]] = entry["key"]
-        return {name: key for name, key in revoked.items() if name not in self.accepted}
 
     def online(self, name: str) -> bool | None:
         """Whether a vehicle is connected; None: not known, because no server answers."""

@@ -1,5 +1,6 @@
 """What the files of a run tell, read on from where the last look ended."""
 
+import json
 from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -13,13 +14,41 @@ from fedwatt.deploy.standing import Standing, standings
 from fedwatt.deploy.state import RunState
 from fedwatt.observers.progress_log import FILE as PROGRESS
 from fedwatt.observers.progress_log import rounds_in
-from fedwatt.operate.tail import Tail
 
 BOUNDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Upper bounds of the counts of seconds that answers took."""
 KEPT: Final = 50
 """Events of a vehicle that can be looked at."""
 Round = tuple[str, int]
+
+
+@dataclass
+class Tail:
+    """A place in a file of JSON lines that is only ever added to."""
+
+    path: Path
+    at: int = 0
+    """Bytes that were read."""
+
+    def new(self) -> list[tuple[int, int, dict[str, Any]]]:
+        """The complete lines since the last look, each with its first byte and its end."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.at)
+                found = file.read()
+        except FileNotFoundError:
+            return []
+        lines = []
+        for line in found[: found.rfind(b"\n") + 1].splitlines(keepends=True):
+            lines.append((self.at, self.at + len(line), json.loads(line)))
+            self.at += len(line)
+        return lines
+
+    def between(self, start: int, end: int) -> list[dict[str, Any]]:
+        """The lines that begin at byte `start` and end at byte `end`."""
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return [json.loads(line) for line in file.read(end - start).splitlines() if line]
 
 
 @dataclass

@@ -13,7 +13,6 @@ from itertools import pairwise
 from math import inf
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.engine.batches import Batches, Draw
@@ -21,7 +20,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.together import train
 from fedwatt.errors import check
 from fedwatt.federation import LocalFleet
-from fedwatt.federation.evaluate import predict
+from fedwatt.federation.evaluate import predict, validation_error
 from fedwatt.federation.simulated import STACK
 from fedwatt.terrain.level import Predictions
 
@@ -127,13 +126,17 @@ def _chosen(
     rates: Sequence[float],
 ) -> Iterator[PersonalModel]:
     """The best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
+
+    def error_of(weights: Tensor, vehicle: int) -> float:
+        return validation_error(federation.model, weights, federation.pool, vehicle)
+
     best, tuned = anchor.clone(), [(0.0, 0)] * len(stack)
-    error = _validation(federation, anchor, stack)
+    lowest = [error_of(own, vehicle) for own, vehicle in zip(anchor, stack, strict=True)]
     for rate in rates:
-        for steps, candidate in _trained(federation, anchor, run, stack, rate, settings):
-            new = _validation(federation, candidate, stack)
-            for row in np.flatnonzero(new < error).tolist():
-                best[row], error[row], tuned[row] = candidate[row], new[row], (rate, steps)
+        for steps, candidates in _trained(federation, anchor, run, stack, rate, settings):
+            for row, vehicle in enumerate(stack):
+                if (error := error_of(candidates[row], vehicle)) < lowest[row]:
+                    best[row], lowest[row], tuned[row] = candidates[row], error, (rate, steps)
     for row, vehicle in enumerate(stack):
         yield PersonalModel(run, vehicle, best[row], *tuned[row])
 
@@ -166,18 +169,3 @@ def _trained(
         job = Job((), (), federation.model, federation.loss, here, rate, batches)
         here = here + train(job)
         yield steps, here
-
-
-def _validation(
-    federation: LocalFleet, weights: Tensor, stack: Sequence[int]
-) -> NDArray[np.float64]:
-    """Mean squared error [P] of each vehicle's own row of `weights` on its validation windows."""
-    windows, pool = federation.pool.validation, federation.pool
-    errors = []
-    for row, vehicle in enumerate(stack):
-        own = windows.of([vehicle])
-        predicted = predict(federation.model, weights[row : row + 1], pool, own)[0]
-        error = float(np.mean((predicted - own.labels.double().cpu().numpy()) ** 2))
-        # A diverged candidate is worse than anything; NaN would compare as neither.
-        errors.append(error if np.isfinite(error) else np.inf)
-    return np.array(errors)

@@ -12,7 +12,7 @@ whole drive. Each pass shrinks the error by about the share of the voltage lost 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,15 +51,14 @@ class Pack:
         return self.cells * float(self.cell.stored_wh(np.array(1.0)))
 
 
-def sized_pack(cell: Cell, in_series: int, capacity_wh: float, **limits: float) -> Pack:
+def sized_pack(cell: Cell, in_series: int, capacity_wh: float) -> Pack:
     """A pack of one string of cells, as large as the capacity asks for.
 
     >>> round(sized_pack(LEAF_CELL, 96, 30_000.0).capacity_wh, 6)
     30000.0
     """
     one = Pack(cell=cell, in_series=in_series, in_parallel=1)
-    size = capacity_wh / one.capacity_wh
-    return Pack(cell=cell.scaled(size), in_series=in_series, in_parallel=1, **limits)
+    return replace(one, cell=cell.scaled(capacity_wh / one.capacity_wh))
 
 
 @dataclass(frozen=True, eq=False)

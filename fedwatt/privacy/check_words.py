@@ -39,6 +39,7 @@ from fedwatt.privacy.secure.agreement import derived
 WORDS: Final = 4
 CHECK: Final = "check"
 """The field of a vector that holds them."""
+COUNT_BYTES: Final = 4
 ROOM: Final = 2.0**10
 """Largest pad over the largest n Δ of a coordinate: what it hides is hidden to a thousandth."""
 
@@ -53,13 +54,23 @@ class Made:
     divisor: float  # d
     vehicles: int  # R
     words: tuple[float, ...]  # C_j
-    parts: tuple[tuple[bytes, int], ...] = ()
-    """Digest and R_i of each part; none where the sum is a single exchange."""
+    parts: tuple[bytes, ...] = ()
+    """Of each part `part_bytes`; none where the sum is a single exchange."""
 
     @property
     def padded(self) -> tuple[tuple[bytes, int], ...]:
         """Whose pads are in the words, and how often."""
-        return self.parts or ((self.exchange, self.vehicles),)
+        return tuple(map(part_of, self.parts)) or ((self.exchange, self.vehicles),)
+
+
+def part_bytes(exchange: bytes, vehicles: int) -> bytes:
+    """What a part of a sum is known by: the digest of its exchange, and R_i."""
+    return exchange + vehicles.to_bytes(COUNT_BYTES, "little")
+
+
+def part_of(content: bytes) -> tuple[bytes, int]:
+    """The digest and R_i that `part_bytes` put together."""
+    return content[:-COUNT_BYTES], int.from_bytes(content[-COUNT_BYTES:], "little")
 
 
 def whole_sum(purpose: str) -> bytes:

@@ -15,16 +15,15 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
-from fedwatt.engine.pool import Pool, Windows
+from fedwatt.engine.pool import Pool
 from fedwatt.engine.together import train
 from fedwatt.federation import LocalFleet
-from fedwatt.federation.evaluate import predict
+from fedwatt.federation.evaluate import predict, validation_error
 from fedwatt.randomness import generator
 
 STACK: Final = 128
@@ -53,7 +52,7 @@ def alone_predictions(
         for factor in RATES:
             for rows, weights in _alone(fleet, vehicles, share, factor):
                 for (run, place), own in zip(rows, weights, strict=True):
-                    error = _validation(fleet, own, vehicles[place])
+                    error = validation_error(fleet.model, own, fleet.pool, vehicles[place])
                     if error < lowest[run, place]:
                         lowest[run, place] = error
                         where = slice(tests.offsets[place], tests.offsets[place + 1])
@@ -116,7 +115,7 @@ def pooled_predictions(fleet: LocalFleet, vehicles: Sequence[int], share: float)
         fleet, one, best, [0] * len(draws), draws, terms.training.rounds, terms.rate
     ):
         for run, own in enumerate(weights):
-            errors = [_validation(fleet, own, vehicle) for vehicle in vehicles]
+            errors = [validation_error(fleet.model, own, pool, k) for k in vehicles]
             if (error := float(np.mean(errors))) < lowest[run]:
                 best[run], lowest[run] = own, error
     return predict(fleet.model, best, pool, pool.test.of(vehicles))
@@ -148,12 +147,3 @@ def _looked_at(
         pool.release()
         if turn + 1 in looks:
             yield here
-
-
-def _validation(fleet: LocalFleet, weights: Tensor, vehicle: int) -> float:
-    """Mean squared error of a model [D] on a vehicle's validation windows; infinite if diverged."""
-    windows: Windows = fleet.pool.validation.of([vehicle])
-    labels: NDArray[np.float64] = windows.labels.double().cpu().numpy()
-    predicted = predict(fleet.model, weights[None], fleet.pool, windows)[0]
-    error = float(np.mean((predicted - labels) ** 2))
-    return error if np.isfinite(error) else np.inf

@@ -129,9 +129,9 @@ def _one_rate(run: Run, one: Comparison) -> str:
     if rates.get(one.method) is None or rates.get(one.method) != rates.get(one.reference):
         return ""
     first = [
-        float(np.nanmean(where(run.rounds, method=method, round=1)["drift_mean"]))
+        float(np.nanmean(drift))
         for method in (one.method, one.reference)
-        if len(where(run.rounds, method=method, round=1)["drift_mean"])
+        if len(drift := where(run.rounds, method=method, round=1)["drift_mean"])
     ]
     if len(first) < 2 or not abs(first[0] / first[1] - 1) > UNEQUAL_STEPS:
         return ""

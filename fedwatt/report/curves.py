@@ -60,9 +60,9 @@ def rounds_of(run: Run) -> dict[str, int]:
     return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
 
 
-def difference(run: Run, method: str, column: str = "test_rmse") -> Curves:
-    """A method's curve minus the reference's in the rounds and seeds that both finished."""
-    own, base = curves(run, method, column), curves(run, run.reference, column)
+def difference(run: Run, method: str) -> Curves:
+    """A method's test error minus the reference's in the rounds and seeds that both finished."""
+    own, base = (curves(run, label, "test_rmse") for label in (method, run.reference))
     seeds = tuple(seed for seed in own.seeds if seed in base.seeds)
     at = np.intersect1d(own.rounds, base.rounds)
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.metrics.agreement import AGAINST, TURNS
-from fedwatt.report.load import Run, where
+from fedwatt.report.load import Columns, Run, where
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table
 
@@ -16,18 +16,18 @@ def signals_table(run: Run) -> Table:
     """Means over a vehicle's turns; no rows where nothing was recorded."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods if any(name in run.clients for name in SIGNALS) else ():
-        own = where(run.clients, method=method, replied=True)
-        for vehicle in dict.fromkeys(own["vehicle"].tolist()):
-            turns = {name: _values(run, method, vehicle, name) for name in SIGNALS}
+        replied = where(run.clients, method=method, replied=True)
+        for vehicle in dict.fromkeys(replied["vehicle"].tolist()):
+            own = where(replied, vehicle=vehicle)
+            turns = {name: _values(own, name) for name in SIGNALS}
             if not any(np.isfinite(values).any() for values in turns.values()):
                 continue
-            running = _most_running(run, method, vehicle)
-            flagged = _values(run, method, vehicle, "flagged")
+            running, flagged = _most_running(own), _values(own, "flagged")
             rows.append(
                 (
                     name_of(method),
                     str(vehicle),
-                    *(_middle(turns[name], name) for name in SIGNALS),
+                    *(_middle(values, name) for name, values in turns.items()),
                     f"yes, {running} turns running" if running >= TURNS else "no",
                     f"{np.sum(flagged):.0f} of {flagged.size}" if flagged.size else LEFT_OUT,
                 )
@@ -64,19 +64,14 @@ def _agreement(run: Run) -> str:
         for method in run.methods
         if np.isfinite(values := where(run.rounds, method=method)["agreement"]).any()
     }
+    if not means:
+        return ""
     said = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-    return (
-        f" Agreement of directions (1 alike, 0 orthogonal), mean over rounds: {said}."
-        if said
-        else ""
-    )
+    return f" Agreement of directions (1 alike, 0 orthogonal), mean over rounds: {said}."
 
 
-def _values(run: Run, method: str, vehicle: str, name: str) -> NDArray[np.float64]:
-    if name not in run.clients:
-        return np.array([])
-    rows = where(run.clients, method=method, vehicle=vehicle, replied=True)
-    return np.asarray(rows[name], dtype=np.float64)
+def _values(rows: Columns, name: str) -> NDArray[np.float64]:
+    return np.asarray(rows.get(name, []), dtype=np.float64)
 
 
 def _middle(values: NDArray[np.float64], name: str) -> Cell:
@@ -87,15 +82,12 @@ def _middle(values: NDArray[np.float64], name: str) -> Cell:
     return middle if np.isfinite(middle) else "all noise"
 
 
-def _most_running(run: Run, method: str, vehicle: str) -> int:
+def _most_running(rows: Columns) -> int:
     """The longest run of turns, in any seed, in which a vehicle worked against the fleet."""
-    if "alignment" not in run.clients:
-        return 0
     most = 0
-    for seed in dict.fromkeys(run.rounds["seed"].tolist()):
-        rows = where(run.clients, method=method, vehicle=vehicle, replied=True, seed=seed)
+    for seed in set(rows["seed"].tolist()):
         running = 0
-        for low in np.asarray(rows["alignment"], dtype=np.float64) < AGAINST:
+        for low in _values(where(rows, seed=seed), "alignment") < AGAINST:
             running = running + 1 if low else 0
             most = max(most, running)
     return most

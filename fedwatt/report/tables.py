@@ -21,7 +21,7 @@ from fedwatt.report.style import name_of
 from fedwatt.report.styles import run_styles_table
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
-from fedwatt.tables import rounds
+from fedwatt.tables import declared
 
 FURTHER = {ON_BOARD_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
 """Errors that not every run has."""
@@ -128,7 +128,7 @@ def _columns(run: Run, *names: str) -> dict[str, Column]:
     """Columns of the table of rounds by name, as a report heads them; Wh is the target's unit."""
     found = {}
     for name in names:
-        one = rounds()[name]
+        one = declared("rounds")[name]
         energy = one.unit == ENERGY.unit
         digits = run.target.digits(one.digits) if energy else one.digits
         found[name] = Column(one.title, run.unit if energy else one.unit, digits)

@@ -81,14 +81,15 @@ Level = TypeVar("Level")  # what a method needs of its level model, to be judged
 
 
 class Site(Protocol[Level, Rounds]):
-    """Where the vehicles of a run are: simulated in this process, or on the road."""
+    """Where the vehicles of a run are: simulated in this process, or on the road.
+
+    What is not needed in all places does nothing unless it is overridden.
+    """
 
     on_the_road: ClassVar[bool]
     """Whether they are."""
-
-    @property
-    def run(self) -> Run:
-        """The run that they are in."""
+    run: Run
+    """The run that they are in."""
 
     def open(self) -> Fleet:
         """Make the vehicles ready; `fleet` knows them from now on."""
@@ -109,15 +110,21 @@ class Site(Protocol[Level, Rounds]):
 
     def refresh(self, choice: MethodChoice) -> HillsRefresh[Rounds] | None:
         """What gives the method better hills in the midst of its training; None: nothing does."""
+        return None
 
     def level_site(self, run: Run) -> "Site[Level, Rounds]":
         """The same vehicles in the run of the level model."""
 
     def finished(self) -> dict[str, Level] | None:
         """By method, what a finished run of a level model left; None: it must be carried out."""
+        return None
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
-        """Rounds of a private method that were done twice, if `done` are in its checkpoint."""
+        """Rounds of a private method that were done twice, if `done` are in its checkpoint.
+
+        None where a run that is continued repeats its noise.
+        """
+        return 0
 
     def share_hills(self) -> dict[str, Any]:
         """Give every vehicle its hills, where they learn them, and describe what was learned.
@@ -127,9 +134,11 @@ class Site(Protocol[Level, Rounds]):
 
     def share_routes(self) -> dict[str, Any]:
         """Learn what the vehicles know about routes, where a run does that, and describe it."""
+        return {}
 
     def references(self) -> list[Row] | None:
         """Errors of what vehicles would have without federating; None: not known here."""
+        return None
 
     def judge(
         self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None

@@ -103,7 +103,10 @@ def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
             return _checked(latest, origin)
         except DataError as error:
             if place == len(complete) - 1:
-                raise RunError(_damaged(complete[0], str(error))) from error
+                raise RunError(
+                    f"The checkpoint {complete[0]} is damaged ({error}). Delete that folder to "
+                    "start its method anew."
+                ) from error
             log.warning(
                 "The checkpoint %s is damaged (%s); going on from the one before", latest, error
             )
@@ -137,12 +140,6 @@ def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
 def memory_folder(folder: Path) -> Path:
     """Where tables too large for memory are, beside the checkpoints that refer to them."""
     return folder / "memory"
-
-
-def _damaged(folder: Path, why: str) -> str:
-    return (
-        f"The checkpoint {folder} is damaged ({why}). Delete that folder to start its method anew."
-    )
 
 
 def digest(path: Path) -> str:

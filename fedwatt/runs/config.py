@@ -35,7 +35,6 @@ from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
-from fedwatt.observers import Track
 from fedwatt.personal import Personal
 from fedwatt.plugins import short
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -90,6 +89,20 @@ class ModelChoice:
         return get_model(
             self.name, window=fleet.window, features=len(fleet.features), hidden=self.hidden
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Track:
+    """Trackers beside the run folder; they change no number. Each needs its own package."""
+
+    tensorboard: bool = False
+    """Whether curves go to RUN/tensorboard, for `tensorboard --logdir RUN/tensorboard`."""
+    mlflow: bool = False
+    """Whether the run goes to MLflow: RUN/mlflow.db, or the server in MLFLOW_TRACKING_URI."""
+    wandb: bool = False
+    """Whether it goes to Weights & Biases: offline into RUN/wandb, unless WANDB_MODE is set."""
+    experiment: str = "fedwatt"
+    """Experiment in MLflow, and project in Weights & Biases."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ rollback. A setting with another value is kept; an earlier version says that it 
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from importlib.resources import files
@@ -19,10 +19,8 @@ from typing import Any
 
 import tomli_w
 
-from fedwatt.methods import Method, get
+from fedwatt.methods import get
 from fedwatt.methods.catalogue import LOCAL_RULES, METHODS, SERVERS
-from fedwatt.methods.rule import LocalRule
-from fedwatt.methods.server import ServerRule
 from fedwatt.runs.config import RunConfig, from_tables, to_tables
 
 
@@ -33,15 +31,10 @@ def earlier_toml(config: RunConfig) -> str:
         if isinstance(table, dict) and section in usual:
             told[section] = _readable(table, usual[section], known.get(section, ()))
     told["method"] = [
-        _readable(table, _usual(table["name"]), known["method"]) for table in told["method"]
+        _readable(table, get(table["name"]).settings, known["method"]) for table in told["method"]
     ]
     # A section that is new, and all of whose settings have their defaults, is empty.
     return tomli_w.dumps({name: own for name, own in told.items() if own != {}})
-
-
-def _usual(method: str) -> Mapping[str, Any]:
-    """Hyperparameters of a method as they are where nothing else is said."""
-    return get(method).settings
 
 
 def _readable(
@@ -62,14 +55,10 @@ def known_settings() -> dict[str, list[str]]:
     """Names of all settings of this version by section, those of methods together."""
     tables = to_tables(from_tables({}))
     known = {name: sorted(own) for name, own in tables.items() if isinstance(own, dict)}
-    rules: list[LocalRule | ServerRule | Method] = [*LOCAL_RULES.values(), *SERVERS.values()]
-    rules += [get(name) for name in METHODS]
-    names = {name for rule in rules for name in _hyperparameters(rule)}
+    names = {one.name for rule in LOCAL_RULES.values() for one in fields(rule)}
+    names |= {one.name for rule in SERVERS.values() for one in fields(rule)}
+    names |= {name for method in METHODS for name in get(method).settings}
     return known | {"method": sorted(names)}
-
-
-def _hyperparameters(rule: LocalRule | ServerRule | Method) -> Iterable[str]:
-    return rule.settings if isinstance(rule, Method) else (one.name for one in fields(rule))
 
 
 if __name__ == "__main__":

@@ -73,15 +73,6 @@ def describe_target(fleet: Fleet) -> dict[str, Any]:
     return about | {"meaning": target.described, "grain": median(grains)}
 
 
-def fleet_hashes(fleet: Fleet) -> dict[str, str]:
-    """Hashes of the splits (trips), the partition (vehicles, windows) and the data itself."""
-    return {
-        "splits": fleet.split_hash(),
-        "partition": fleet_partition(fleet),
-        "data": fleet.data_hash(),
-    }
-
-
 def fleet_partition(fleet: Fleet) -> str:
     """Hash of the vehicles' names and numbers of training windows."""
     return hash_of((c.name, c.held_out, len(c.ends["train"])) for c in fleet.at_hand)

@@ -9,14 +9,15 @@ from torch import Tensor
 
 from fedwatt.data import Fleet
 from fedwatt.federation import Federation, State
+from fedwatt.federation.local_fleet import Network
 from fedwatt.federation.records import Row
 from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.references import reference_rows
-from fedwatt.runs.carry_out import Run, carry_out
+from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.environment import fleet_hashes
+from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import (
     Refresh,
     learned_alone,
@@ -28,7 +29,7 @@ from fedwatt.runs.hills import (
 from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
-from fedwatt.runs.source import OnVehicle, open_fleet
+from fedwatt.runs.source import open_fleet
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.level import Predictions, level_data
 
@@ -39,12 +40,6 @@ folder."""
 Dealt = Callable[[Federation, MethodChoice], Federation]
 """Gives a method a federation whose participants train in other processes."""
 
-OnHills = Callable[[Learned], None]
-"""Called with the fields that a run begins with, if its vehicles have learned some."""
-
-OnReference = Callable[[str], None]
-"""Called with the name of each reference (`fedwatt.references`) that was worked out."""
-
 
 def execute(
     config: RunConfig,
@@ -53,9 +48,6 @@ def execute(
     *,
     resume: bool = False,
     checkpoint_seconds: float = 10.0,
-    on_vehicle: OnVehicle | None = None,
-    on_hills: OnHills | None = None,
-    on_reference: OnReference = lambda name: None,
     elsewhere: Elsewhere | None = None,
     dealt: Dealt | None = None,
 ) -> None:
@@ -65,27 +57,27 @@ def execute(
 
     With `resume`, what an interrupted run of the same configuration left is continued, bit for bit;
     where there is none, one begins. A checkpoint is written at most every `checkpoint_seconds` and
-    whenever training stops. `on_vehicle` is called as the vehicles are built, `on_hills` with what
-    was learned of the hills, `on_reference` as references are worked out. `elsewhere` may
-    train methods on other machines: it leaves their checkpoints, and the run goes on from there.
-    `dealt` lets the participants of every round train in other processes.
+    whenever training stops. `elsewhere` may train methods on other machines: it leaves their
+    checkpoints, and the run goes on from there. `dealt` lets the participants of every round train
+    in other processes.
     """
     followed = Observers((observer, ProgressLog(out)))
     run = Run(config, out, followed, resume, checkpoint_seconds)
-    carry_out(Simulation(run, on_vehicle, on_hills, on_reference, elsewhere, dealt))
+    carry_out(Simulation(run, elsewhere, dealt))
     followed.on_finish(out)
 
 
 @dataclass
-class Simulation:
-    """The `Site` of a run whose vehicles are simulated in this process."""
+class Simulation(Site[ModelPredictions, Federation]):
+    """The `Site` of a run whose vehicles are simulated in this process.
+
+    Routes are learned when they are first asked for (`runs.routes`), and the models of a finished
+    level run are judged anew from their checkpoints, which takes a moment.
+    """
 
     on_the_road: ClassVar[bool] = False
 
     run: Run
-    on_vehicle: OnVehicle | None = None
-    on_hills: OnHills | None = None
-    on_reference: OnReference = lambda name: None
     elsewhere: Elsewhere | None = None
     dealt: Dealt | None = None
     of_level_model: bool = False  # whether the run is that of a level model
@@ -94,10 +86,11 @@ class Simulation:
 
     def open(self) -> Fleet:
         """Learn the hills, which windows are made with, and build the vehicles."""
-        self.learned = learned_for(self.run.config)
-        if self.learned is not None and self.on_hills is not None:
-            self.on_hills(self.learned)
-        self.opened = open_fleet(self.run.config, self.learned, self.on_vehicle)
+        config, observer = self.run.config, self.run.observer
+        self.learned = learned_for(config)
+        if self.learned is not None:
+            observer.on_hills(self.learned, config.terrain)
+        self.opened = open_fleet(config, self.learned, observer)
         return self.opened
 
     def fleet(self) -> Fleet:
@@ -105,8 +98,13 @@ class Simulation:
         return self.opened
 
     def hashes(self) -> dict[str, Any]:
-        """Hashes of splits, partition and data."""
-        return dict(fleet_hashes(self.opened))
+        """Hashes of the splits (trips), the partition (vehicles, windows) and the data itself."""
+        fleet = self.opened
+        return {
+            "splits": fleet.split_hash(),
+            "partition": fleet_partition(fleet),
+            "data": fleet.data_hash(),
+        }
 
     def data_identity(self) -> str:
         """A hash of the data itself."""
@@ -135,16 +133,9 @@ class Simulation:
             lambda fleet: federation_for(self.run.config, choice, fleet, memory_folder(folder)),
         )
 
-    def repeated(self, choice: MethodChoice, done: int) -> int:
-        """None: a simulation that is continued repeats its noise."""
-        return 0
-
     def level_site(self, run: Run) -> "Simulation":
         """A simulation that builds the same vehicles without climb."""
         return Simulation(run, elsewhere=self.elsewhere, of_level_model=True)
-
-    def finished(self) -> None:
-        """None: models are judged anew from their checkpoints, which takes a moment."""
 
     def share_hills(self) -> dict[str, Any]:
         """Write what the vehicles publish of their hills; methods may then train elsewhere."""
@@ -157,13 +148,30 @@ class Simulation:
             self.elsewhere(self.run.config, self.run.out, self.opened)
         return facts
 
-    def share_routes(self) -> dict[str, Any]:
-        """Nothing: a simulation learns routes when they are first asked for (`runs.routes`)."""
-        return {}
-
     def references(self) -> list[Row]:
-        """What the vehicles would have without federating."""
-        return run_references(self.run.config, self.opened, self.on_reference)
+        """What the vehicles would have without federating, at the rate of the first method.
+
+        Hills that vehicles learn together are part of federating: alone, a vehicle has those that
+        it learns by itself, or none.
+        """
+        config, choice = self.run.config, self.run.config.methods[0]
+        federation = federation_for(config, choice, self.opened)
+        share = config.training.participation
+        if config.asynchronous.buffer:
+            share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
+        alone = []
+        if learns_hills(config):
+            alone.append(open_fleet(config, learned_alone(config)))
+            level = level_data(config.data)
+            if level is not None:
+                alone.append(open_fleet(replace(config, data=level)))
+        return reference_rows(
+            federation.judged,
+            share,
+            alone=[federation_for(config, choice, fleet) for fleet in alone],
+            on_done=self.run.observer.on_reference,
+            whole=not self.opened.on_demand,
+        )
 
     def judge(
         self,
@@ -219,36 +227,20 @@ def _personal_models(
     return personalise(judged, state.kept_weights, settings, keep=keep, own_models=begin)
 
 
-def run_references(
-    config: RunConfig, fleet: Fleet, on_done: OnReference = lambda name: None
-) -> list[Row]:
-    """The references of a run, at the rate of its first method.
-
-    Hills that vehicles learn together are part of federating: alone, a vehicle has those that it
-    learns by itself, or none.
-    """
-    choice, training = config.methods[0], config.training
-    federation = federation_for(config, choice, fleet)
-    share = training.participation
-    if config.asynchronous.buffer:
-        share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
-    alone, whole = [], not fleet.on_demand
-    if learns_hills(config):
-        level = level_data(config.data)
-        own = [open_fleet(config, learned_alone(config))]
-        if level is not None:
-            own.append(open_fleet(replace(config, data=level)))
-        alone = [federation_for(config, choice, one) for one in own]
-    return reference_rows(federation.judged, share, alone=alone, on_done=on_done, whole=whole)
-
-
 def federation_for(
-    config: RunConfig, choice: MethodChoice, fleet: Fleet, scratch: Path | None = None
+    config: RunConfig,
+    choice: MethodChoice,
+    fleet: Fleet,
+    scratch: Path | None = None,
+    model: Network | None = None,
 ) -> Federation:
-    """The federation in which a method of the run trains; `scratch` as in `Federation`."""
+    """The federation in which a method of the run trains; `scratch` as in `Federation`.
+
+    Its network is that of the configuration, unless a `model` is given.
+    """
     return Federation(
         fleet,
-        config.model.on(fleet),
+        config.model.on(fleet) if model is None else model,
         training=choice.training(config.training),
         availability=config.availability,
         asynchronous=config.asynchronous,

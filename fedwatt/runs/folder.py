@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedwatt.errors import RunError
-from fedwatt.observers import Track
-from fedwatt.runs.config import RunConfig, differences, from_toml
+from fedwatt.runs.config import RunConfig, Track, differences, from_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import hash_of

@@ -34,12 +34,11 @@ from fedwatt.runs.tensors import write_tensors
 from fedwatt.terrain.exchange import refuse_unmaskable, share_by
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
-from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.refresh import refreshed, solved_again
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.sources import learn_fields, learns_field
 from fedwatt.terrain.statistics import Contribution
-from fedwatt.terrain.store import read_field, read_provenance, write_field
+from fedwatt.terrain.store import Provenance, read_field, read_provenance, write_field
 
 SUMS = tuple(part.name for part in fields(Contribution))
 
@@ -55,20 +54,23 @@ def shares_hills(config: RunConfig) -> bool:
 
 
 def learned_for(config: RunConfig) -> Learned | None:
-    """The fields that a run begins with; None where it needs none or has them from elsewhere.
+    """The fields that a run begins with; None where it needs none or has them from elsewhere."""
+    return learned_hills(config) if learns_hills(config) else None
+
+
+def learned_hills(config: RunConfig) -> Learned:
+    """The fields that the vehicles of a run learn, whether or not its features have hills.
 
     Vehicles that are held out contribute nothing. Nor do, where the field is refreshed later, those
     that are not there in the first round. With `secure.enabled` it is the field that the same
     vehicles would learn on a real fleet, under masks.
     """
-    if not learns_hills(config):
-        return None
     vehicles = partial(source_vehicles, config.fleet, config.data)
     learn = partial(learn_fields, vehicles, config.data, config.terrain)
     if config.secure.enabled:
         refuse_unmaskable(config.terrain)
         return learn(share=share_by(add_up))
-    if config.terrain.refresh_every:
+    if config.terrain.refresh_every and learns_hills(config):
         seed, availability = config.seeds[0], config.availability
         return learn(present=lambda vehicles: first_available(seed, vehicles, availability))
     return learn()

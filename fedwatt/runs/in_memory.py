@@ -22,7 +22,6 @@ from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_model
 from fedwatt.models import catalogue as models
 from fedwatt.observers import Observer, Observers, ProgressLog
-from fedwatt.personal import Personal
 from fedwatt.plugins import reference_to, short
 from fedwatt.runs.carry_out import Run, carry_out
 from fedwatt.runs.checkpoint import Origin, save_checkpoint
@@ -33,7 +32,7 @@ from fedwatt.runs.level import level_config
 from fedwatt.runs.source import OWN
 
 
-def configuration(federation: Federation, method: Method, personal: Personal) -> RunConfig:
+def configuration(federation: Federation, method: Method) -> RunConfig:
     """The configuration that makes the same run."""
     fleet = federation.fleet
     return RunConfig(
@@ -46,7 +45,6 @@ def configuration(federation: Federation, method: Method, personal: Personal) ->
         training=federation.training,
         availability=federation.availability,
         asynchronous=federation.asynchronous,
-        personal=personal,
     )
 
 

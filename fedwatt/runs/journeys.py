@@ -9,6 +9,7 @@ its trips works them out again, as `fedwatt export` does.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,14 +74,14 @@ def write_trip_prior(
         if not client.held_out
     ]
     prior = fitted_prior(sums, federation.fleet.window)
-    known = {**(_read(run / PRIOR_FILE) or {}), label: prior.to_json()}
+    known = {**(_read(run / PRIOR_FILE) or {}), label: asdict(prior)}
     write_text(run / PRIOR_FILE, json.dumps(known, indent=1) + "\n")
 
 
 def read_trip_prior(run: Path, label: str) -> TripPrior | None:
     """The prior of a method, in units of a vehicle's label scale; None where the run has none."""
     found = (_read(run / PRIOR_FILE) or {}).get(label)
-    return None if found is None else TripPrior.from_json(found)
+    return None if found is None else TripPrior(**found)
 
 
 def _read(file: Path) -> Mapping[str, Any] | None:

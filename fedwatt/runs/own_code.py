@@ -36,7 +36,7 @@ def sources_of(
     found: Sources = {}
     for kind, name in _names(methods, model, data):
         if name not in BUILT_IN[kind] and plugins.refers(name, kind):
-            source = known.get(f"{kind}s", {}).get(name) or plugins.source_of(name, kind)
+            source = known.get(f"{kind}s", {}).get(name) or plugins.resolve(name, kind).source
             found.setdefault(f"{kind}s", {})[name] = source
     return found
 

@@ -37,18 +37,7 @@ class ReadBack:
                     "over a fleet that is here: fedwatt.load(RUN, fleet=...)."
                 )
             fleet = run_fleet(self.config)
-        if model is None:
-            return federation_for(self.config, self.choice, fleet)
-        config = self.config
-        return Federation(
-            fleet,
-            model,
-            training=self.choice.training(config.training),
-            availability=config.availability,
-            asynchronous=config.asynchronous,
-            seeds=config.seeds,
-            device=config.device,
-        )
+        return federation_for(self.config, self.choice, fleet, model=model)
 
 
 def read_back(run: Path, method: str | None) -> ReadBack:

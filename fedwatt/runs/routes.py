@@ -5,7 +5,6 @@ simulated vehicles it is written when it is first needed; a real fleet makes it 
 `deploy.routes` asks for it.
 """
 
-from functools import partial
 from pathlib import Path
 
 from fedwatt.data import Vehicle
@@ -16,17 +15,15 @@ from fedwatt.files import write_bytes
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_board import RouteBoard, passes
 from fedwatt.journeys.route_exchange import learn_routes
-from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.hills import learned_for
+from fedwatt.runs.hills import learned_hills
 from fedwatt.runs.source import source_vehicles
-from fedwatt.terrain.exchange import refuse_unmaskable, share_by
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
-from fedwatt.terrain.sources import learn_fields
+from fedwatt.terrain.learn import own_fields, survey_fleet
 from fedwatt.terrain.survey import mass_kg
 
 ROUTES = "routes.json"
@@ -56,7 +53,7 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     """
     names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
-    learned = learned_for(config) or _learned_hills(config)
+    learned = learned_hills(config)
     boards = {
         vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
         for vehicle in source_vehicles(config.fleet, config.data)
@@ -64,16 +61,6 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     }
     add = add_up if config.secure.enabled else None
     return learn_routes(boards, config.terrain, add_up=add, hills=learned.shared)
-
-
-def _learned_hills(config: RunConfig) -> Learned:
-    """Hills of a run that trains without them; under masks where its sums are."""
-    share = None
-    if config.secure.enabled:
-        refuse_unmaskable(config.terrain)
-        share = share_by(add_up)
-    vehicles = partial(source_vehicles, config.fleet, config.data)
-    return learn_fields(vehicles, config.data, config.terrain, share=share)
 
 
 def own_hills(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:

@@ -1,17 +1,19 @@
 """The fleet that a configuration asks for."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
 from fedwatt.data.client import prepared
-from fedwatt.data.makers import Maker, SketchedVehicles, StoredVehicles, TownVehicles
-from fedwatt.data.on_demand import fleet_on_demand, refuse_climb, sketched_source
-from fedwatt.data.store import fleet_source
-from fedwatt.data.synthetic import synthetic_source
+from fedwatt.data.makers import Maker
+from fedwatt.data.on_demand import fleet_on_demand, refuse_climb
+from fedwatt.data.sketched import SketchedVehicles
+from fedwatt.data.store import StoredVehicles
+from fedwatt.data.synthetic import TownVehicles
 from fedwatt.errors import DataError, SettingError, counted
+from fedwatt.observers import SILENT, Observer
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.terrain.learn import Learned
 from fedwatt.terrain.sources import with_climb_channels
@@ -24,21 +26,19 @@ ON_DEMAND_FROM = 20_000
 OWN = "own"
 """In the place of a folder: a fleet that was made in Python and is not stored."""
 
-OnVehicle = Callable[[int, int], None]  # called with (vehicles built so far, vehicles in all)
-
 
 def open_fleet(
-    config: RunConfig, learned: Learned | None = None, on_vehicle: OnVehicle | None = None
+    config: RunConfig, learned: Learned | None = None, observer: Observer = SILENT
 ) -> Fleet:
     """Synthetic vehicles, or those of a stored fleet; with hills where a feature needs them.
 
     Hills are those of `learned`, if given, and otherwise as `terrain` says.
     """
     source = config.fleet
-    maker, described = vehicle_maker(source)
+    maker = vehicle_maker(source)
     count = maker.count
     if made_on_demand(source, count):
-        return fleet_on_demand(maker, config.data, described)
+        return fleet_on_demand(maker, config.data)
     if isinstance(maker, StoredVehicles) and maker.stored == 1:
         log.warning(
             "The fleet %s has one vehicle, so there is nothing to federate: every method "
@@ -46,19 +46,19 @@ def open_fleet(
             "the column that names them; 'fedwatt data merge' adds other fleets.",
             source.data,
         )
-
-    def report(built: int) -> None:
-        if on_vehicle is not None:
-            on_vehicle(built, count)
-
     given = partial(source_vehicles, source, config.data)
     vehicles = with_climb_channels(given, config.data, config.terrain, learned)
-    return build_fleet(vehicles, config.data, described, on_vehicle=report)
+    return build_fleet(
+        vehicles,
+        config.data,
+        maker.source,
+        on_vehicle=lambda built: observer.on_vehicle(built, count),
+    )
 
 
 def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterable[Vehicle]:
     """The vehicles themselves, one at a time: as recorded, or aligned where `data` asks for it."""
-    maker, _ = vehicle_maker(source)
+    maker = vehicle_maker(source)
     found = maker.all()
     if made_on_demand(source, maker.count) and data is not None:
         refuse_climb(data, maker.count)
@@ -75,21 +75,20 @@ def made_on_demand(source: Source, vehicles: int) -> bool:
     return source.made == "on-demand" or (source.made == "auto" and large)
 
 
-def vehicle_maker(source: Source) -> tuple[Maker, str]:
-    """What makes or reads the vehicles of a source, and where they come from, for people."""
+def vehicle_maker(source: Source) -> Maker:
+    """What makes or reads the vehicles of a source."""
     count, seed, trips = source.vehicles or SYNTHETIC_VEHICLES, source.seed, source.trips
     if source.data == "synthetic":
-        return TownVehicles(count, seed, trips), synthetic_source(count, seed, trips=trips)
+        return TownVehicles(count, seed, trips)
     if source.data == "sketch":
-        return SketchedVehicles(count, seed, trips), sketched_source(count, seed, trips=trips)
-    folder = fleet_folder(source)
-    maker = StoredVehicles(str(folder), source.vehicles)
+        return SketchedVehicles(count, seed, trips)
+    maker = StoredVehicles(str(fleet_folder(source)), source.vehicles)
     if source.vehicles > maker.count:
         raise SettingError(
             f"The fleet {source.data} has {counted(maker.count, 'vehicle')}, not the "
             f"{source.vehicles} asked for. Ask for fewer, or for 0: all of them."
         )
-    return maker, fleet_source(folder)
+    return maker
 
 
 def fleet_folder(source: Source) -> Path:

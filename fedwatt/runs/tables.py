@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_atomically
-from fedwatt.tables import TABLES, UNKNOWN
+from fedwatt.tables import UNKNOWN, declared
 
 TYPES: Final = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 """Of a column in a file, by its type in `fedwatt.tables`."""
@@ -29,7 +29,7 @@ def write_table(
     not gone through again.
     """
     before = None if made is None else made.get(name)
-    kinds = {column.name: column.kind for column in TABLES[name]().columns}
+    kinds = {column.name: column.kind for column in declared(name).columns}
     done = 0 if before is None else len(before)
     table = arrow_table(kinds, rows[done:])
     if before is not None:
@@ -41,9 +41,9 @@ def write_table(
     write_atomically(folder / f"{name}.parquet", lambda path: pq.write_table(table, path))
 
 
-def arrow_table(declared: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows with the `declared` columns and all others that any of them has."""
-    kinds = dict(declared)
+def arrow_table(known: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows with the `known` columns and all others that any of them has."""
+    kinds = dict(known)
     for row in rows:
         if not row.keys() <= kinds.keys():
             kinds |= {column: type(value) for column, value in row.items() if column not in kinds}
@@ -66,15 +66,15 @@ def read_table(folder: Path, name: str) -> pa.Table:
         raise RunError(f"{folder} has no {path.name}. Is it a finished run?") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-    declared = {column.name: column for column in TABLES[name]().columns}
-    for column in declared.values():
+    known = {column.name: column for column in declared(name).columns}
+    for column in known.values():
         if column.name not in table.column_names and column.kind is float:
             unknown = pa.array([column.unknown] * len(table), TYPES[float])
             table = table.append_column(column.name, unknown)
     types = {field.name: field.type for field in table.schema}
-    wrong = [one.name for one in declared.values() if types.get(one.name) != TYPES[one.kind]]
+    wrong = [one.name for one in known.values() if types.get(one.name) != TYPES[one.kind]]
     if wrong:
         raise RunError(
             f"{path} does not have the columns of this version: '{wrong[0]}'. Repeat the run."
         )
-    return table.select([*declared, *(one for one in types if one not in declared)])
+    return table.select([*known, *(one for one in types if one not in known)])

@@ -23,8 +23,8 @@ def ranges_of(method: Method) -> dict[str, Range]:
         for field in fields(rule):
             if field.type in (float, "float") and field.name not in {*rule.ranges, *rule.fixed}:
                 raise SettingError(
-                    f"{type(rule).__name__} does not tell how to tune {field.name}. Give its range "
-                    "in `ranges`, or the reason to leave it alone in `fixed`."
+                    f"{type(rule).__name__} does not tell how to tune {field.name}. Declare it by "
+                    "number(), with its range as `tuned` or the reason to leave it as `fixed`."
                 )
         ranges |= rule.ranges
     return ranges

@@ -23,7 +23,7 @@ from fedwatt.errors import RunError
 from fedwatt.federation import History, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
-from fedwatt.observers import Observer
+from fedwatt.observers import SILENT
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.execute import federation_for
@@ -94,7 +94,7 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
         federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
         budget = budget_for(config, choice, fleet)
         state, history = train_method(
-            federation, choice, Path(scratch), _Silent(), origin, inf, budget, None
+            federation, choice, Path(scratch), SILENT, origin, inf, budget, None
         )
         # What vehicles remember is of use to the next round alone, and there is none.
         save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
@@ -138,7 +138,3 @@ def joined_histories(histories: Sequence[History], seeds: Sequence[int]) -> Hist
         sorted((row for history in histories for row in history.clients), key=order),
         [timing[number] for number in sorted(timing)],
     )
-
-
-class _Silent(Observer):
-    """Follows a training of which nobody wants to hear."""

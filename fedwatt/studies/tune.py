@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from fedwatt.data import Fleet
+from fedwatt.data.targets import Target
 from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
 from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
+from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.execute import federation_for
@@ -44,7 +46,7 @@ class Trial:
     """Values of the tuned hyperparameters and what they led to."""
 
     values: dict[str, float]
-    score: float  # validation RMSE, Wh, mean over seeds; infinite if one diverged
+    score: float  # validation RMSE in the target's unit, mean over seeds; infinite if one diverged
 
 
 @dataclass(frozen=True)
@@ -112,13 +114,14 @@ def tune(
         storage.engine.dispose()
     best = replace(config, methods=tuple(one.tuned for one in found))
     write_text(out / "best.toml", to_toml(best))
-    write_text(out / "tuning.json", json.dumps(_as_json(found, seed), indent=2, ensure_ascii=False))
-    write_text(out / "tuning.md", tuning_table(found).markdown())
+    about = _as_json(found, seed, config.data.predicts)
+    write_text(out / "tuning.json", json.dumps(about, indent=2, ensure_ascii=False))
+    write_text(out / "tuning.md", tuning_table(found, config.data.predicts).markdown())
     return found
 
 
 def scores(choices: Sequence[MethodChoice], config: RunConfig, fleet: Fleet) -> list[float]:
-    """Mean validation RMSE of each choice's final models, Wh; infinite if a seed diverged.
+    """Mean validation RMSE of each choice's final models; infinite if a seed diverged.
 
     They train side by side, in one stack where they differ in nothing but numbers.
     """
@@ -283,20 +286,20 @@ def _ask(
     return study.ask(space)
 
 
-def tuning_table(found: list[Tuned]) -> Table:
+def tuning_table(found: list[Tuned], target: Target) -> Table:
     """What was tuned in which range, what was chosen and what it brought."""
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         first, best = one.trials[0], one.best
         label: tuple[Cell, Cell] = (one.choice.label, len(one.trials))
-        rmse = (_wh(first.score), _wh(best.score))
+        rmse = (shown_score(first, target), shown_score(best, target))
         for name, own in one.ranges.items():
             values = (f"{first.values[name]:.3g}", f"{best.values[name]:.3g}")
             rows.append((*label, name, str(own), *values, *rmse))
             # What belongs to the method stands in its first row alone.
             label, rmse = ("", ""), ("", "")
     headings = ("Method", "Trials", "Hyperparameter", "Range", "Configured", "Chosen")
-    errors = (Column("RMSE configured", "Wh"), Column("RMSE chosen", "Wh"))
+    errors = [Column(f"RMSE {which}", target.unit) for which in ("configured", "chosen")]
     return Table(
         "tuning",
         "Tuning with the same number of trials for every method",
@@ -307,19 +310,22 @@ def tuning_table(found: list[Tuned]) -> Table:
     )
 
 
-def _wh(score: float) -> str:
-    return f"{score:.2f}" if isfinite(score) else "diverged"
+def shown_score(trial: Trial, target: Target, unit: str = "") -> str:
+    """What a trial led to, as people read it; a number has `unit` after it."""
+    digits = Predicted(typical=target.typical).digits(2)
+    return f"{trial.score:.{digits}f}{unit}" if isfinite(trial.score) else "diverged"
 
 
-def _as_json(found: list[Tuned], seed: int) -> dict[str, Any]:
+def _as_json(found: list[Tuned], seed: int, target: Target) -> dict[str, Any]:
     def trial(one: Trial) -> dict[str, Any]:
         score = one.score if isfinite(one.score) else None
         return {"values": one.values, "validation_rmse_wh": score}
 
+    objective = f"validation RMSE of the final model in {target.unit}, mean over seeds"
     counts = {"startup_trials": STARTUP_TRIALS, "trials_at_a_time": TOGETHER}
     return {
         "format": 1,
-        "objective": "validation RMSE of the final model in Wh, mean over seeds; null: diverged",
+        "objective": f"{objective}; null: diverged",
         "sampler": {"name": "TPE", **counts, "seed": seed},
         "trials_per_method": len(found[0].trials),
         "methods": {

@@ -65,8 +65,7 @@ class Directions:
 
     def place(self, mean: FloatArray) -> FloatArray:
         """Where a vehicle with this mean [p] is, [q]."""
-        found: FloatArray = (mean - self.center) @ self.axes
-        return found
+        return (mean - self.center) @ self.axes
 
 
 def directions(total: StyleSums, vehicles: int) -> Directions:

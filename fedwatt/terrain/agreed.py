@@ -6,18 +6,14 @@ touch: the same for every vehicle, whatever it drove.
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
-from fedwatt.errors import RunError, check
-from fedwatt.terrain.field import find, spread
-from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid, IntArray
+from fedwatt.data.trip import IntArray
+from fedwatt.errors import check
+from fedwatt.terrain.field import find
+from fedwatt.terrain.grid import COLUMN_MASK, ROW_SHIFT, Grid
 from fedwatt.terrain.survey import Survey
-
-if TYPE_CHECKING:  # it needs scipy, and every command reads settings, which need an area
-    from fedwatt.terrain.statistics import Contribution
 
 Pairs = tuple[IntArray, IntArray]
 """Pairs of nodes by their places in an ascending set, the lower place first, each [pairs]."""
@@ -131,18 +127,3 @@ def agreed_segments(survey: Survey, grid: Grid, segment_s: int) -> Survey:
             apart = (up > reach) | ((up >= 0) & (aside > sideways))
             agreed &= ~(apart & needed[:, one] & needed[:, other])
     return replace(survey, placed=agreed)
-
-
-def over_agreed(
-    sums: "Contribution", nodes: IntArray, pairs: Pairs
-) -> tuple[FloatArray, FloatArray]:
-    """Values [pairs] of AᵀA and of Aᵀy [nodes] where they were agreed on; 0 where there is none."""
-    code = pairs[0] * len(nodes) + pairs[1]
-    at, _ = find(nodes, sums.keys)
-    place, known = find(code, at[sums.row] * len(nodes) + at[sums.column])
-    if not known.all():
-        raise RunError(
-            f"A segment joins nodes farther apart than {FASTEST_MPS:g} m/s allow. "
-            "Use the grid and segments of the exchange."
-        )
-    return spread(sums.value, place, len(code)), spread(sums.right, at, len(nodes))

@@ -24,12 +24,12 @@ from fedwatt.data.trip import FloatArray
 from fedwatt.terrain.field import Field, Prior, empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.measured import segment_residual
-from fedwatt.terrain.power import validation_errors_wh
+from fedwatt.terrain.power import field_errors_wh
 from fedwatt.terrain.private import own_field, private_field
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import NOTHING, Contribution
-from fedwatt.terrain.survey import Survey, climb_m, known_climb_m
+from fedwatt.terrain.survey import Survey, known_climb_m
 
 GRADES = (0.05, 0.08, 0.12, 0.2)
 """Steeper priors that are tried."""
@@ -46,12 +46,12 @@ Judge = Callable[[Sequence[Field]], "Verdict"]
 class Verdict:
     """Sums over validation trips, in units of the vehicle's own mean error with the first field.
 
-    error     absolute error with the first field
+    error     [1]: absolute error with the first field
     gain      [fields - 1]: by how much that of each other field is less
     spread    [fields - 1]: sum over trips of the square of a trip's gain
     """
 
-    error: float
+    error: FloatArray
     gain: FloatArray
     spread: FloatArray
 
@@ -62,9 +62,10 @@ class Verdict:
     def best(self) -> int:
         """Number of the field to keep: the first, unless another is clearly better.
 
-        >>> Verdict(100.0, np.array([2.0, 5.0]), np.array([1.0, 9.0])).best
+        >>> error = np.array([100.0])
+        >>> Verdict(error, np.array([2.0, 5.0]), np.array([1.0, 9.0])).best
         2
-        >>> Verdict(100.0, np.array([2.0, 5.0]), np.array([1.0, 49.0])).best
+        >>> Verdict(error, np.array([2.0, 5.0]), np.array([1.0, 49.0])).best
         0
         """
         clear = (self.gain >= CLEAR * self.error) & (self.gain >= SURE * np.sqrt(self.spread))
@@ -114,21 +115,19 @@ def verdict(one: Survey, shared: Sequence[Field], settings: TerrainSettings) -> 
 
     Segments count whose climb is known with the first.
     """
-    judged, nothing = one.validation, np.zeros(len(shared) - 1)
+    judged, none = one.validation, np.zeros(len(shared) - 1)
+    nothing = Verdict(np.zeros(1), none, none)
     if judged is None:
-        return Verdict(0.0, nothing, nothing)
+        return nothing
     fields = _with_own_ground(one, shared, settings) if settings.private else shared
     known = known_climb_m(judged, fields[0])[1]
     if not known.any():
-        return Verdict(0.0, nothing, nothing)
-    errors = []
-    for field in fields:
-        climbs = climb_m(one, field), judged, climb_m(judged, field)
-        errors.append(np.abs(validation_errors_wh(one, *climbs, at_face_value=True)[known]))
+        return nothing
+    errors = [np.abs(field_errors_wh(one, own, at_face_value=True)[known]) for own in fields]
     usual = max(float(errors[0].mean()), 1e-12)
     trips = np.array([np.bincount(judged.trip[known], own) for own in errors]) / usual
     saved = trips[0] - trips[1:]
-    return Verdict(float(trips[0].sum()), saved.sum(axis=1), (saved**2).sum(axis=1))
+    return Verdict(trips[0].sum(keepdims=True), saved.sum(axis=1), (saved**2).sum(axis=1))
 
 
 def _with_own_ground(

@@ -17,9 +17,8 @@ import numpy as np
 
 from fedwatt.data.channels import POSITION
 from fedwatt.data.features import CLIMB
-from fedwatt.data.trip import FloatArray, Trip, Vehicle
+from fedwatt.data.trip import FloatArray, IntArray, Trip, Vehicle
 from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.positions import AROUND_LEAP_S, trusted_positions
 
 STANDING_MPS = 0.3

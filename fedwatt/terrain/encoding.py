@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError
-from fedwatt.terrain.field import Field, Prior
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.field import Field, Prior, bare_field
+from fedwatt.terrain.grid import Grid
 
 FIELD_KEY = "fedwatt.field"  # name of the text in a model file's metadata
 PREFIX = "field."  # of the names of a field's arrays in a message
@@ -64,7 +63,7 @@ def field_from_arrays(
         raise DataError("the question holds no field")
     if not (1 <= prior[0] <= LONGEST_SEGMENT_S and 0 < prior[1] < 1):
         raise DataError("the question holds a field by a prior that cannot be")
-    field = _field(grid, keys, elevation_m, region)
+    field = bare_field(grid, keys, elevation_m, region)
     return replace(field, prior=Prior(int(prior[0]), float(prior[1])))
 
 
@@ -108,10 +107,5 @@ def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
         raise DataError(
             f"{where} has a damaged elevation field: {problem}. Export the model again."
         ) from problem
-    field = _field(grid, np.cumsum(steps), elevation_m, region)
+    field = bare_field(grid, np.cumsum(steps), elevation_m, region)
     return replace(field, measured=about.get("source") == "auto")
-
-
-def _field(grid: Grid, keys: IntArray, elevation_m: FloatArray, region: IntArray) -> Field:
-    unknown = np.zeros(len(keys))
-    return Field(grid, keys, elevation_m, region, unknown, unknown.astype(np.int64))

@@ -17,114 +17,37 @@ adds the noise to the totals before it makes anything of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
-import numpy as np
-
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import IntArray
 from fedwatt.errors import RunError, SettingError
-from fedwatt.terrain.agreed import Pairs, agreed_pairs, pairs_of_a_node
-from fedwatt.terrain.choose import Verdict, learn_with_prior, solved, verdict
+from fedwatt.terrain.agreed import Pairs, pairs_of_a_node
+from fedwatt.terrain.choose import Verdict, learn_with_prior, solved
 from fedwatt.terrain.field import Field, empty_field
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import Share
-from fedwatt.terrain.masked import (
-    count_fields,
-    packed,
-    presence,
-    sum_fields,
-    unpacked,
-)
-from fedwatt.terrain.measured import segment_residual
-from fedwatt.terrain.noise import (
-    CLIMB_M,
-    Draws,
-    PairSums,
-    counted,
-    field_of_noise,
-    seeded,
-    sums_over,
-    surely_driven,
-    with_noise,
-)
+from fedwatt.terrain.noise import Draws, PairSums, field_of_noise, seeded, surely_driven, with_noise
 from fedwatt.terrain.plausible import (
     refuse_impossible_counts,
     refuse_impossible_field,
     refuse_impossible_pair_sums,
     refuse_impossible_sums,
 )
+from fedwatt.terrain.question import Question, unpacked
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import NOTHING, Contribution
-from fedwatt.terrain.summands import LARGEST, AddUp, Answer, Fields, Total, totals_by
+from fedwatt.terrain.summands import (
+    MOST_WORDS,
+    AddUp,
+    Answer,
+    Total,
+    refuse_long,
+    totals_by,
+    words_of,
+)
 from fedwatt.terrain.survey import Survey
 
-MOST_WORDS = 2**23
-"""Numbers in a vehicle's message: 64 MB, with which a vehicle stays within 1 GB of memory."""
 MOST_PAIRS = 1000
 """Of one node; beyond, segments reach so far that no message could hold their pairs."""
-
-
-@dataclass(frozen=True, eq=False)
-class Question:
-    """What vehicles are asked to add up: how many of them drive each node, or sums over these.
-
-    `field` is what is known so far, empty at first; None asks for counts. With `judged` vehicles
-    are asked what their validation trips say of these fields, and of no nodes. Segments have the
-    length of `segment_s`.
-    """
-
-    grid: Grid
-    settings: TerrainSettings
-    nodes: IntArray
-    field: Field | None = None
-    judged: tuple[Field, ...] = ()
-    segment_s: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "segment_s", self.segment_s or self.settings.segment_s)
-
-    @property
-    def described(self) -> str:
-        """What is asked for, for a log."""
-        if self.judged:
-            return f"their validation trips' word on {len(self.judged)} fields"
-        what = "how many drive" if self.field is None else "sums over"
-        return f"{what} {len(self.nodes)} nodes"
-
-    @cached_property
-    def pairs(self) -> Pairs:
-        """The agreed pairs of nodes."""
-        return agreed_pairs(self.grid, self.nodes, self.segment_s)
-
-    @property
-    def fields(self) -> Fields:
-        """What an answer holds; the same for every vehicle."""
-        if self.judged:
-            others = len(self.judged) - 1
-            return {"error": (1, LARGEST), "gain": (others, LARGEST), "spread": (others, LARGEST)}
-        if self.field is None:
-            return count_fields(self.nodes)
-        if self.settings.noise_multiplier:
-            length, pairs = self.settings.clip, len(self.pairs[0])
-            return {"weight": (pairs, length), "climb": (pairs, CLIMB_M * length)}
-        return sum_fields(self.nodes, self.pairs)
-
-    def answer(self, one: Survey) -> dict[str, FloatArray]:
-        """What a vehicle adds."""
-        grid, settings, nodes, field = self.grid, self.settings, self.nodes, self.field
-        if self.judged:
-            found = verdict(one, self.judged, settings)
-            return {"error": np.array([found.error]), "gain": found.gain, "spread": found.spread}
-        one = one.cut(self.segment_s)
-        if settings.noise_multiplier:
-            if field is None:
-                return {"vehicles": counted(one, nodes, settings)}
-            sums = sums_over(one, field, nodes, self.pairs).clipped(settings.clip)
-            return {"weight": sums.weight, "climb": sums.climb}
-        if field is None:
-            return presence(one, nodes, grid, self.segment_s)
-        own = segment_residual(one, field)
-        return packed(one, own, nodes, self.pairs, grid, self.segment_s)
 
 
 Totals = Callable[[Question, frozenset[str]], Total]
@@ -212,29 +135,27 @@ def learn_from_totals(
 
 def _learn_exactly(learning: "_Learning") -> SharedField:
     """The shared field from totals as they are."""
-    contributors = frozenset[str]()
 
     def exchange(field: Field) -> Contribution:
-        nonlocal contributors
         try:
             sums, pairs = learning.sums_for(field)
         except _NothingShared:
             if not learning.segment_s:
                 raise
             return NOTHING  # of longer segments, which are then not taken
-        contributors |= learning.present
+        learning.contributors |= learning.present
         refuse_impossible_field(solved(learning.grid, sums, field.prior), pairs)
         return sums
 
     learning.count()
     field, sums = learn_with_prior(exchange, learning.judge, learning.grid, learning.settings)
-    return SharedField(field, sums, learning.driven, contributors)
+    return SharedField(field, sums, learning.driven, learning.contributors)
 
 
 def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
     """The shared field where the server adds noise to every total before it is used."""
     grid, settings = learning.grid, learning.settings
-    field, contributors = empty_field(grid), frozenset[str]()
+    field = empty_field(grid)
     total = learning.total(learning.question(None))
     nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
     learning.nodes = nodes
@@ -245,11 +166,11 @@ def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
     for exchange in range(1 + settings.refreshes):
         question = learning.question(field)
         total = learning.total(question)
-        contributors |= learning.present
+        learning.contributors |= learning.present
         sums = with_noise(PairSums(total["weight"], total["climb"]), settings, exchange, draws)
         field = field_of_noise(grid, nodes, counts, question.pairs, sums, settings)
         refuse_impossible_field(field, question.pairs)
-    return SharedField(field, NOTHING, 0, contributors)
+    return SharedField(field, NOTHING, 0, learning.contributors)
 
 
 class _NothingShared(Exception):
@@ -266,6 +187,7 @@ class _Learning:
     present: frozenset[str]
     nodes: IntArray
     driven: int = 0
+    contributors: frozenset[str] = frozenset()
     segment_s: int = 0
     """Of the segments that are counted and summed now; 0: as the settings say."""
 
@@ -273,7 +195,7 @@ class _Learning:
         """What the validation trips of those that are there say of fields."""
         nowhere = self.nodes[:0]
         total = self.total(Question(self.grid, self.settings, nowhere, judged=tuple(fields)))
-        return Verdict(float(total["error"][0]), total["gain"], total["spread"])
+        return Verdict(total["error"], total["gain"], total["spread"])
 
     def count(self) -> None:
         """Leave out nodes of fewer than k vehicles until none is left out any more."""
@@ -315,15 +237,9 @@ class _Learning:
         question = Question(self.grid, self.settings, self.nodes, field, segment_s=length)
         if length and pairs_of_a_node(self.grid, length) > MOST_PAIRS:
             raise _NothingShared("longer segments would join too many nodes")
-        words = sum(size for size, _ in question.fields.values())
-        if length and words > MOST_WORDS:
+        if length and words_of(question.fields) > MOST_WORDS:
             raise _NothingShared("sums over longer segments would be too long")
-        if words > MOST_WORDS:
-            raise RunError(
-                f"Sums over {len(self.nodes):,} nodes take {words:,} numbers a vehicle, and "
-                f"{MOST_WORDS:,} can be sent. Choose a smaller terrain.area or a larger "
-                "terrain.cell_m."
-            )
+        refuse_long(question.fields, f"{len(self.nodes):,} nodes")
         return question
 
     def total(self, question: Question) -> Answer:

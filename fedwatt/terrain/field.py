@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray
+from fedwatt.terrain.grid import Grid
 
 NEGLIGIBLE_WEIGHT = 1e-9
 
@@ -49,7 +49,7 @@ class Field:
         """How many nodes are known."""
         return len(self.keys)
 
-    def only(self, chosen: NDArray[np.bool_]) -> "Field":
+    def only(self, chosen: BoolArray) -> "Field":
         """The nodes [nodes] that are chosen."""
         parts = ("keys", "elevation_m", "region", "passes", "vehicles")
         return replace(self, **{name: getattr(self, name)[chosen] for name in parts})
@@ -72,10 +72,16 @@ class Field:
         return np.where(sure, elevation, np.nan), np.where(sure, regions, -1)
 
 
+def bare_field(grid: Grid, keys: IntArray, elevation_m: FloatArray, region: IntArray) -> Field:
+    """A field that is only read: it does not say who passed its nodes, nor how often."""
+    nobody = np.zeros(len(keys))
+    return Field(grid, keys, elevation_m, region, nobody, nobody.astype(np.int64))
+
+
 def empty_field(grid: Grid) -> Field:
     """A field that knows nothing."""
-    none, nowhere = np.zeros(0), np.zeros(0, dtype=np.int64)
-    return Field(grid, nowhere, none, nowhere, none, nowhere)
+    nowhere = np.zeros(0, dtype=np.int64)
+    return bare_field(grid, nowhere, np.zeros(0), nowhere)
 
 
 def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
@@ -89,7 +95,17 @@ def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
     return wide
 
 
-def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+def marked(keys: IntArray, among: IntArray) -> FloatArray:
+    """1 for each of `among`, ascending, that is one of the `keys`, else 0.
+
+    >>> marked(np.array([5, 4]), np.array([3, 5]))
+    array([0., 1.])
+    """
+    at, inside = find(among, keys)
+    return spread(np.ones(int(inside.sum())), at[inside], len(among))
+
+
+def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, BoolArray]:
     """Place of each key in `ascending` and whether it is there; places of absent keys are valid.
 
     >>> find(np.array([3, 5]), np.array([5, 4]))

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.errors import check
-
-IntArray = NDArray[np.int64]
 
 EARTH_RADIUS_M = 6_371_000.0
 CORNERS = 4
@@ -100,8 +97,7 @@ class Grid:
         coarse = Grid(cell_m=self.cell_m * cells)
         latitude_deg, longitude_deg = self.positions(keys)
         nodes, weights = coarse.corners(latitude_deg, longitude_deg)
-        nearest: IntArray = np.take_along_axis(nodes, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
-        return nearest
+        return np.take_along_axis(nodes, weights.argmax(axis=1)[:, None], axis=1)[:, 0]
 
 
 def distance_m(

@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.trip import IntArray
 from fedwatt.errors import DataError
 from fedwatt.terrain.choose import GRADES
 from fedwatt.terrain.encoding import array_of, field_from_arrays, judged_prefix
-from fedwatt.terrain.exchange import Question
 from fedwatt.terrain.field import Field, find
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import own_fields
+from fedwatt.terrain.question import Question
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.survey import Survey, whole_survey
 

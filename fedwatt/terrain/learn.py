@@ -15,18 +15,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedwatt.data import DataSettings, Vehicle
+from fedwatt.data.trip import IntArray
 from fedwatt.errors import DataError
 from fedwatt.terrain.choose import Verdict, learn_with_prior, verdict
 from fedwatt.terrain.climb import with_terrain
 from fedwatt.terrain.field import Field, empty_field
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.measured import measured_is_better, segment_residual
 from fedwatt.terrain.noise import private_shared_field
-from fedwatt.terrain.power import CLEAR_GAIN, validation_errors_wh
+from fedwatt.terrain.power import CLEAR_GAIN, field_errors_wh, rms
 from fedwatt.terrain.private import own_field
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.statistics import NOTHING, Contribution, add, contribution, touched_nodes
-from fedwatt.terrain.survey import Survey, climb_m, whole_survey
+from fedwatt.terrain.survey import Survey, whole_survey
 
 Share = Callable[[Sequence[Survey], Grid, TerrainSettings], tuple[Field, Contribution]]
 """Builds the shared field, and the sums behind it, from the vehicles' surveys."""
@@ -118,24 +119,14 @@ def best_field(candidates: Sequence[Field], training: Survey) -> Field:
     are wrong all the time look harmless to a model that may value them at nothing, but a network
     that other vehicles trained takes them at face value, so at face value they must not do harm.
     """
-    validation = training.validation
-    if validation is None:
+    if training.validation is None:
         raise DataError("A survey without validation trips cannot choose among fields.")
-
-    def errors(fields: Sequence[Field], *, at_face_value: bool = False) -> list[float]:
-        climbs = [[climb_m(one, field) for one in (training, validation)] for field in fields]
-        return [
-            float(np.sqrt(np.mean(found**2)))
-            for found in (
-                validation_errors_wh(training, own, validation, judged, at_face_value=at_face_value)
-                for own, judged in climbs
-            )
-        ]
-
-    found = errors(candidates)
-    found[0] /= CLEAR_GAIN
-    best, none = candidates[int(np.argmin(found))], empty_field(candidates[0].grid)
-    with_hills, level = errors([best, none], at_face_value=True)
+    errors = [rms(field_errors_wh(training, field)) for field in candidates]
+    errors[0] /= CLEAR_GAIN
+    best, none = candidates[int(np.argmin(errors))], empty_field(candidates[0].grid)
+    with_hills, level = (
+        rms(field_errors_wh(training, field, at_face_value=True)) for field in (best, none)
+    )
     return best if with_hills <= CLEAR_GAIN * level else none
 
 

@@ -10,13 +10,14 @@ how far to trust either, and hands up the mean of both, weighted by their precis
 positions it hands up nothing, and still reads its own elevation.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fedwatt.data.trip import FloatArray
 from fedwatt.terrain.field import Field
-from fedwatt.terrain.power import CLEAR_GAIN, Residual, residual, validation_errors_wh
+from fedwatt.terrain.power import CLEAR_GAIN, Residual, residual, rms, validation_errors_wh
 from fedwatt.terrain.survey import Survey, climb_m
 
 LEAST_ERROR_M = 0.3
@@ -59,18 +60,14 @@ def measured_is_better(one: Survey, field: Field) -> bool:
     if judged is None or not len(one.measured_m) or not len(judged.measured_m):
         return False
 
-    def error(climbs: tuple[FloatArray, FloatArray], *, at_face_value: bool = False) -> float:
-        own, other = climbs
-        found = validation_errors_wh(one, own, judged, other, at_face_value=at_face_value)
-        return float(np.sqrt(np.mean(found**2)))
+    def error(climbs_m: Sequence[FloatArray], *, at_face_value: bool = False) -> float:
+        return rms(validation_errors_wh(one, climbs_m, at_face_value=at_face_value))
 
-    by_field = climb_m(one, field), climb_m(judged, field)
-    surveys = (one, judged)
-    measured = tuple(
+    by_field = [climb_m(own, field) for own in (one, judged)]
+    measured = [
         np.where(np.isfinite(own.measured_m), own.measured_m, climb)
-        for own, climb in zip(surveys, by_field, strict=True)
-    )
-    both = (measured[0], measured[1])
-    level = tuple(np.zeros(len(climb)) for climb in by_field)
-    harmless = error(both, at_face_value=True) <= CLEAR_GAIN * error((level[0], level[1]))
-    return bool(harmless and error(both) <= CLEAR_GAIN * error(by_field))
+        for own, climb in zip((one, judged), by_field, strict=True)
+    ]
+    level = [np.zeros(len(climb)) for climb in by_field]
+    harmless = error(measured, at_face_value=True) <= CLEAR_GAIN * error(level)
+    return harmless and error(measured) <= CLEAR_GAIN * error(by_field)

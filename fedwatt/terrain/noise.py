@@ -21,12 +21,12 @@ from math import sqrt
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.noise import SystemNoise
 from fedwatt.randomness import generator
 from fedwatt.terrain.agreed import Pairs, agreed_pairs
-from fedwatt.terrain.field import Field, empty_field, find, spread
-from fedwatt.terrain.grid import CORNERS, Grid, IntArray
+from fedwatt.terrain.field import Field, empty_field, find, marked
+from fedwatt.terrain.grid import CORNERS, Grid
 from fedwatt.terrain.measured import segment_residual
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.settings import TerrainSettings
@@ -98,17 +98,12 @@ def seeded(seed: int) -> Draws:
     return lambda *purpose: generator(seed, "terrain noise", *purpose)
 
 
-def counted(one: Survey, area: IntArray, settings: TerrainSettings) -> FloatArray:
-    """1 for each node of the area that a vehicle counts for, [area]."""
-    at, inside = find(area, counted_nodes(one, settings.most_nodes))
-    return spread(np.ones(int(inside.sum())), at[inside], len(area))
-
-
 def noisy_counts(
     surveys: Sequence[Survey], area: IntArray, settings: TerrainSettings
 ) -> tuple[IntArray, FloatArray]:
     """Nodes of the area that pass for driven by k vehicles, and their noisy counts."""
-    counts = sum((counted(one, area, settings) for one in surveys), np.zeros(len(area)))
+    nodes = (counted_nodes(one, settings.most_nodes) for one in surveys)
+    counts = sum((marked(own, area) for own in nodes), np.zeros(len(area)))
     return surely_driven(counts, area, settings, seeded(settings.noise_seed))
 
 
@@ -156,15 +151,10 @@ def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: Terrai
         return field
     pairs = agreed_pairs(grid, nodes, settings.segment_s)
     for exchange in range(1 + settings.refreshes):
-        own = (sums_over(one, field, nodes, pairs) for one in surveys)
+        own = (pair_sums(one, segment_residual(one, field), nodes, pairs) for one in surveys)
         sums = noisy_sums(own, len(pairs[0]), settings, exchange)
         field = field_of_noise(grid, nodes, counts, pairs, sums, settings)
     return field
-
-
-def sums_over(one: Survey, field: Field, nodes: IntArray, pairs: Pairs) -> PairSums:
-    """A vehicle's sums, with residuals of a model that knows the field so far; not yet clipped."""
-    return pair_sums(one, segment_residual(one, field), nodes, pairs)
 
 
 def field_of_noise(

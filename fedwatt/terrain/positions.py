@@ -7,13 +7,10 @@ wheels; in a tunnel or a garage it moves without a fix; `climb` says what become
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedwatt.data.channels import POSITION
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import BoolArray, FloatArray, Trip
 from fedwatt.terrain.grid import distance_m
-
-BoolArray = NDArray[np.bool_]
 
 LEAP_FACTOR, LEAP_M = 1.5, 15.0
 """A second's move beyond 1.5 times the wheels' and 15 m more is a leap."""

@@ -7,13 +7,15 @@ What it cannot explain is what the hills (and the wind, and the driver) did. Bef
 a pack gives more for a metre up than it gets back for a metre down.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedwatt.data.ridge import ridge
 from fedwatt.data.trip import FloatArray
-from fedwatt.terrain.survey import Survey
+from fedwatt.terrain.field import Field
+from fedwatt.terrain.survey import Survey, climb_m
 
 LEAST_CLIMBING = 30
 LEAST_SLOPE = 0.25  # a metre of climb is worth at least a quarter of mass times gravity
@@ -67,28 +69,38 @@ def _up_and_down(climb_m: FloatArray) -> FloatArray:
     return np.column_stack([np.maximum(climb_m, 0), np.minimum(climb_m, 0)])
 
 
+def field_errors_wh(training: Survey, field: Field, *, at_face_value: bool = False) -> FloatArray:
+    """Errors [segments] as by `validation_errors_wh`, with climbs read off a field."""
+    assert training.validation is not None
+    climbs_m = [climb_m(one, field) for one in (training, training.validation)]
+    return validation_errors_wh(training, climbs_m, at_face_value=at_face_value)
+
+
 def validation_errors_wh(
-    training: Survey,
-    climb_m: FloatArray,
-    validation: Survey,
-    validation_climb_m: FloatArray,
-    *,
-    at_face_value: bool = False,
+    training: Survey, climbs_m: Sequence[FloatArray], *, at_face_value: bool = False
 ) -> FloatArray:
     """Errors [segments] on validation trips of the power model fitted on training segments.
 
-    What a metre of climb is worth is fitted, too; `at_face_value` it is what mass and gravity allow
-    (`slopes`), as it is to a network that other vehicles trained.
+    `climbs_m` are those of training and of validation segments. What a metre of climb is worth is
+    fitted, too; `at_face_value` it is what mass and gravity allow (`slopes`), as it is to a network
+    that other vehicles trained.
     """
-    up_and_down = _up_and_down(climb_m)
+    validation = training.validation
+    assert validation is not None
+    up_and_down, judged = map(_up_and_down, climbs_m)
     beta = ridge(np.hstack([training.physics, up_and_down]), training.energy_wh)
     if at_face_value:
         worth = np.array(slopes(float(beta[-3]), float(beta[-2]), training.wh_per_m))
         rest = ridge(training.physics, training.energy_wh - up_and_down @ worth)
         beta = np.concatenate([rest[:-1], worth, rest[-1:]])
-    features = np.hstack([validation.physics, _up_and_down(validation_climb_m)])
+    features = np.hstack([validation.physics, judged])
     errors: FloatArray = features @ beta[:-1] + beta[-1] - validation.energy_wh
     return errors
+
+
+def rms(values: FloatArray) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(values**2)))
 
 
 def slopes(up: float, down: float, usual: float) -> tuple[float, float]:

@@ -10,14 +10,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
+from fedwatt.data.trip import IntArray
 from fedwatt.terrain.field import Field, find, spread
-from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.measured import segment_residual
-from fedwatt.terrain.power import Residual, validation_errors_wh
+from fedwatt.terrain.power import Residual, field_errors_wh
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import factorised, regions, system
 from fedwatt.terrain.statistics import Contribution, contribution
-from fedwatt.terrain.survey import Survey, climb_m
+from fedwatt.terrain.survey import Survey
 
 FURTHER_TURNS = 6
 CLEARLY_LESS = 0.97
@@ -87,11 +87,9 @@ def _turned(cut: Survey, shared: Field, field: Field, turns: int) -> Field:
 
 def _validation_error_wh(one: Survey, field: Field) -> float:
     """Mean absolute error of the power model on validation segments; 0 where there are none."""
-    judged = one.validation
-    if judged is None:
+    if one.validation is None:
         return 0.0
-    climbs = climb_m(one, field), judged, climb_m(judged, field)
-    return float(np.abs(validation_errors_wh(one, *climbs, at_face_value=True)).mean())
+    return float(np.abs(field_errors_wh(one, field, at_face_value=True)).mean())
 
 
 def _placed(sums: Contribution, keys: IntArray) -> Contribution:

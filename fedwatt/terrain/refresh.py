@@ -18,16 +18,16 @@ import numpy as np
 
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import FloatArray, IntArray, Trip
 from fedwatt.data.windows import window_ends, window_energy, window_sums
 from fedwatt.errors import DataError
+from fedwatt.terrain.choose import solved
 from fedwatt.terrain.climb import own_rise_m
 from fedwatt.terrain.field import Field, find
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import Learned, own_fields, publishable, survey_fleet, vehicle_sums
 from fedwatt.terrain.power import Residual, without_outliers
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import Contribution, add, contribution, touched_nodes
 from fedwatt.terrain.survey import Survey, Track, usual_wh_per_m
 
@@ -66,7 +66,7 @@ def refreshed(
     touched = [touched_nodes(one, published) for one in cut.values()]
     at, known = find(total.keys, np.concatenate([published[:0], *touched]))
     total = replace(total, vehicles=np.bincount(at[known], minlength=len(total.keys)))
-    shared = replace(solve_field(grid, total, prior.grade), prior=prior)
+    shared = solved(grid, total, prior)
     own_of = own_fields(list(learned.own), surveys, shared, settings)
     return Learned(shared, own_of, total, ever)
 
@@ -84,8 +84,8 @@ def solved_again(
     The sums are solved again and private ground is learned again. `learned` is what the run began
     with: its grid and vehicles are the same.
     """
-    grid, prior = learned.shared.grid, learned.shared.prior
-    shared = replace(solve_field(grid, sums, prior.grade), prior=prior)
+    grid = learned.shared.grid
+    shared = solved(grid, sums, learned.shared.prior)
     _, surveys = survey_fleet(vehicles, contributors, grid, settings, data)
     own = own_fields(list(learned.own), surveys, shared, settings)
     return Learned(shared, own, sums, contributors)

@@ -1,9 +1,9 @@
 """How the fleet's elevation field is learned."""
 
 from dataclasses import dataclass
-from math import isfinite
 
 from fedwatt.errors import check
+from fedwatt.settings import Checked, number
 from fedwatt.terrain.agreed import Area
 from fedwatt.terrain.field import Prior
 from fedwatt.terrain.grid import Grid
@@ -17,41 +17,41 @@ LONGER_S = (12, 20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TerrainSettings:
+class TerrainSettings(Checked):
     """Grid, segments, prior and privacy of a field."""
 
     source: str = "auto"
     """"auto": a vehicle's own elevation channel where it has one, else the field that the fleet
     learns, else the level model; "learn": the field alone; "measured": the elevation channel alone;
     or the file of a field made by `fedwatt terrain learn`."""
-    cell_m: float = 80.0
+    cell_m: float = number(80.0, "[1, 100000]", "m")
     """Metres between nodes."""
-    segment_s: int = Prior.segment_s
+    segment_s: int = number(Prior.segment_s, "[1, 600]", "s")
     """Seconds over which energy is compared with climb."""
-    prior_grade: float = Prior.grade
+    prior_grade: float = number(Prior.grade, "(0, 1)", ", such as 0.03")
     """Standard deviation of the grade between neighbouring nodes before anything is known."""
     choose_prior: bool = True
     """Whether steeper and flatter priors and longer segments are tried, and take the place of
     `prior_grade` and `segment_s` where they predict validation trips clearly better."""
-    refreshes: int = 2
+    refreshes: int = number(2, "[0, inf]", "(0: one exchange)")
     """Further exchanges, each with the residuals of a model that knows the field so far."""
-    minimum_vehicles: int = 3
+    minimum_vehicles: int = number(3, "[1, inf]", "vehicle")
     """k: a node is published only if as many vehicles contributed to it."""
     private: bool = True
     """Whether each vehicle learns, on board, the ground that is not published."""
-    refresh_every: int = 0
+    refresh_every: int = number(0, "[0, inf]", "rounds (0: never)")
     """Rounds of training after which the field is learned anew from what the network cannot
     explain; 0: never."""
-    forget: float = 0.5
+    forget: float = number(0.5, "[0, 1]")
     """What sums of earlier exchanges count in a refresh; 1: as much as new ones, 0: nothing."""
     level_model: bool = True
     """Whether the run also trains its methods without climb, for windows whose climb is not known;
     see `level`."""
-    noise_multiplier: float = 0.0
+    noise_multiplier: float = number(0.0, "[0, inf)", "(0: no noise)")
     """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
-    clip: float = 10.0
+    clip: float = number(10.0, "(0, inf)")
     """Bound on the length of one vehicle's sums, where there is noise."""
-    most_nodes: int = 2000
+    most_nodes: int = number(2000, "[1, inf]", "node")
     """Nodes one vehicle counts for at most, where there is noise."""
     area: tuple[float, ...] = ()
     """South, north, west and east in degrees of where the fleet drives; needed under masks and
@@ -62,21 +62,9 @@ class TerrainSettings:
     On a real fleet the server draws noise that nobody can repeat."""
 
     def __post_init__(self) -> None:
-        check(
-            self, "cell_m", isfinite(self.cell_m) and 1 <= self.cell_m <= 100_000, "1 m to 100 km"
-        )
-        check(self, "segment_s", 1 <= self.segment_s <= 600, "from 1 to 600 s")
-        check(self, "prior_grade", 0 < self.prior_grade < 1, "between 0 and 1, such as 0.03")
-        check(self, "refreshes", self.refreshes >= 0, "at least 0 (0: one exchange)")
-        check(self, "minimum_vehicles", self.minimum_vehicles >= 1, "at least 1 vehicle")
-        check(self, "refresh_every", self.refresh_every >= 0, "at least 0 rounds (0: never)")
+        super().__post_init__()
         noisy = self.refresh_every and self.noise_multiplier
         check(self, "refresh_every", not noisy, "0 where there is noise: refreshes have none yet")
-        check(self, "forget", 0 <= self.forget <= 1, "from 0 to 1")
-        noise = isfinite(self.noise_multiplier) and self.noise_multiplier >= 0
-        check(self, "noise_multiplier", noise, "at least 0 (0: no noise)")
-        check(self, "clip", isfinite(self.clip) and self.clip > 0, "above 0 and finite")
-        check(self, "most_nodes", self.most_nodes >= 1, "at least 1 node")
         if self.noise_multiplier or self.area:
             allowed = "south, north, west and east of where the fleet drives, in degrees"
             check(self, "area", len(self.area) == 4, allowed)

@@ -15,10 +15,10 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.errors import RunError
 from fedwatt.terrain.field import Field, empty_field, find
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.statistics import Contribution
 
 ELEVATION_SPREAD_M = 300.0

@@ -14,14 +14,13 @@ from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.split import held_out_vehicles, natural_key
 from fedwatt.data.store import read_fleet
-from fedwatt.data.windows import BoolArray
+from fedwatt.data.trip import BoolArray
 from fedwatt.errors import DataError
 from fedwatt.terrain.climb import with_measured_terrain, with_terrain
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.learn import Learned, Share, give_terrain, learn, learn_shared
-from fedwatt.terrain.provenance import Provenance, warn_unknown
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import read_field, read_provenance, write_field
+from fedwatt.terrain.store import Provenance, read_field, read_provenance, warn_unknown, write_field
 
 log = logging.getLogger("fedwatt.terrain")
 

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray
 from fedwatt.terrain.field import find
-from fedwatt.terrain.grid import IntArray
 from fedwatt.terrain.power import Residual
 from fedwatt.terrain.survey import Survey
 
@@ -65,7 +64,7 @@ def touched_nodes(survey: Survey, within: IntArray | None = None) -> IntArray:
     return np.unique(survey.keys[used][survey.weights[used] != 0])
 
 
-def usable_segments(survey: Survey, within: IntArray | None = None) -> NDArray[np.bool_]:
+def usable_segments(survey: Survey, within: IntArray | None = None) -> BoolArray:
     """Segments with both ends placed and, if given, all nodes `within` an ascending set."""
     used = survey.placed.copy()
     if within is not None:

@@ -6,10 +6,14 @@ from typing import Any
 import numpy as np
 
 from fedwatt.data.trip import FloatArray
+from fedwatt.errors import RunError
 
 LARGEST = 2.0**24
 """Of a vehicle's sum at a node or pair; some ten thousand passes of a lorry stay far below it, and
 among 10,000 vehicles sums are still exact to 2^-26 a vehicle."""
+
+MOST_WORDS = 2**23
+"""Numbers in a vehicle's message: 64 MB, with which a vehicle stays within 1 GB of memory."""
 
 Fields = dict[str, tuple[int, float]]
 """{name: (how many, largest absolute value)}."""
@@ -20,6 +24,21 @@ Total = tuple[Answer, frozenset[str]]
 AddUp = Callable[[Fields, int, Iterable[Answer]], Answer]
 """Adds up the answers of so many vehicles, as a secure sum does
 (`fedwatt.privacy.fixed_point.add_up`) or `plainly`."""
+
+
+def words_of(fields: Fields) -> int:
+    """How many numbers a vehicle's message holds."""
+    return sum(size for size, _ in fields.values())
+
+
+def refuse_long(fields: Fields, places: str) -> None:
+    """Raise where answers about so many `places` would be longer than a message may be."""
+    words = words_of(fields)
+    if words > MOST_WORDS:
+        raise RunError(
+            f"Sums over {places} take {words:,} numbers a vehicle, and {MOST_WORDS:,} can be sent. "
+            "Choose a smaller terrain.area or a larger terrain.cell_m."
+        )
 
 
 def plainly(fields: Fields, vehicles: int, answers: Iterable[Answer]) -> Answer:

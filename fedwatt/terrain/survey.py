@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fedwatt.data import DataSettings, Vehicle
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.features import physics_features, trip_features
-from fedwatt.data.trip import FloatArray, Trip
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip
 from fedwatt.errors import DataError
 from fedwatt.terrain.climb import measured_rise_m
 from fedwatt.terrain.field import Field, find
-from fedwatt.terrain.grid import Grid, IntArray
+from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.positions import trusted_positions
 
 LEAST_METRES = 5.0
@@ -49,7 +49,7 @@ class Survey:
     energy_wh: FloatArray
     keys: IntArray
     weights: FloatArray
-    placed: NDArray[np.bool_]
+    placed: BoolArray
     wh_per_m: float
     trip: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     others: "Mapping[int, Survey]" = field(default_factory=dict)
@@ -103,10 +103,9 @@ def surveys(
             own.append((*over, *track.segments(start, end), np.full(len(start), number), climb))
     found = {}
     for length, own in pieces.items():
-        parts = [np.concatenate(part) for part in zip(*own, strict=True)]
+        parts = map(np.concatenate, zip(*own, strict=True))
         physics, energy_wh, keys, weights, placed, trips, climb = parts
-        wh_per_m = usual_wh_per_m(vehicle)
-        one = Survey(physics, energy_wh, keys, weights, placed, wh_per_m, trips)
+        one = Survey(physics, energy_wh, keys, weights, placed, usual_wh_per_m(vehicle), trips)
         known = measured and np.isfinite(climb).any()
         found[length] = replace(one, measured_m=climb) if known else one
     return found
@@ -142,7 +141,7 @@ class Track(NamedTuple):
 
     corners: IntArray
     weights: FloatArray
-    trusted: NDArray[np.bool_]
+    trusted: BoolArray
     rolled_m: FloatArray
 
     @classmethod
@@ -152,9 +151,7 @@ class Track(NamedTuple):
         rolled_m = np.cumsum(np.nan_to_num(trip.channels["speed_mps"]))
         return cls(*grid.corners(latitude_deg, longitude_deg), trusted, rolled_m)
 
-    def segments(
-        self, start: IntArray, end: IntArray
-    ) -> tuple[IntArray, FloatArray, NDArray[np.bool_]]:
+    def segments(self, start: IntArray, end: IntArray) -> tuple[IntArray, FloatArray, BoolArray]:
         """Keys, weights and `placed` of segments between seconds, all [segments, ...]."""
         sure = np.cumsum(self.trusted)
         whole = self.trusted[start] & (sure[end] - sure[start] == end - start)
@@ -170,7 +167,7 @@ def climb_m(survey: Survey, field: Field) -> FloatArray:
     return known_climb_m(survey, field)[0]
 
 
-def known_climb_m(survey: Survey, field: Field) -> tuple[FloatArray, NDArray[np.bool_]]:
+def known_climb_m(survey: Survey, field: Field) -> tuple[FloatArray, BoolArray]:
     """Metres each segment climbs in a field, 0 where it is not known, and where it is: [segments].
 
     Regions have no common zero, so a segment from one into another climbs nothing that is known.

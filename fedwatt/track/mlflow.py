@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedwatt.errors import RunError
 from fedwatt.observers import Observer
 from fedwatt.runs.config import RunConfig, to_tables
-from fedwatt.track.scalars import artefacts, mean_scalars, scalars
+from fedwatt.track.scalars import all_scalars, artefacts
 
 try:
     from mlflow.entities import Metric, Param
@@ -47,7 +47,8 @@ class MLflow(Observer):
             if found is None
             else found.experiment_id
         )
-        tag = f"{self.out}#{label}"
+        # MLflow's filters have no way to write a quotation mark inside a text.
+        tag = f"{self.out}#{label}".replace("'", "%27")
         earlier = self.client.search_runs([experiment], f"tags.`{TAG}` = '{tag}'", max_results=1)
         if earlier:
             self.runs[label] = earlier[0].info.run_id
@@ -61,10 +62,8 @@ class MLflow(Observer):
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """The scalars of a round."""
         now = int(time() * 1000)
-        values = dict(mean_scalars(record.rounds))
-        for row in record.rounds:
-            values |= {f"seed-{row['seed']}/{name}": own for name, own in scalars(row).items()}
-        metrics = [Metric(name, value, now, state.round) for name, value in values.items()]
+        values = all_scalars(record.rounds).items()
+        metrics = [Metric(name, value, now, state.round) for name, value in values]
         self.client.log_batch(self.runs[label], metrics=metrics)
 
     def on_end(self, label: str, history: "History") -> None:

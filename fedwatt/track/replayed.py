@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from fedwatt.federation import History, RoundRecord, State
 from fedwatt.observers import Observer
+from fedwatt.observers.progress_log import rounds_beside
 
 
 @dataclass
@@ -28,11 +29,7 @@ class Replayed(Observer):
 
     def on_end(self, label: str, history: History) -> None:
         """All rounds that the tracker has not seen, in their order."""
-        missed: dict[int, list[dict[str, Any]]] = {}
-        for row in history.rounds:
-            if row["round"] and row["round"] not in self.seen:
-                missed.setdefault(row["round"], []).append(row)
-        for number, rows in sorted(missed.items()):
+        for number, rows in rounds_beside(history, self.seen):
             state = cast(State, SimpleNamespace(round=number))  # trackers read nothing else of it
             self.tracker.on_round(label, state, RoundRecord(rows, [], {}))
         self.tracker.on_end(label, history)

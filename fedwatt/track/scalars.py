@@ -28,15 +28,18 @@ def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def mean_scalars(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means over the seeds that have a number.
+def all_scalars(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over the seeds that have a number, and each seed's own.
 
-    >>> mean_scalars([{"test_rmse": 48.0}, {"test_rmse": 50.0}])
-    {'test_rmse': 49.0}
+    >>> all_scalars([{"seed": 1, "test_rmse": 48.0}, {"seed": 2, "test_rmse": 50.0}])
+    {'test_rmse': 49.0, 'seed-1/test_rmse': 48.0, 'seed-2/test_rmse': 50.0}
     """
-    own = [scalars(row) for row in rows]
-    names = dict.fromkeys(name for one in own for name in one)
-    return {name: fmean(one[name] for one in own if name in one) for name in names}
+    own = {row["seed"]: scalars(row) for row in rows}
+    names = dict.fromkeys(name for one in own.values() for name in one)
+    found = {name: fmean(one[name] for one in own.values() if name in one) for name in names}
+    for seed, one in own.items():
+        found |= {f"seed-{seed}/{name}": value for name, value in one.items()}
+    return found
 
 
 def artefacts(run: Path) -> Iterator[Path]:

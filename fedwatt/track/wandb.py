@@ -13,7 +13,7 @@ from fedwatt.errors import RunError
 from fedwatt.observers import Observer
 from fedwatt.runs.config import RunConfig, to_tables
 from fedwatt.runs.tables import read_table
-from fedwatt.track.scalars import artefacts, mean_scalars, scalars
+from fedwatt.track.scalars import all_scalars, artefacts
 
 try:
     import wandb
@@ -53,10 +53,7 @@ class WandB(Observer):
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
         """The scalars of a round."""
-        values = dict(mean_scalars(record.rounds))
-        for row in record.rounds:
-            values |= {f"seed-{row['seed']}/{name}": own for name, own in scalars(row).items()}
-        self.open.log(values, step=state.round)
+        self.open.log(all_scalars(record.rounds), step=state.round)
 
     def on_end(self, label: str, history: "History") -> None:
         """The method is done."""

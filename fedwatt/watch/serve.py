@@ -7,8 +7,8 @@
 It listens on this machine alone and reads nothing but these files.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
@@ -55,8 +55,6 @@ class LivePage:
         return Reply(report.read_bytes()) if path == "/report" and report.is_file() else None
 
 
-@contextmanager
-def serving(run: Path, *, port: int) -> Iterator[str]:
+def serving(run: Path, *, port: int) -> AbstractContextManager[str]:
     """Serve the page of a run and give its address; 0 is any port that is free."""
-    with answering(LivePage(run).answer, port=port) as address:
-        yield address
+    return answering(LivePage(run).answer, port=port)

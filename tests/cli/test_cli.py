@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import tomllib
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,11 +27,29 @@ TINY = [
 ]
 
 
-def fedwatt(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+Done = subprocess.CompletedProcess[str]
+
+
+def in_a_process(*arguments: str, cwd: Path) -> Done:
     code = "from fedwatt.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=cwd
     )
+
+
+def fedwatt(*arguments: str, cwd: Path) -> Done:
+    """The same in this process: loading torch takes longer than most commands."""
+    out, err = StringIO(), StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        chdir(cwd),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        pytest.raises(SystemExit) as stopped,
+    ):
+        patch.setattr(sys, "argv", ["fedwatt", *arguments])
+        main()
+    return Done(arguments, int(stopped.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -57,7 +77,7 @@ def one_sentence(stderr: str) -> str:
 
 
 def test_a_mistake_ends_with_status_2_and_no_traceback(folder: Path) -> None:
-    done = fedwatt("run", "--rounds", "0", cwd=folder)
+    done = in_a_process("run", "--rounds", "0", cwd=folder)
     assert done.returncode == 2
     assert "rounds must be at least 1" in one_sentence(done.stderr)
 
@@ -68,7 +88,7 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("cli")
     done = fedwatt("data", "synth", "--out", "fleet", "--vehicles", "3", "--trips", "6", cwd=path)
     assert done.returncode == 0, done.stderr
-    done = fedwatt("run", "--data", "fleet", *TINY, "--out", "run", cwd=path)
+    done = in_a_process("run", "--data", "fleet", *TINY, "--out", "run", cwd=path)
     assert done.returncode == 0, done.stderr
     assert "Report: run/report.html" in done.stdout
     assert re.search(r"FO-RI-FedAvg.*\d+\.\d ± \d+\.\d", done.stdout)
@@ -125,7 +145,7 @@ def test_make_run_begins_or_goes_on(folder: Path) -> None:
 
 
 def test_the_version_is_told(folder: Path) -> None:
-    done = fedwatt("--version", cwd=folder)
+    done = in_a_process("--version", cwd=folder)
     assert (done.returncode, done.stdout) == (0, f"fedwatt {__version__}\n")
 
 

@@ -5,17 +5,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer
 from rich.console import Console
 
-from fedwatt.cli.configure import how_to_go_on
-from fedwatt.cli.progress import PlainLines, describe_hills, results_table
+from fedwatt.cli.configure import resumable
+from fedwatt.cli.progress import RunView, describe_hills, results_table
 from fedwatt.terrain.settings import TerrainSettings
 
 
 def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     header = ["Method", *(f"RMSE, {which} (Wh)" for which in ("best validated", "personal")), "ε"]
     rows = [["fractional+scaffold", *["123.4 ± 56.7"] * 3], ["fo-ri-fedavg@adam", *["1.2"] * 3]]
-    monkeypatch.setattr("fedwatt.report.final_results", lambda run: (header, rows))
+    monkeypatch.setattr("fedwatt.report.tables.final_results", lambda run: (header, rows))
     screen = Console(file=io.StringIO(), width=40)
     screen.print(results_table(Path("run")))
     shown = screen.file.getvalue()
@@ -26,7 +27,7 @@ def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_one_is_not_many() -> None:
     log = io.StringIO()
-    lines = PlainLines(Console(file=log))
+    lines = RunView(Console(file=log))
     lines.on_start("fedavg", 0, 1)
     lines.on_start("fedavg", 1, 3)
     assert log.getvalue() == (
@@ -43,8 +44,14 @@ def test_hills_without_private_ground_are_none_at_all() -> None:
     assert "none surely has as many, with the noise on counts" in describe_hills(lonely, noisy)
 
 
-def test_only_what_was_begun_can_be_continued(tmp_path: Path) -> None:
-    assert "nothing to continue" in how_to_go_on(tmp_path, "Rounds", "fedwatt run --resume")
+def test_only_what_was_begun_can_be_continued(tmp_path: Path, capsys) -> None:
+    def said_on_interrupt() -> str:
+        with pytest.raises(typer.Exit) as ended, resumable(tmp_path, "Rounds", "fedwatt run"):
+            raise KeyboardInterrupt
+        assert ended.value.exit_code == 130
+        return " ".join(capsys.readouterr().err.split())
+
+    assert "nothing to continue" in said_on_interrupt()
     (tmp_path / "config.toml").touch()
-    said = how_to_go_on(tmp_path, "Rounds", "fedwatt run --resume")
-    assert said.endswith(f"Rounds are kept; continue with: fedwatt run --resume --out {tmp_path}")
+    said = said_on_interrupt()
+    assert "Rounds are kept; continue with: fedwatt run --resume --out" in said

@@ -8,8 +8,7 @@ from fedwatt.data import DataSettings
 from fedwatt.data.split import held_out_vehicles
 from fedwatt.data.store import write_fleet
 from fedwatt.data.synthetic import synthetic_vehicles
-from fedwatt.terrain.provenance import Provenance
-from fedwatt.terrain.store import read_provenance
+from fedwatt.terrain.store import Provenance, read_provenance
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fedwatt.data import DataSettings, Trip, Vehicle, build_client, build_fleet
-from fedwatt.data.alignment import vehicle_lag_s
 from fedwatt.data.client import prepared, split_of_trips
-from fedwatt.data.lag import aligned, delayed, delayed_by
+from fedwatt.data.lag import aligned, delayed, delayed_by, vehicle_lag_s
 from fedwatt.data.store import load_fleet, write_fleet
 
 

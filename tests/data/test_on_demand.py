@@ -7,9 +7,10 @@ import pytest
 
 from fedwatt.data import DataSettings, on_demand, synthetic_fleet, synthetic_vehicles
 from fedwatt.data.client import Client, held_out_vehicles
-from fedwatt.data.makers import SketchedVehicles, StoredVehicles, TownVehicles
 from fedwatt.data.on_demand import fleet_on_demand, sketched_fleet, stored_fleet, town_fleet
-from fedwatt.data.store import load_fleet, write_fleet
+from fedwatt.data.sketched import SketchedVehicles
+from fedwatt.data.store import StoredVehicles, load_fleet, write_fleet
+from fedwatt.data.synthetic import TownVehicles
 from fedwatt.data.workers import Workers
 from fedwatt.errors import DataError, RunError, SettingError
 
@@ -97,7 +98,7 @@ def test_processes_make_what_this_one_makes():
 def test_a_fleet_travels_as_its_recipe():
     import pickle
 
-    fleet = fleet_on_demand(SketchedVehicles(10**6, 0, 3), SETTINGS, "test")
+    fleet = fleet_on_demand(SketchedVehicles(10**6, 0, 3), SETTINGS)
     fleet.fetch([5, 6])
     sent = pickle.dumps(fleet)
     assert len(sent) < 1_100_000  # a byte a vehicle: whether it is held out

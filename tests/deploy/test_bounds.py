@@ -13,11 +13,12 @@ from flwr.proto.recorddict_pb2 import ConfigRecord as ProtoConfigRecord
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedwatt.deploy.bounds import Bounds, refuse_oversized, reply_bounds
-from fedwatt.deploy.messages import IN_THE_CLEAR, NO_MODEL, Content, Sizes, sealed, to_records
+from fedwatt.deploy.messages import IN_THE_CLEAR, Content, ReplyForm, Sizes, sealed, to_records
 from fedwatt.errors import DataError
 
-SIZES = Sizes(1000, "float32")
-TRAIN = reply_bounds("train", SIZES)
+FORM = ReplyForm("train", Sizes(1000, "float32"))
+ENROL = ReplyForm("enrol", more=IN_THE_CLEAR)
+TRAIN = reply_bounds(FORM)
 REPLY = Content({"round": 0, "windows": 5}, {"delta": np.ones(1000, dtype=np.float32)})
 
 
@@ -38,7 +39,7 @@ def refused(own: dict[str, bytes], bounds: Bounds) -> str:
 
 
 def test_a_reply_as_declared_is_let_through() -> None:
-    refuse_oversized(parts(sealed("train", REPLY, SIZES)), TRAIN)
+    refuse_oversized(parts(sealed(FORM, REPLY)), TRAIN)
     # 4,000 bytes of Δ; the declaration leaves room for names and shapes and nothing else.
     assert 4_000 < TRAIN.arrays < 5_000 and TRAIN.values < 2_000 and TRAIN.items == 2
 
@@ -54,11 +55,11 @@ def test_longest_declared_texts_are_let_through() -> None:
         },
         {"windows": np.ones(3, dtype=np.int64)},
     )
-    own = parts(sealed("enrol", content, NO_MODEL, IN_THE_CLEAR))
-    refuse_oversized(own, reply_bounds("enrol", NO_MODEL, IN_THE_CLEAR))
+    own = parts(sealed(ENROL, content))
+    refuse_oversized(own, reply_bounds(ENROL))
     longer = Content({**content.values, "vehicle": "v" * 257}, content.arrays)
     with pytest.raises(DataError, match="too long"):
-        sealed("enrol", longer, NO_MODEL, IN_THE_CLEAR)
+        sealed(ENROL, longer)
 
 
 def test_five_megabytes_of_tiny_values_cost_milliseconds() -> None:
@@ -78,7 +79,7 @@ def test_a_long_list_is_many_values(value: list) -> None:
 
 
 def test_an_array_that_repeats_its_data_is_refused() -> None:
-    own = parts(sealed("train", REPLY, SIZES))
+    own = parts(sealed(FORM, REPLY))
     (number,) = [n for n, part in own.items() if part.startswith(b"Array ")]
     head, _, body = own[number].partition(b"\0")
     about = json.loads(body)
@@ -96,7 +97,7 @@ def test_more_data_than_declared_is_refused() -> None:
 
 @pytest.mark.parametrize("spoiled", [b"", b"nonsense", b"Popen  0\0", b"Message " + b"x" * 20_000])
 def test_other_parts_are_refused(spoiled: bytes) -> None:
-    own = parts(sealed("train", REPLY, SIZES)) | {"more": spoiled}
+    own = parts(sealed(FORM, REPLY)) | {"more": spoiled}
     with pytest.raises(DataError):
         refuse_oversized(own, TRAIN)
 
@@ -108,7 +109,7 @@ def test_values_that_are_no_protobuf_are_refused(body: bytes) -> None:
 
 
 def test_a_vector_of_a_secure_sum_has_the_length_of_its_exchange() -> None:
-    bounds = reply_bounds("secure-train", Sizes(0, "float32", words=80_000))
+    bounds = reply_bounds(ReplyForm("secure-train", Sizes(words=80_000)))
     assert 80_000 < bounds.values < 83_000
     fits = {"exchange": b"e" * 32, "vehicle": "car-1", "words": bytes(80_000)}
     refuse_oversized(parts(to_records(Content(fits))), bounds)

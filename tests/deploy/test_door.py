@@ -18,7 +18,7 @@ from fedwatt.deploy.door import (
     Expected,
     folder_in,
 )
-from fedwatt.deploy.messages import NO_MODEL
+from fedwatt.deploy.messages import ReplyForm
 
 PUSH, PULL = "/v1/fleet/push-object", "/v1/fleet/pull-messages"
 
@@ -76,7 +76,7 @@ def test_a_refused_request_reaches_nothing(tmp_path: Path) -> None:
 
 def test_a_hundred_megabytes_of_enrolment_are_refused_before_any_is_read(tmp_path: Path) -> None:
     door, run = Door(None, tmp_path), Expected(folder_in(tmp_path) / "7")
-    enrolment = reply_bounds("enrol", NO_MODEL).total
+    enrolment = reply_bounds(ReplyForm("enrol")).total
     assert enrolment < 200_000
     run.at_least(enrolment)
     assert passed(door, request(PUSH, length=100_000_000)) == (False, 413)

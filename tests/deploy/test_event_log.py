@@ -1,6 +1,5 @@
 """RUN/events.jsonl: a line for every question to every vehicle, and what they add up to."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,14 +12,14 @@ from fedwatt.deploy.messages import Content
 from fedwatt.deploy.progress import describe_run
 from fedwatt.deploy.standing import Standing, fleet_lines, standings
 from fedwatt.errors import RunError
-from fedwatt.files import read_lines
+from fedwatt.files import read_rows
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 
 ANSWER = Answer(Content({}))
 
 
 def lines(folder: Path) -> list[dict[str, object]]:
-    return [json.loads(line) for line in read_lines(folder / FILE)]
+    return read_rows(folder / FILE)
 
 
 def test_a_question_leaves_a_line_for_each_vehicle_with_its_own_time(tmp_path: Path) -> None:

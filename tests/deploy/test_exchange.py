@@ -18,10 +18,10 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 
 from fedwatt.deploy import whole
 from fedwatt.deploy.exchange import Answer, Exchange
-from fedwatt.deploy.messages import Content, Sizes, sealed
+from fedwatt.deploy.messages import Content, ReplyForm, Sizes, sealed
 from fedwatt.deploy.prompt_grid import MOST_PARTS, PromptGrid
 
-SIZES = Sizes(3, "float32")
+TRAIN = ReplyForm("train", Sizes(3, "float32"))
 REPLY = Content({"round": 0, "windows": 5}, {"delta": np.ones(3, dtype=np.float32)})
 
 
@@ -51,7 +51,7 @@ class Store:
 
     def reply(self, question: Message) -> None:
         node = question.metadata.dst_node_id
-        reply = Message(sealed("train", REPLY, SIZES), reply_to=question)
+        reply = Message(sealed(TRAIN, REPLY), reply_to=question)
         reply.metadata.__dict__["_src_node_id"] = node
         reply.metadata.__dict__["_message_id"] = reply.object_id
         for number, part in get_all_nested_objects(reply).items():
@@ -90,9 +90,9 @@ def ask(store: Store, spoil: Any, seconds: float = 0.2) -> tuple[dict, float]:
     """Ask vehicles 1, 2 and 3, after `spoil` has met their replies."""
     exchange = Exchange(PromptGrid(store), poll_seconds=0.01)
     began = time.monotonic()
-    exchange.send("train", {node: Content() for node in (1, 2, 3)}, seconds)
+    exchange.send(TRAIN, {node: Content() for node in (1, 2, 3)}, seconds)
     spoil(store)
-    answers = exchange.ask("train", {n: Content() for n in (1, 2, 3)}, seconds, sizes=SIZES)
+    answers = exchange.ask(TRAIN, {n: Content() for n in (1, 2, 3)}, seconds)
     return answers, time.monotonic() - began
 
 
@@ -205,7 +205,7 @@ def test_whatever_flowers_records_raise_is_the_vehicles_trouble() -> None:
 
     grid = SimpleNamespace(pull_messages=lambda numbers: [Nasty()])
     waiting = {"question-1": 1}
-    answers = Exchange(grid).receive("train", waiting, sizes=SIZES)
+    answers = Exchange(grid).receive(TRAIN, waiting)
     assert answers[1].trouble == "it cannot be read (KeyError)" and not waiting
 
 
@@ -230,7 +230,7 @@ def test_the_last_vehicles_have_half_as_long_again(share: float, seconds: float)
 
     exchange = Exchange(PromptGrid(store), 0.5, lambda: now[0], sleep)
     questions = {node: Content() for node in (1, 2, 3)}
-    answers = exchange.ask("train", questions, 60.0, sizes=SIZES, share=share)
+    answers = exchange.ask(TRAIN, questions, 60.0, share=share)
     assert sorted(answers) == [2, 3] and now[0] == seconds
 
 
@@ -258,7 +258,7 @@ def test_each_answer_is_taken_as_it_comes_and_may_be_let_go() -> None:
 
     exchange = Exchange(PromptGrid(store), poll_seconds=0.01)
     questions = {node: Content() for node in (1, 2, 3)}
-    answers = exchange.ask("train", questions, 10.0, sizes=SIZES, each=each)
+    answers = exchange.ask(TRAIN, questions, 10.0, each=each)
     assert sorted(taken) == [(1, 5), (2, 5), (3, 5)]
     assert all(answer.usable() == Content() for answer in answers.values())
 
@@ -290,7 +290,7 @@ def test_the_last_vehicles_have_as_long_as_the_slowest_of_earlier_rounds() -> No
         store.asked.clear()
         since[0] = now[0]
         questions = {node: Content() for node in range(1, 11)}
-        answers = exchange.ask("train", questions, 60.0, sizes=SIZES, share=0.9)
+        answers = exchange.ask(TRAIN, questions, 60.0, share=0.9)
         waited.append(round(now[0] - since[0], 3))
         answered.append(len(answers))
         if len(waited) == 4:

@@ -1,5 +1,6 @@
 """What leaves a vehicle: the declared fields, and no telemetry."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from fedwatt.deploy.messages import (
     MESSAGE_TYPES,
     REPLIES,
     Content,
+    ReplyForm,
     Sizes,
     all_records,
     diagnostic_fields,
@@ -40,7 +42,7 @@ from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fle
 from tests.deploy.loopback import open_policy
 from tests.federation.test_work import Weighed
 
-SIZES = Sizes(3, "float32")
+TRAIN = ReplyForm("train", Sizes(3, "float32"))
 REPLY = Content({"round": 1, "windows": 5}, {"delta": np.zeros(3, dtype=np.float32)})
 
 
@@ -50,7 +52,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_sealed_reply_opens_as_it_was() -> None:
-    content = opened("train", sealed("train", REPLY, SIZES), SIZES)
+    content = opened(TRAIN, sealed(TRAIN, REPLY))
     assert content.values == REPLY.values
     assert content.arrays["delta"].tolist() == [0.0, 0.0, 0.0]
 
@@ -71,21 +73,22 @@ def test_a_sealed_reply_opens_as_it_was() -> None:
 )
 def test_what_is_not_declared_neither_leaves_nor_enters(content: Content) -> None:
     with pytest.raises(DataError):
-        sealed("train", content, SIZES)
+        sealed(TRAIN, content)
     with pytest.raises(DataError):
-        opened("train", to_records(content), SIZES)
+        opened(TRAIN, to_records(content))
 
 
 def test_roughness_leaves_only_if_asked_for() -> None:
     told = Content({**REPLY.values, "roughness": 0.2}, REPLY.arrays)
-    asked = diagnostic_fields([ROUGHNESS])
-    content = opened("train", sealed("train", told, SIZES, asked), SIZES, asked)
+    asked = replace(TRAIN, more=diagnostic_fields([ROUGHNESS]))
+    content = opened(asked, sealed(asked, told))
     assert content.values["roughness"] == 0.2
 
 
 def test_a_name_is_not_too_long() -> None:
+    content = Content({"strata": ["x" * 5000]}, {"sums": np.zeros((1, 6))})
     with pytest.raises(DataError, match="too long"):
-        sealed("strata", Content({"strata": ["x" * 5000]}, {"sums": np.zeros((1, 6))}), SIZES)
+        sealed(ReplyForm("strata"), content)
 
 
 TRUE = Array(np.zeros(3, dtype=np.float32)).data
@@ -115,7 +118,7 @@ def edited(place: int, piece: bytes) -> bytes:
 def test_no_bytes_of_a_sender_raise_anything_else(
     dtype: str, shape: tuple[int, ...], data: bytes
 ) -> None:
-    for read in (from_records, lambda records: opened("train", records, SIZES)):
+    for read in (from_records, lambda records: opened(TRAIN, records)):
         try:
             array = read(forged(dtype, shape, data)).arrays["delta"]
         except DataError:

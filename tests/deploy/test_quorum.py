@@ -1,6 +1,8 @@
 """Rounds that wait for vehicles: pauses, what is asked again, and how a run ends."""
 
+import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,9 +11,10 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import RecordDict
 
+from fedwatt.data.targets import TARGETS
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import from_records
-from fedwatt.deploy.progress import LogLines, describe_run
+from fedwatt.deploy.progress import LogLines, describe_run, log
 from fedwatt.deploy.quorum import LONGEST_PAUSE, Quorum, vehicles_needed
 from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import PAUSED, RUN_LOCK, RUNNING, RunState
@@ -213,3 +216,20 @@ def _same(one: Path, other: Path) -> None:
     wanted, got = weights(one), weights(other)
     assert wanted.keys() == got.keys()
     assert all(torch.equal(got[name], wanted[name]) for name in wanted)
+
+
+def test_the_log_says_errors_in_the_unit_of_the_target(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    lines = LogLines()
+    charge = SimpleNamespace(predicts=TARGETS["soc"])
+    fleet = SimpleNamespace(source="depot", windows=lambda split: 9, settings=charge)
+    row = {"replies": 2, "participants": 3, "lost": 1, "rejected": 0, "test_rmse": 0.0814}
+    with caplog.at_level(logging.INFO, logger=log.name):
+        lines.on_fleet(fleet)
+        lines.on_start("fedavg", 0, 5)
+        record = SimpleNamespace(rounds=[row], seconds={"total": 1.5})
+        lines.on_round("fedavg", SimpleNamespace(round=1), record)
+    said = "fedavg: round 1/5, 2 of 3 replies, 1 lost, RMSE 0.0814 points, 1.5 s"
+    assert said in caplog.messages

@@ -18,11 +18,12 @@ from fedwatt.deploy.messages import MESSAGE_TYPES, Content, from_records, to_rec
 from fedwatt.deploy.relay import Relay
 from fedwatt.deploy.relay_app import Pending
 from fedwatt.deploy.relay_roster import RelayRoster
+from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle import Vehicle
-from fedwatt.errors import SettingError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import from_toml
-from fedwatt.runs.config import to_toml
+from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.terrain.encoding import field_digest
 from tests.deploy.boards import guarded
@@ -200,3 +201,25 @@ def test_hills_through_relays(tmp_path: Path) -> None:
     roster.relays[1].heard = roster.relays[2].heard = -math.inf
     roster.refresh()
     assert all(roster.there(name) for name in roster.members)  # all have the field on board
+
+
+def test_a_driving_field_goes_through_relays(
+    fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To vehicles behind a relay behind a relay as well; who does not take it is not named."""
+
+    def take(own: RoutesOnBoard, question: Content, config: RunConfig) -> Content:
+        if own.folder.name == "car-003":
+            raise DataError("no room")
+        return Content({"field": "abc"})
+
+    monkeypatch.setattr(RoutesOnBoard, "take", take)
+    grid = tree(loopback(fleet, tmp_path / "state"), tmp_path / "relays")
+    config = from_toml(relayed(fleet))
+    roster = RelayRoster(Exchange(grid, 0.001), config, tmp_path / "roster.jsonl")
+    roster.wait()
+    names = sorted(roster.members)
+    question = Content({"run": "a", "config": to_toml(config)})
+    assert len(names) == 6 and "car-003" in names
+    taken = dict.fromkeys((name for name in names if name != "car-003"), "abc")
+    assert roster.hand_out(question, names, 5.0) == taken

@@ -1,6 +1,5 @@
 """Vehicles that miss one round after the other are left out for some, and then asked again."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from flwr.app import RecordDict
 from fedwatt.deploy.event_log import FILE
 from fedwatt.deploy.progress import describe_run
 from fedwatt.deploy.rest import MOST_ROUNDS, Rest, rested
-from fedwatt.files import read_lines
+from fedwatt.files import read_rows
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 from tests.deploy.test_remote_fleet import NOISY
@@ -44,7 +43,7 @@ def training_rounds(run: Path, vehicle: str = "car-004") -> list[int]:
 
 
 def events(run: Path, kind: str) -> list[dict]:
-    return [row for row in map(json.loads, read_lines(run / FILE)) if row["event"] == kind]
+    return [row for row in read_rows(run / FILE) if row["event"] == kind]
 
 
 def test_a_frozen_vehicle_is_left_out_ever_longer(fleet: Path, tmp_path: Path) -> None:

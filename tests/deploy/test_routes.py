@@ -32,7 +32,7 @@ from fedwatt.journeys.driving_field import DrivingSums
 from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
 from fedwatt.journeys.route import HEADINGS
 from fedwatt.journeys.route_exchange import SimulatedPupils, learn_from_pupils
-from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_questions import RouteQuestion
 from fedwatt.privacy.fixed_point import Layout, add_up
 from fedwatt.runs import from_toml

@@ -13,13 +13,15 @@ from flwr.app import RecordDict
 
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.ledger import Ledger
+from fedwatt.deploy.messages import SECURE as PREFIX
 from fedwatt.deploy.messages import Content, from_records
 from fedwatt.deploy.policy import OPEN
-from fedwatt.deploy.secure_board import Secrets, to_values
+from fedwatt.deploy.secure_board import Secrets
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
 from fedwatt.privacy.fixed_point import Layout, packed, unpacked
+from fedwatt.privacy.secure.plain import to_plain
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fleet, weights
 from tests.deploy.loopback import SuperNodes
@@ -173,7 +175,7 @@ def test_a_vector_is_laid_out_for_the_words_of_its_exchange(tmp_path: Path) -> N
     # 0 fits into any word, and means the same in none but its own.
     held = Stopped(3, terms=terms_of(3, length=2, bits=48))
     name, guard = "car-000", Guard(OPEN, Ledger(tmp_path))
-    question = Content(to_values(held.inboxes[name]))
+    question = Content(to_plain(held.inboxes[name], PREFIX))
     secrets = Secrets(name, tmp_path, BOARD, guard)
     secrets._state = held.shared[name]
     long, short = (Layout({"energy": (1, 8.0)}, vehicles=3, bits=bits) for bits in (64, 48))

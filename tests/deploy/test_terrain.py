@@ -15,9 +15,8 @@ from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.terrain.learn import learn_shared
-from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import write_field
+from fedwatt.terrain.store import Provenance, write_field
 from tests.deploy.fleets import BOARD, config_text, deployed, make_fleet, weights
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent

@@ -19,8 +19,8 @@ from fedwatt.deploy.messages import REPLIES, Content, from_records, to_records
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs import from_toml
 from fedwatt.terrain.encoding import field_from_arrays
-from fedwatt.terrain.exchange import Question
 from fedwatt.terrain.grid import Grid
+from fedwatt.terrain.question import Question
 from fedwatt.terrain.statistics import touched_nodes
 from fedwatt.terrain.store import read_field
 from fedwatt.terrain.survey import Survey, survey

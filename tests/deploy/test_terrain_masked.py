@@ -27,11 +27,12 @@ from fedwatt.report.field_map import write_map
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.hills import terrain_budget, vehicle_field
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.exchange import Question, SharedField, learn_from_totals, share_by
+from fedwatt.terrain.exchange import SharedField, learn_from_totals, share_by
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import learn
 from fedwatt.terrain.noise import seeded
+from fedwatt.terrain.question import Question
 from fedwatt.terrain.store import driven_nodes, read_field, read_provenance
 from fedwatt.terrain.survey import survey
 from tests.deploy.fleets import BOARD, deployed, loopback, pooled, weights

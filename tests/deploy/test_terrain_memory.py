@@ -27,7 +27,8 @@ from fedwatt.privacy.secure.vehicle import advertise, mask_input, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.exchange import MOST_WORDS, Question
+from fedwatt.terrain.question import Question
+from fedwatt.terrain.summands import MOST_WORDS
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.survey import survey
 from tests.terrain.toys import fleet

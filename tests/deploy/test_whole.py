@@ -33,13 +33,13 @@ from fedwatt.deploy import fleet_client, flower, whole
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.fleet_client import FleetClient
 from fedwatt.deploy.flower_server import COME_BACK_PER_SECOND, Questions, QuickState
-from fedwatt.deploy.messages import Content, Sizes, from_records, sealed
+from fedwatt.deploy.messages import Content, ReplyForm, Sizes, from_records, sealed
 from fedwatt.deploy.prompt_grid import PromptGrid
 from fedwatt.deploy.shortcut import Shortcut
 from fedwatt.deploy.whole_answers import ALL_SECONDS, replies_with_parts
 
 KEY = ec.derive_private_key(5, ec.SECP256R1())
-SIZES = Sizes(3, "float32")
+TRAIN = ReplyForm("train", Sizes(3, "float32"))
 WEIGHTS = np.array([1, -2, 3], dtype=np.float32)
 
 
@@ -105,7 +105,7 @@ def trained(message: Message) -> Message:
     """Δ is twice the weights."""
     weights = from_records(message.content).arrays["weights"]
     content = Content({"round": 4, "windows": 5}, {"delta": 2 * weights})
-    return Message(sealed("train", content, SIZES), reply_to=message)
+    return Message(sealed(TRAIN, content), reply_to=message)
 
 
 def conversation(server: Server, monkeypatch: pytest.MonkeyPatch) -> Content:
@@ -118,10 +118,10 @@ def conversation(server: Server, monkeypatch: pytest.MonkeyPatch) -> Content:
     with flower.open_session("server", None, (KEY, KEY.public_key())) as session:
         TaskIdentity.node_id, TaskIdentity.run_id = 1, server.run
         question = Content({"round": 4}, {"weights": WEIGHTS})
-        waiting = exchange.send("train", {node: question}, 60.0, sizes=SIZES)
+        waiting = exchange.send(TRAIN, {node: question}, 60.0)
         flower.identify(session)
         assert flower.answer_next(session, trained)
-        answers = exchange.receive("train", waiting, sizes=SIZES)
+        answers = exchange.receive(TRAIN, waiting)
     return answers[node].usable()
 
 

@@ -10,8 +10,7 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
-from fedwatt.edge.range import estimate_range
-from fedwatt.edge.trips import charge_over_time, predict_trip
+from fedwatt.edge.trips import charge_over_time, estimate_range, predict_trip
 
 from .test_hills import hilly_field, located_vehicle
 from .toys import trained, with_level

@@ -7,6 +7,7 @@ import pytest
 
 from fedwatt.edge.calibration import (
     Calibration,
+    ErrorBars,
     Outcome,
     calibrate,
     clustered_quantile,
@@ -14,8 +15,8 @@ from fedwatt.edge.calibration import (
     fit_scale,
     independent_scores,
 )
-from fedwatt.edge.error_bars import ErrorBars
 from fedwatt.errors import DataError
+from fedwatt.settings import from_table
 
 
 def test_the_conformal_quantile_is_the_corrected_rank():
@@ -94,8 +95,8 @@ def test_a_calibration_survives_json_and_none_is_nan():
     draw = np.random.default_rng(3)
     trips = [trip(draw) for _ in range(30)]
     bars = calibrate(trips[:15], trips[15:], speed_column=2)
-    assert Calibration.from_json(bars.to_json()) == bars
-    none = Calibration.from_json({})
+    assert from_table(Calibration, bars.to_json(), "card") == bars
+    none = Calibration()
     assert none.to_json() == {}
     assert np.isnan(none.trip(100.0, 60)[0])
     # The speed of a window is the mean of its column.

@@ -8,8 +8,7 @@ import pytest
 from fedwatt.data import Trip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.forecast import Forecast, forecast
-from fedwatt.edge.range import estimate_range
-from fedwatt.edge.trips import TripPrediction, charge_over_time
+from fedwatt.edge.trips import TripPrediction, charge_over_time, estimate_range
 from fedwatt.errors import SettingError
 
 CARD = ModelCard(

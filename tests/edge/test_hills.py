@@ -20,7 +20,7 @@ from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError, SettingError
-from fedwatt.terrain.climb import CLIMB, LOOK_AHEAD_S, climb_from, with_terrain
+from fedwatt.terrain.climb import CLIMB, LOOK_AHEAD_S, climb_from, trip_rise_m, with_terrain
 from fedwatt.terrain.encoding import field_from_text, field_to_text
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
@@ -117,6 +117,23 @@ def test_a_field_travels_in_the_file(hilly):
     assert hilly.field.elevation_m == pytest.approx(field.elevation_m, abs=2e-6)
     assert hilly.card.terrain["nodes"] == field.nodes
     assert hilly.card.features[-2:] == ("ascent", "descent")
+
+
+@pytest.mark.parametrize("known_s", [0, 100])
+def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_path):
+    """As in training: the field of a vehicle that measures elevation is in its file as well."""
+    vehicle, field = located_vehicle(), replace(hilly_field(), measured=True)
+    export(trained(features="base, terrain"), tmp_path / "m.onnx", vehicle=vehicle, field=field)
+    model, trip = EnergyModel(tmp_path / "m.onnx"), vehicle.trips[0]
+    assert model.card.terrain["source"] == "auto" and model.field.measured
+    level = np.where(np.arange(trip.seconds) < known_s, 7.0, np.nan)
+    trip = replace(trip, channels={**trip.channels, "elevation_m": level})
+    found = predict_trip(model, trip, vehicle.name).trip
+    rise = found.channels["climb_m"] - found.channels["descent_m"]
+    assert rise[:known_s] == pytest.approx(0.0, abs=1e-12)
+    learned = trip_rise_m(trip, model.field)
+    assert rise[known_s:] == pytest.approx(learned[known_s:], abs=1e-12)
+    assert np.abs(rise).sum() > 10
 
 
 def test_a_damaged_field_is_refused_in_one_sentence(hilly, tmp_path):

@@ -11,10 +11,9 @@ from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.in_trip import in_trip
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import outcome, predict_trip
-from fedwatt.journeys.filter import TripPrior
+from fedwatt.journeys.filter import TripPrior, in_trip
 from fedwatt.journeys.mixture import chosen_mixture, fleet_ridge, vehicle_ridges
 
 from .toys import trained
@@ -49,7 +48,7 @@ def test_the_card_says_lag_weight_and_prior(mixed):
     assert card.lag_s == pytest.approx(LAG_S, abs=0.25)
     # The network is as it starts, so the ridges carry the mixture.
     assert 0 <= card.network_weight < 0.5
-    assert TripPrior.from_json(card.trip_prior).noise_wh > 0
+    assert TripPrior(**card.trip_prior).noise_wh > 0
 
 
 def test_the_graph_gives_what_the_mixture_predicts(mixed, late, tmp_path):
@@ -83,7 +82,7 @@ def test_a_stream_that_knows_its_energy_is_the_batch_with_the_filter(mixed, late
     streamed_wh = np.array([one.energy_wh for one in made])
     # Speed that stands and then changes is a little different between samples and seconds.
     assert streamed_wh == pytest.approx(batch.windows_wh[: len(made)], abs=0.5)
-    prior = TripPrior.from_json(mixed.card.trip_prior)
+    prior = TripPrior(**mixed.card.trip_prior)
     expected = in_trip(prior, streamed_wh, batch.measured_wh[: len(made)], 60)
     for one, corrected, deviation in zip(made, *expected, strict=True):
         energy, low, high = one.in_trip

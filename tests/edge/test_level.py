@@ -20,9 +20,8 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, read_trained
 from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
-from fedwatt.edge.range import estimate_range
-from fedwatt.edge.route import route_trip
-from fedwatt.edge.trips import level_share, predict_trip
+from fedwatt.edge.reading import route_trip
+from fedwatt.edge.trips import estimate_range, level_share, predict_trip
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.terrain.climb import climb_from, with_climb, with_terrain
 from fedwatt.terrain.store import write_field

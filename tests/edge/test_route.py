@@ -8,8 +8,7 @@ from fedwatt.cli import app
 from fedwatt.data.store import write_vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.reading import read_trip
-from fedwatt.edge.route import route_trip
+from fedwatt.edge.reading import read_trip, route_trip
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError, FedwattError
 from fedwatt.terrain.store import write_field

@@ -6,10 +6,9 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.edge.export import export
-from fedwatt.edge.range import estimate_range
 from fedwatt.edge.route_forecast import Plan, plan_routes
 from fedwatt.edge.route_page import render_routes
-from fedwatt.edge.trips import predict_trip
+from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.terrain.settings import TerrainSettings

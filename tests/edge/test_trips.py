@@ -11,9 +11,8 @@ from fedwatt.data import Trip
 from fedwatt.data.client import split_of_trips
 from fedwatt.data.store import write_vehicle
 from fedwatt.edge.page import headline
-from fedwatt.edge.range import estimate_range
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trips import TripPrediction, predict_trip
+from fedwatt.edge.trips import TripPrediction, estimate_range, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 
 from .toys import rendered, run_folder, trained

@@ -150,7 +150,7 @@ def test_a_vehicle_keeps_its_device() -> None:
     ("build", "message"),
     [
         (lambda: Availability(p_leave=1.2), r"Availability\(p_leave=1.2\): p_leave must be"),
-        (lambda: Availability(reply_loss=-0.1), "reply_loss must be a probability"),
+        (lambda: Availability(reply_loss=-0.1), r"reply_loss must be in \[0, 1\]"),
         (lambda: Availability(speeds=()), "speeds must be one or more"),
         (lambda: Availability(speeds=(1.0, 0.0)), "speeds must be one or more"),
         (lambda: Availability(initially=0.0), r"initially must be in \(0, 1\]"),

@@ -74,14 +74,6 @@ def test_a_training_trip_reads_a_field_that_has_no_part_of_itself():
     np.testing.assert_allclose(read, same.read(one.cells)[0], atol=1e-9)
 
 
-def test_old_passes_fade():
-    own = boards(3)
-    first = published([one.sums for one in own.values()], 3)
-    again = add([first, first], forget=0.5)
-    np.testing.assert_allclose(again.sums, 1.5 * first.sums)
-    np.testing.assert_array_equal(again.vehicles, first.vehicles)
-
-
 def test_masked_sums_make_the_same_field_as_plain_ones():
     sums = {name: one.sums for name, one in boards(4).items()}
     found, who = learn_driving(totals_by(add_up, sums), frozenset(sums), SETTINGS)

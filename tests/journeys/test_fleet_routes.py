@@ -14,9 +14,13 @@ from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import REFERENCE_MASS_KG, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_features import NAMES
-from fedwatt.journeys.route_file import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_files import (
+    fleet_from_bytes,
+    fleet_to_bytes,
+    model_from_text,
+    model_to_text,
+)
 from fedwatt.journeys.route_model import Coefficients
-from fedwatt.journeys.route_text import model_from_text, model_to_text
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.randomness import generator
 from fedwatt.terrain.field import Field
@@ -264,7 +268,7 @@ def test_a_vehicle_reads_its_routes_with_numpy_alone(model, tmp_path):
 from pathlib import Path
 import numpy as np
 from fedwatt.journeys.route import route_of
-from fedwatt.journeys.route_text import model_from_text
+from fedwatt.journeys.route_files import model_from_text
 model = model_from_text(Path({str(tmp_path / "routes.txt")!r}).read_text(), "here")
 at = np.arange(0, 4001, 10.0)
 route = route_of("north", 42 + at / {DEGREE_M}, np.full(len(at), -83.0))

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import get
+from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import DEFENCES
+from fedwatt.methods.coordinatewise import Median
 from tests.methods.replies import normal, replies_of, step
 
 
@@ -62,3 +63,14 @@ def test_names_that_do_not_compose() -> None:
         get("fedavg@kurm")
     with pytest.raises(SettingError, match="hyperparameter of fedavg@krum 'trim'"):
         get("fedavg@krum", trim=0.2)
+
+
+GUARDED = Method("guarded", defence=Median())
+
+
+def test_a_method_of_ones_own_keeps_its_defence_in_a_composition() -> None:
+    own = f"{__name__}:GUARDED"
+    assert get(f"{own}+fractional").defence == Median()
+    assert get(f"{own}@adam").composition == "plain SGD → Median → Adam"
+    with pytest.raises(SettingError, match="one defence and one server"):
+        get(f"{own}@krum")

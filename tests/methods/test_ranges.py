@@ -1,12 +1,12 @@
 """Hyperparameters: which values are refused, and in which ranges they are tuned."""
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from math import inf, nan
 
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import METHODS, get
+from fedwatt.methods import METHODS, Proximal, get
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 from fedwatt.methods.ranges import Tunable
 
@@ -80,3 +80,13 @@ def test_every_float_is_tuned_or_left_alone_for_a_reason(rule: Tunable) -> None:
     for name, wanted in rule.ranges.items():
         assert getattr(rule, name) in wanted
         assert 0 < wanted.low < wanted.high or not wanted.log
+
+
+def test_another_default_leaves_a_hyperparameter_as_it_was_declared() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Harder(Proximal):
+        mu: float = 0.5
+
+    assert Harder().ranges == Proximal().ranges
+    with pytest.raises(SettingError, match=r"Harder\(mu=-1\): mu must be at least 0 and finite"):
+        Harder(mu=-1)

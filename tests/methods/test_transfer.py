@@ -10,12 +10,14 @@ from pytest import approx
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
-from fedwatt.methods.control import Loop
+from fedwatt.methods.control import Controlled
 from fedwatt.methods.server import Replies
 from fedwatt.models import MLP
 from tests.federation.toys import FULL, random_fleet, toy_rounds, toy_states
 
-LOOP = Loop(start=0.2, target=0.5, gain=0.5, dead_band=0.1, keep=0.5, lowest=1e-3)
+LOOP = Controlled(
+    pull_start=0.2, pull_min=1e-3, transfer_target=0.5, control_gain=0.5, control_keep=0.5
+)
 # Before round t: λ_t; after it: w_{t+1} and (f_t - f_{t+1}) / Σ p_k (F_k(w_t) - F_k(w_k)).
 GOLDEN = [
     (0.2000000000, -0.3721500000, 0.7299655876),
@@ -31,16 +33,16 @@ def one(value: float) -> torch.Tensor:
     return torch.tensor([value], dtype=torch.float64)
 
 
-def started(loop: Loop) -> dict[str, torch.Tensor]:
-    return {name: value.reshape(1) for name, value in loop.state().items()}
+def started(loop: Controlled) -> dict[str, torch.Tensor]:
+    return {name: value.reshape(1) for name, value in loop.loop_state().items()}
 
 
 def test_the_pull_follows_the_golden_sequence() -> None:
     state = started(LOOP)
     for pull, _, ratio in GOLDEN:
-        assert LOOP.pull(state).item() == approx(pull, abs=1e-9)
+        assert LOOP.loop_pull(state).item() == approx(pull, abs=1e-9)
         if ratio is not None:
-            state = LOOP.updated(state, one(ratio), one(1.0), 5.0)
+            state = LOOP.loop_updated(state, one(ratio), one(1.0), 5.0)
 
 
 def test_the_toy_moves_as_the_pulls_say() -> None:
@@ -54,26 +56,28 @@ def test_the_toy_moves_as_the_pulls_say() -> None:
 def test_a_ratio_of_one_lets_the_pull_fall_to_its_least() -> None:
     state = started(LOOP)
     for _ in range(3):
-        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
-    assert LOOP.pull(state).item() == approx(0.2 * exp(-0.4 * 0.5) ** 3, rel=1e-12)
+        state = LOOP.loop_updated(state, one(1.0), one(1.0), 5.0)
+    assert LOOP.loop_pull(state).item() == approx(0.2 * exp(-0.4 * 0.5) ** 3, rel=1e-12)
     for _ in range(40):
-        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
-    assert LOOP.pull(state).item() == approx(1e-3, rel=1e-12)
+        state = LOOP.loop_updated(state, one(1.0), one(1.0), 5.0)
+    assert LOOP.loop_pull(state).item() == approx(1e-3, rel=1e-12)
 
 
 def test_nothing_moves_without_a_ratio_or_on_target() -> None:
     state = started(LOOP)
     for ratio in (torch.nan, 0.5, 0.42, torch.nan):
-        state = LOOP.updated(state, one(ratio), one(1.0), 5.0)
-        assert LOOP.pull(state).item() == 0.2
+        state = LOOP.loop_updated(state, one(ratio), one(1.0), 5.0)
+        assert LOOP.loop_pull(state).item() == 0.2
 
 
 def test_a_step_is_bounded_and_so_is_the_pull() -> None:
-    eager = Loop(start=0.2, target=1.0, gain=50.0, dead_band=0.0, keep=0.0, lowest=1e-3)
+    eager = Controlled(
+        pull_start=0.2, transfer_target=1.0, control_gain=50.0, dead_band=0.0, control_keep=0.0
+    )
     state, pulls = started(eager), []
     for _ in range(4):
-        state = eager.updated(state, one(-1.0), one(1.0), 0.5)
-        pulls.append(eager.pull(state).item())
+        state = eager.loop_updated(state, one(-1.0), one(1.0), 0.5)
+        pulls.append(eager.loop_pull(state).item())
     assert pulls == approx([0.3, 0.45, 0.5, 0.5], rel=1e-12)
 
 
@@ -81,29 +85,29 @@ def test_at_its_limit_for_ten_updates_it_is_saturated_until_the_error_turns() ->
     state = started(LOOP)
     state["log"] = torch.log(one(5.0) / 0.2)
     for _ in range(10):
-        assert LOOP.condition(state).item() == 0.0
-        state = LOOP.updated(state, one(0.0), one(1.0), 5.0)
-    assert LOOP.condition(state).item() == 2.0
+        assert LOOP.loop_condition(state).item() == 0.0
+        state = LOOP.loop_updated(state, one(0.0), one(1.0), 5.0)
+    assert LOOP.loop_condition(state).item() == 2.0
     # A higher limit is not followed: more pull has not helped.
-    assert LOOP.pull(LOOP.updated(state, one(0.0), one(1.0), 9.0)).item() == approx(5.0)
+    assert LOOP.loop_pull(LOOP.loop_updated(state, one(0.0), one(1.0), 9.0)).item() == approx(5.0)
     for _ in range(4):
-        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
-    assert LOOP.condition(state).item() == 0.0
-    assert LOOP.pull(state).item() < 5.0
+        state = LOOP.loop_updated(state, one(1.0), one(1.0), 5.0)
+    assert LOOP.loop_condition(state).item() == 0.0
+    assert LOOP.loop_pull(state).item() < 5.0
 
 
 def test_a_loss_that_stays_high_resets_the_pull_and_lets_the_loop_rest() -> None:
-    state = LOOP.updated(started(LOOP), one(-1.0), one(1.0), 5.0)
-    assert LOOP.pull(state).item() > 0.2
+    state = LOOP.loop_updated(started(LOOP), one(-1.0), one(1.0), 5.0)
+    assert LOOP.loop_pull(state).item() > 0.2
     for _ in range(2):  # means of the loss: 5.5, 7.75
-        state = LOOP.updated(state, one(-1.0), one(10.0), 5.0)
-    assert LOOP.pull(state).item() > 0.2
-    state = LOOP.updated(state, one(-1.0), one(10.0), 5.0)
-    assert (LOOP.pull(state).item(), LOOP.condition(state).item()) == (0.2, 1.0)
+        state = LOOP.loop_updated(state, one(-1.0), one(10.0), 5.0)
+    assert LOOP.loop_pull(state).item() > 0.2
+    state = LOOP.loop_updated(state, one(-1.0), one(10.0), 5.0)
+    assert (LOOP.loop_pull(state).item(), LOOP.loop_condition(state).item()) == (0.2, 1.0)
     for _ in range(10):
-        assert LOOP.pull(state).item() == 0.2
-        state = LOOP.updated(state, one(-1.0), one(1.0), 5.0)
-    assert LOOP.pull(LOOP.updated(state, one(-1.0), one(1.0), 5.0)).item() > 0.2
+        assert LOOP.loop_pull(state).item() == 0.2
+        state = LOOP.loop_updated(state, one(-1.0), one(1.0), 5.0)
+    assert LOOP.loop_pull(LOOP.loop_updated(state, one(-1.0), one(1.0), 5.0)).item() > 0.2
 
 
 def federation(**training) -> Federation:

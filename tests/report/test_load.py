@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.report import load_run, load_runs, write_report
+from fedwatt.report.load import load_run, load_runs
+from fedwatt.report.write import write_report
 from tests.report.conftest import make_run
 
 

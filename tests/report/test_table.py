@@ -4,11 +4,10 @@ from math import inf
 
 import pytest
 
-from fedwatt.report import final_results
 from fedwatt.report.load import load_run
 from fedwatt.report.statistics import Estimate
 from fedwatt.report.table import Column, Table
-from fedwatt.report.tables import tables
+from fedwatt.report.tables import final_results, tables
 from tests.report.conftest import ROUNDS, make_run, test_rmse_wh
 
 ONE = Table(

@@ -7,9 +7,10 @@ import pytest
 from markupsafe import escape
 
 from fedwatt.errors import RunError
-from fedwatt.report import load_run, load_runs, write_report
 from fedwatt.report.facts import run_facts
 from fedwatt.report.figures import FIGURES
+from fedwatt.report.load import load_run, load_runs
+from fedwatt.report.write import write_report
 from tests.report.conftest import CONFIG, make_run
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}

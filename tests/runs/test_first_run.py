@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.report import load_run
 from fedwatt.report.answer import answer
 from fedwatt.report.curves import curves
-from fedwatt.report.load import Columns
+from fedwatt.report.load import Columns, load_run
 from fedwatt.report.references import reference_rmse
 from fedwatt.runs import execute
 from fedwatt.runs.config import DEFAULT_METHODS, RunConfig, from_tables

@@ -10,7 +10,7 @@ from pytest import approx
 
 from fedwatt.errors import RunError
 from fedwatt.metrics import METRICS, Metric
-from fedwatt.report import load_run
+from fedwatt.report.load import load_run
 from fedwatt.report.tables import final_results, results_table
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table, write_table

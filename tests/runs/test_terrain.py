@@ -22,9 +22,8 @@ from fedwatt.runs.tables import read_table
 from fedwatt.terrain.field import empty_field
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import Learned, learn, learn_shared
-from fedwatt.terrain.provenance import Provenance
 from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import read_field, read_provenance, write_field
+from fedwatt.terrain.store import Provenance, read_field, read_provenance, write_field
 from tests.runs.test_execute import Silent
 
 CONFIG = """

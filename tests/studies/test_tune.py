@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedwatt.data.targets import TARGETS
 from fedwatt.errors import RunError, SettingError
 from fedwatt.methods import LocalRule, Method, get
 from fedwatt.methods.ranges import Range
@@ -14,7 +15,7 @@ from fedwatt.runs import from_toml
 from fedwatt.runs.source import open_fleet
 from fedwatt.studies import tune as module
 from fedwatt.studies.ranges import RATE, ranges_of
-from fedwatt.studies.tune import Tuned, scores, tune
+from fedwatt.studies.tune import Trial, Tuned, scores, shown_score, tune, tuning_table
 
 CONFIG = from_toml("""
 seeds = [1, 2]
@@ -176,3 +177,17 @@ def test_a_rule_that_does_not_tell_how_to_tune_a_number_is_refused() -> None:
         ranges_of(Method("own", (Shrinking(),)))
     Shrinking.ranges = {"shrinkage": Range(0.01, 1.0)}
     assert ranges_of(Method("own", (Shrinking(),))) == {"rate": RATE, "shrinkage": Range(0.01, 1)}
+
+
+def test_errors_are_shown_in_the_unit_of_the_target(whole) -> None:
+    _, found = whole
+    charge = TARGETS["soc"]
+    rough = replace(found[0], trials=(Trial({"rate": 0.05}, 0.0814), Trial({"rate": 0.01}, inf)))
+    table = tuning_table([rough], charge)
+    assert [column.heading for column in table.columns[-2:]] == [
+        "RMSE configured (points)",
+        "RMSE chosen (points)",
+    ]
+    assert table.text_rows()[0][-2:] == ["0.0814", "0.0814"]
+    assert shown_score(rough.trials[0], charge, " points") == "0.0814 points"
+    assert shown_score(rough.trials[1], charge, " points") == "diverged"

@@ -15,7 +15,7 @@ from fedwatt.data.features import trip_features
 from fedwatt.data.store import write_fleet
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.observers import Observers
-from fedwatt.report import load_run
+from fedwatt.report.load import load_run
 from fedwatt.report.styles import run_styles_table
 from fedwatt.runs import execute
 from fedwatt.runs.config import from_tables

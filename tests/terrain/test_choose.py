@@ -19,16 +19,16 @@ DATA = DataSettings(features="speed")
 
 def test_a_gain_must_be_large_and_sure():
     # 3 % of 200 is 6; a standard error is the root of the spread.
-    assert Verdict(200.0, np.array([5.9, 3.0]), np.array([1.0, 1.0])).best == 0
-    assert Verdict(200.0, np.array([6.1, 8.0]), np.array([30.0, 70.0])).best == 1
-    assert Verdict(200.0, np.array([6.1, 8.0]), np.array([30.0, 60.0])).best == 2
-    assert Verdict(0.0, np.zeros(2), np.zeros(2)).best == 0
+    assert Verdict(np.array([200.0]), np.array([5.9, 3.0]), np.array([1.0, 1.0])).best == 0
+    assert Verdict(np.array([200.0]), np.array([6.1, 8.0]), np.array([30.0, 70.0])).best == 1
+    assert Verdict(np.array([200.0]), np.array([6.1, 8.0]), np.array([30.0, 60.0])).best == 2
+    assert Verdict(np.array([0.0]), np.zeros(2), np.zeros(2)).best == 0
 
 
 def test_verdicts_add():
-    one = Verdict(1.0, np.array([2.0]), np.array([3.0]))
-    both = one + Verdict(10.0, np.array([20.0]), np.array([30.0]))
-    assert (both.error, both.gain[0], both.spread[0]) == (11.0, 22.0, 33.0)
+    one = Verdict(np.array([1.0]), np.array([2.0]), np.array([3.0]))
+    both = one + Verdict(np.array([10.0]), np.array([20.0]), np.array([30.0]))
+    assert (both.error[0], both.gain[0], both.spread[0]) == (11.0, 22.0, 33.0)
 
 
 @pytest.fixture(scope="module")

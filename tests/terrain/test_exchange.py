@@ -8,7 +8,6 @@ import pytest
 from fedwatt.data import DataSettings
 from fedwatt.errors import RunError, SettingError
 from fedwatt.privacy.fixed_point import add_up
-from fedwatt.terrain import exchange as exchanges
 from fedwatt.terrain.agreed import Area
 from fedwatt.terrain.exchange import learn_from_totals, refuse_unmaskable, share_by
 from fedwatt.terrain.grid import Grid
@@ -95,7 +94,7 @@ def test_one_vehicle_alone_is_no_secret_sum_even_with_k_of_one(surveys):
 
 
 def test_sums_too_long_to_send_are_refused(surveys, monkeypatch):
-    monkeypatch.setattr(exchanges, "MOST_WORDS", 1000)
+    monkeypatch.setattr("fedwatt.terrain.summands.MOST_WORDS", 1000)
     with pytest.raises(RunError, match=r"smaller terrain\.area or a larger terrain\.cell_m"):
         shared_under_masks(surveys, GRID, settings())
 

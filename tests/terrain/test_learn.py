@@ -176,7 +176,8 @@ def test_wrong_hills_look_harmless_only_to_a_model_that_may_value_them_at_nothin
         placed=np.ones(many, dtype=bool),
         wh_per_m=4.0,
     )
-    assert validation_errors_wh(one, told, one, told) == pytest.approx(np.zeros(many), abs=1e-12)
+    one, climbs_m = replace(one, validation=one), (told, told)
+    assert validation_errors_wh(one, climbs_m) == pytest.approx(np.zeros(many), abs=1e-12)
     # Four Wh a metre, and nothing else to explain them away.
-    errors = validation_errors_wh(one, told, one, told, at_face_value=True)
+    errors = validation_errors_wh(one, climbs_m, at_face_value=True)
     assert np.abs(errors) == pytest.approx(np.full(many, 4.0))

@@ -17,8 +17,8 @@ from fedwatt.randomness import generator
 from fedwatt.terrain.agreed import Area, agreed_pairs, agreed_segments
 from fedwatt.terrain.grid import Grid
 from fedwatt.terrain.learn import learn, publishable
-from fedwatt.terrain.masked import count_fields, packed, presence, sum_fields, unpacked
 from fedwatt.terrain.power import Residual, residual
+from fedwatt.terrain.question import packed, presence, sum_fields, unpacked
 from fedwatt.terrain.settings import TerrainSettings
 from fedwatt.terrain.solve import solve_field
 from fedwatt.terrain.statistics import (
@@ -98,7 +98,8 @@ def masked_exchange(surveys, overheard, last=None):
     nodes, before = area.nodes(GRID), -1
     while len(nodes) != before:
         before = len(nodes)
-        counts = summed(count_fields(nodes), [presence(one, nodes, GRID, 8) for one in surveys])
+        fields = {"vehicles": (len(nodes), 1.0)}
+        counts = summed(fields, [presence(one, nodes, GRID, 8) for one in surveys])
         nodes = nodes[counts["vehicles"] >= K]
     pairs = agreed_pairs(GRID, nodes, 8)
     values = [packed(one, residual(one), nodes, pairs, GRID, 8) for one in surveys]

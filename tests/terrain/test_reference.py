@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError
+from fedwatt.terrain.compare import against_reference
 from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.reference import against_reference
 
 
 class Plane:

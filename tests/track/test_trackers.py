@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedwatt.observers import Observers
-from fedwatt.report import Reporter
+from fedwatt.report.write import Reporter
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.track import trackers
@@ -68,6 +68,20 @@ def test_mlflow_shows_the_curves(tracked: Path) -> None:
     assert only.data.params["training.rounds"] == "2"
     names = {file.path for file in client.list_artifacts(only.info.run_id)}
     assert {"report.html", "vehicles.parquet", "model.safetensors", "figures"} <= names
+
+
+def test_mlflow_goes_on_in_a_folder_with_an_apostrophe(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    out = tmp_path / "o'brien"
+    out.mkdir()
+    config = from_toml(SMALL + "[track]\nmlflow = true\n")
+    began, goes_on = (trackers(config, out)[0] for _ in range(2))
+    for one in (began, goes_on):
+        one.on_start("fedavg", 0, 2)
+    assert began.runs == goes_on.runs
 
 
 def chunks(file: Path) -> Iterator[bytes]:

@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 from urllib.error import HTTPError
@@ -14,9 +13,10 @@ import pytest
 from fedwatt.errors import RunError
 from fedwatt.observers.progress_log import FILE
 from fedwatt.runs import execute, from_toml
-from fedwatt.watch import serve, serving
+from fedwatt.watch import serve
+from fedwatt.watch.serve import serving
 from tests.observers.test_observer import SMALL
-from tests.runs.killing import kill_after
+from tests.runs.killing import finish, kill_after
 from tests.runs.test_execute import Silent
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -94,8 +94,7 @@ def test_a_run_is_watched_while_it_is_killed_and_resumed(tmp_path: Path) -> None
         assert "The run goes on" in seen
         assert re.search(r"round \d+ of 40 · .* rounds/s, .* left", seen)
         assert "car-003" in seen
-        root = Path(__file__).parents[2]
-        subprocess.run([sys.executable, "-c", LIVE, str(run)], cwd=root, check=True)
+        finish(LIVE, str(run))
         seen = looked_at(address, tmp_path / "browser")
     assert "The run is finished" in seen
     assert "round 40 of 40 · done" in seen

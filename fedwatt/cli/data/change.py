@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.data.shared import Out, Seed, refuse_filled, say_made
-
-Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
+from fedwatt.cli.data.shared import Fleet, Out, Seed, refuse_filled, say_made
 
 
 def merge(
@@ -24,7 +22,7 @@ def merge(
     with console.status("Merging ..."):
         parts = merge_fleets(fleets, out)
     for part in parts:
-        console.print(part.sentence(), highlight=False)
+        console.print(part.sentence())
     say_made(out)
 
 

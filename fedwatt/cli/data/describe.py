@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import console
-from fedwatt.cli.data.shared import say_account
+from fedwatt.cli.console import console, write_figure
+from fedwatt.cli.data.shared import Fleet, say_account
 
 if TYPE_CHECKING:
     from fedwatt.data import Vehicle
@@ -17,7 +17,7 @@ COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
 
 def describe(
-    fleet: Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")],
+    fleet: Fleet,
     plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
 ) -> None:
     """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
@@ -38,10 +38,8 @@ def describe(
         say_account(account, ("trips", "rows"))
     if plot is not None:
         from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
-        from fedwatt.report.svg import saved
 
-        plot.write_bytes(saved(fleet_figure(fleet_facts(read_fleet(fleet)))))
-        console.print(f"Figure: {plot}")
+        write_figure(plot, fleet_figure(fleet_facts(read_fleet(fleet))))
 
 
 def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:

@@ -117,21 +117,22 @@ def import_(
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.data.importing import Maps, Recordings
+    from fedwatt.data.recognise.understand import Answers
 
     if out is not None:
         refuse_filled(out)
-    decided, answers = kind == "auto", {"vehicle": vehicle, "trip": trip, "dates": dates}
-    if decided:
-        read = _decided(paths, answers, None if dry_run else out)
+    answers, found = {"vehicle": vehicle, "trip": trip, "dates": dates}, None
+    if kind == "auto":
+        found = understood(paths, Answers(**answers))
         if dry_run:
             return
-        if read is not None:
-            kind, paths, mapping = "csv", *read
     else:
         _refuse_answers(kind, answers | {"dry-run": dry_run})
     if out is None:
-        rest = ", or --dry-run to leave it at this" if decided else ""
+        rest = ", or --dry-run to leave it at this" if found else ""
         raise SettingError(f"Name the folder of the new fleet: --out FLEET{rest}.")
+    if found:
+        kind, paths, mapping = "csv", list(found.paths), str(keep_mapping(found, out))
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
@@ -142,7 +143,7 @@ def import_(
         own_gap=maximum_gap is not None,
     )
     _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
-    if decided:
+    if found:
         say_next(out)
 
 
@@ -180,20 +181,8 @@ def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:
     with import_progress() as report:
         sentences = import_fleet(out, recordings, maps, report)
     for sentence in sentences:
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     say_made(out)
-
-
-def _decided(
-    paths: list[Path], answers: dict[str, str], out: Path | None
-) -> tuple[list[Path], str] | None:
-    """The files to read and the mapping that was written for them; None on a dry run."""
-    from fedwatt.data.recognise.understand import Answers
-
-    found = understood(paths, Answers(**answers))
-    if out is None:
-        return None
-    return list(found.paths), str(keep_mapping(found, out))
 
 
 def map_(
@@ -201,11 +190,12 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
 ) -> None:
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
-    from fedwatt.data.recognise.mapping_text import propose_mapping
+    from fedwatt.data.recognise.mapping_text import mapping_text
+    from fedwatt.data.recognise.understand import understand
 
-    text = propose_mapping(path)
+    text = mapping_text(understand(path))
     if out is None:
-        console.print(text, highlight=False, soft_wrap=True)
+        console.print(text, soft_wrap=True)
     else:
         out.write_text(text, encoding="utf-8")
         console.print(f"{out} is a proposal: check its units and signs before you import with it.")

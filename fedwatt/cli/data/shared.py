@@ -14,6 +14,7 @@ from fedwatt.errors import SettingError
 if TYPE_CHECKING:
     from fedwatt.data.cleaning.account import Account
 
+Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
 Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
 Kind = Annotated[str, typer.Option(help="passenger, truck or bus.")]
@@ -33,7 +34,7 @@ def say_made(out: Path) -> None:
 def say_account(account: "Account", units: tuple[str, ...]) -> None:
     """What cleaning kept and dropped, a line for each of `units` and each channel that was lost."""
     for sentence in (*map(account.sentence, units), *account.lost_channels()):
-        console.print(f"Cleaning: {sentence}", highlight=False)
+        console.print(f"Cleaning: {sentence}")
 
 
 @contextmanager

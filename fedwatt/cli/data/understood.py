@@ -39,7 +39,7 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
         )
     console.print(table)
     for sentence in sentences(found):
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.print(sentence, soft_wrap=True)
     refuse_incomplete(found)
     return found
 
@@ -64,7 +64,7 @@ def say_next(out: Path) -> None:
     target = ""
     if "energy_wh" not in vehicle.trips[0].channels:
         if "pack_capacity_wh" not in vehicle.facts:
-            console.print(ONLY_CHARGE.format(out=quote(str(out))), highlight=False, soft_wrap=True)
+            console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
             return
         target = " --set data.target=energy-from-soc --set data.window=300"
     run = Path("runs") / out.name
@@ -76,7 +76,7 @@ def say_next(out: Path) -> None:
         "--out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
     ):
-        console.print(f"  {command}", highlight=False, soft_wrap=True)
+        console.print(f"  {command}", soft_wrap=True)
 
 
 def keep_mapping(found: "Understanding", out: Path) -> Path:
@@ -89,12 +89,11 @@ def keep_mapping(found: "Understanding", out: Path) -> Path:
     if path.exists() and path.read_text(encoding="utf-8") != text:
         aside = path.with_suffix(".toml.bak")
         path.replace(aside)
-        console.print(f"The mapping that was there is now {aside}.", highlight=False)
+        console.print(f"The mapping that was there is now {aside}.")
     path.write_text(text, encoding="utf-8")
     console.print(
         f"Mapping: {path}. Edit it and repeat with: fedwatt data import csv PATH --map {path} "
         "--out OTHER",
-        highlight=False,
         soft_wrap=True,
     )
     return path

@@ -127,14 +127,12 @@ class Account:
         >>> Account.of("dropped", "channels", 2, "soc is 31 to 96, outside 0 to 1").lost_channels()
         ['soc is 31 to 96, outside 0 to 1, and left out in 2 vehicles. Is its unit another?']
         """
-        of_channel: dict[str, list[int]] = {}
-        reasons = self.reasons("dropped", "channels")
-        for reason, vehicles in reasons.items():
-            of_channel.setdefault(reason.partition(" ")[0], []).append(vehicles)
-        # Every vehicle has a range of its own: the most frequent one stands for all.
-        usual = {reason.partition(" ")[0]: reason for reason in reversed(reasons)}
+        found: dict[str, tuple[str, int]] = {}
+        for reason, vehicles in self.reasons("dropped", "channels").items():
+            # Every vehicle has a range of its own: the most frequent one stands for all.
+            usual, so_far = found.get(reason.partition(" ")[0], (reason, 0))
+            found[reason.partition(" ")[0]] = usual, so_far + vehicles
         return [
-            f"{usual[name]}, and left out in {counted(sum(vehicles), 'vehicle')}. "
-            "Is its unit another?"
-            for name, vehicles in of_channel.items()
+            f"{usual}, and left out in {counted(vehicles, 'vehicle')}. Is its unit another?"
+            for usual, vehicles in found.values()
         ]

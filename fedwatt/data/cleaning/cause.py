@@ -49,9 +49,8 @@ def _beyond_limits(trip: RawTrip) -> Iterator[str]:
 
 def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
     """Whether most steps of time are longer than the gap that is bridged."""
-    steps = np.diff(time_s)
-    if len(steps) and float(np.median(steps)) > cleaning.maximum_gap_s:
-        usual = float(np.median(steps))
+    usual = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
+    if usual > cleaning.maximum_gap_s:
         cure = f"--maximum-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
         yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s ({cure})"
 

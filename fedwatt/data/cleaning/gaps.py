@@ -8,8 +8,6 @@ reports every 30 s at standstill: 98.6 % of its gaps over 10 s lie between two r
 where nothing changed and nothing was lost. Cutting there would end city trips at a red light.
 """
 
-from itertools import pairwise
-
 import numpy as np
 
 from fedwatt.data.cleaning.account import Account
@@ -42,13 +40,9 @@ def cut_at_gaps(trip: RawTrip, cleaning: Cleaning) -> tuple[list[RawTrip], Accou
     standing_gap_s = max(maximum_gap_s, cleaning.maximum_standing_gap_s)
     limit_s = np.where(stands[:-1] & stands[1:], standing_gap_s, maximum_gap_s)
     cuts = np.flatnonzero(np.diff(kept.time_s) > limit_s) + 1
-    if not len(cuts):
-        return ([kept] if kept.rows else []), Account.total(accounts)
     reason = f"cut at a gap over {maximum_gap_s:g} s"
     accounts.append(Account.of("repaired", "trips", len(cuts), reason))
-    borders = [0, *cuts.tolist(), kept.rows]
-    parts = [kept.take(slice(start, stop)) for start, stop in pairwise(borders)]
-    return parts, Account.total(accounts)
+    return kept.cut(cuts), Account.total(accounts)
 
 
 def _covered(time_s: FloatArray, values: FloatArray, maximum_gap_s: float) -> BoolArray:

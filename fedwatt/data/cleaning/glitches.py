@@ -111,11 +111,10 @@ def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
     for first, after in spikes:
         wrong[known[rows[first]] : known[rows[after]]] = True
     mended = trip.with_channels({"speed_mps": np.where(wrong, np.nan, trip.channels["speed_mps"])})
-    cuts = [int(known[rows[to]]) for to in lone]
-    parts = [mended.take(part) for part in np.split(np.arange(trip.rows), cuts)]
+    cuts = known[rows[lone]]
     account = Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps")
     account += Account.of("repaired", "trips", len(cuts), "cut where speed jumped")
-    return [part for part in parts if part.rows], account
+    return mended.cut(cuts), account
 
 
 def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:

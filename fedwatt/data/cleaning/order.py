@@ -36,8 +36,8 @@ def in_order(trip: RawTrip) -> tuple[list[RawTrip], Account]:
     resets = np.flatnonzero(np.diff(trip.time_s) < -RESET_S) + 1
     account += Account.of("repaired", "trips", len(resets), "cut where the clock was set back")
     parts = []
-    for rows in np.split(np.arange(trip.rows), resets):
-        part, sorted_account = _sort(trip.take(rows))
+    for recorded in trip.cut(resets):
+        part, sorted_account = _sort(recorded)
         parts.append(part)
         account += sorted_account
     return parts, account

@@ -7,7 +7,6 @@ and its rows, which are no driving, are dropped and counted.
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 
 import numpy as np
 
@@ -40,9 +39,8 @@ def split_at_pauses(
             reason = f"parked: standing for over {pause_s / 60:g} min"
             accounts.append(Account.of("dropped", "rows", dropped, reason))
             cuts = np.flatnonzero(np.diff(kept.time_s) > pause_s) + 1
-            for start, stop in pairwise([0, *cuts.tolist(), kept.rows]):
+            for trip in kept.cut(cuts):
                 numbered += 1
-                trip = kept.take(slice(start, stop))
                 trips.append(_named(trip, recording.name, numbered))
     return trips, Account.total(accounts)
 

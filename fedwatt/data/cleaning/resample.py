@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, POSITION
-from fedwatt.data.trip import FloatArray, IntArray, RawTrip
+from fedwatt.data.trip import BoolArray, FloatArray, IntArray, RawTrip
 
 SECONDS_PER_HOUR = 3600.0
 # Gradients from matched elevations jump where a road segment begins.
@@ -221,7 +221,14 @@ def forward_filled(values: FloatArray) -> FloatArray:
     array([1., 1., 1., 3.])
     """
     known = np.isfinite(values)
-    if known.all() or not known.any():
-        return values
-    rows = np.maximum.accumulate(np.where(known, np.arange(len(values)), -1))
-    return values[np.where(rows < 0, int(np.argmax(known)), rows)]
+    return values if known.all() or not known.any() else values[last_known(known)]
+
+
+def last_known(known: BoolArray) -> IntArray:
+    """Place of the last known entry at or before each; of the first known before that. [entries].
+
+    >>> last_known(np.array([False, True, False, True])).tolist()
+    [1, 1, 1, 3]
+    """
+    last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
+    return np.where(last < 0, np.argmax(known), last)

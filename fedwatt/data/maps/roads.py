@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedwatt.data.cleaning.glitches import METRES_PER_DEGREE
+from fedwatt.data.cleaning.resample import last_known
 from fedwatt.data.maps.box_index import BoxIndex
 from fedwatt.data.maps.region import has_positions, places
 from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
@@ -119,7 +120,7 @@ def headings(place_deg: FloatArray) -> FloatArray:
     moving = length_m >= HEADING_M
     if not moving.any():
         return np.zeros_like(moved_m)
-    last = _last(moving)
+    last = last_known(moving)
     return np.asarray(moved_m[last] / length_m[last, None])
 
 
@@ -158,7 +159,7 @@ def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
     way = np.where(on_road, roads.way[segment], -1)
     flags = np.zeros((len(place_deg), len(FLAGS)), bool)
     flags[known] = roads.flags(place_deg[known], way[known])
-    last = _last(on_road)
+    last = last_known(on_road)
     against = np.where(forward, 0, 1)[last]
     channels = {
         **trip.channels,
@@ -166,16 +167,6 @@ def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
         **{name: flags[:, i].astype(float) for i, name in enumerate(FLAGS)},
     }
     return replace(trip, channels=channels), int(roads.assumed[way[last], against].sum())
-
-
-def _last(known: BoolArray) -> IntArray:
-    """Index of the last known entry at or before each; of the first known before that. [entries].
-
-    >>> _last(np.array([False, True, False, True])).tolist()
-    [1, 1, 1, 3]
-    """
-    last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
-    return np.where(last < 0, np.argmax(known), last)
 
 
 def _metres(place_deg: FloatArray, origin_deg: FloatArray) -> FloatArray:

@@ -1,8 +1,8 @@
 """Dates and times as text → seconds since 1970 (UTC where a zone is written, else local).
 
 Without a `format` these are tried: 2024-05-31 13:05:10.5, with or without seconds, a T in between
-and a zone at the end; 31.05.2024 13:05:10; a time of day alone. A zone is honoured, so that a trip
-over the end of summer time does not jump back an hour.
+and a zone at the end; 31.05.2024 13:05:10. A time of day alone needs its format. A zone counts, so
+that a trip over the end of summer time does not jump back an hour.
 """
 
 from collections.abc import Sequence

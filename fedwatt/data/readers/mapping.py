@@ -31,15 +31,17 @@ and a time of day in two columns are written column = ["Date", "Time"]. Optional
 
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
+from fedwatt.data.readers.table_blocks import COMMAS, TextForm
 from fedwatt.data.trip import KINDS, LABELS
 from fedwatt.errors import SettingError, unknown
+from fedwatt.settings import from_table
 
 SHIPPED = resources.files("fedwatt.data.readers") / "mappings"
 # Seconds in a unit of time.
@@ -57,7 +59,7 @@ _KEYS: dict[str, tuple[str, ...]] = {
         *("name", "kind", "labels", "signature", "file", "time", "vehicle", "trip", "channels"),
         *("cleaning", "facts"),
     ),
-    "file": ("separator", "decimal", "thousands", "skip_rows", "units_row"),
+    "file": tuple(key.name for key in fields(TextForm)),
     "time": ("column", "unit", "format"),
     "vehicle": ("column", "name", "from", "pattern"),
     "trip": ("column", "from", "pause"),
@@ -96,11 +98,7 @@ class CsvMapping:
     channels: Mapping[str, ChannelMap]
     kind: str = "passenger"
     labels: str = "measured"
-    separator: str = ","
-    decimal_comma: bool = False
-    skip_rows: int = 0
-    units_row: bool = False
-    thousands: str = ""
+    form: TextForm = COMMAS
     vehicle_pattern: str = ""
     pause_s: float = USUAL_PAUSE_S
     maximum_gap_s: float | None = None
@@ -118,17 +116,31 @@ class CsvMapping:
         return "soc" in self.channels and not self.has_energy
 
 
+def named_columns(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """The columns that a table of a mapping names: one, several that belong together, or none.
+
+    >>> named_columns({"column": "t"}), named_columns({"column": ["Date", "Time"]})
+    (('t',), ('Date', 'Time'))
+    """
+    named = table.get("column", ())
+    return (named,) if isinstance(named, str) else tuple(named)
+
+
 def shipped_mappings() -> tuple[str, ...]:
     """Names of the mappings that come with the package."""
     files = [file.name for file in SHIPPED.iterdir() if file.name.endswith(".toml")]
     return tuple(sorted(name.removesuffix(".toml") for name in files))
 
 
+def shipped_tables(name: str) -> dict[str, Any]:
+    """The tables of a mapping that comes with the package."""
+    return tomllib.loads((SHIPPED / f"{name}.toml").read_text(encoding="utf-8"))
+
+
 def load_mapping(mapping: str | Path) -> CsvMapping:
     """The mapping in a TOML file, or the shipped one of this name."""
     if isinstance(mapping, str) and mapping in shipped_mappings():
-        name = f"{mapping}.toml"
-        return parse_mapping((SHIPPED / name).read_text(encoding="utf-8"), name)
+        return mapping_of(shipped_tables(mapping), f"{mapping}.toml")
     path = Path(mapping)
     if not path.is_file():
         hint = f"It is neither a file nor one of {', '.join(shipped_mappings())}."
@@ -156,7 +168,7 @@ def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
     vehicle, trip = top.table("vehicle"), top.table("trip")
     mapping = CsvMapping(
         source=str(values.get("name", where.removesuffix(".toml"))),
-        time_columns=time.columns("column"),
+        time_columns=time.names("column", least=1),
         time_unit=time.choice("unit", (*TIME, "iso"), "s"),
         time_format=str(time.values.get("format", "")),
         vehicle=_origin(vehicle, ("column", "name", "from"), ("file", "folder")),
@@ -164,23 +176,20 @@ def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
         channels={name: _channel(name, channels) for name in channels.values},
         kind=top.choice("kind", KINDS, "passenger"),
         labels=top.choice("labels", LABELS, "measured"),
-        separator=str(file.values.get("separator", ",")),
-        decimal_comma=file.choice("decimal", (".", ","), ".") == ",",
-        skip_rows=int(file.values.get("skip_rows", 0)),
-        units_row=bool(file.values.get("units_row", False)),
-        thousands=str(file.values.get("thousands", "")),
+        form=from_table(TextForm, file.values, file.where),
         vehicle_pattern=_pattern(vehicle),
         pause_s=trip.seconds("pause") or USUAL_PAUSE_S,
         maximum_gap_s=cleaning.seconds("maximum_gap"),
-        signature=tuple(map(str, values.get("signature", ()))),
+        signature=top.names("signature"),
         facts=top.table("facts", optional=True).values,
     )
     if len(mapping.time_columns) > 1 and mapping.time_unit != "iso":
         time.refuse('several columns are dates and times as text: unit = "iso".')
     if "speed_mps" not in mapping.channels:
         channels.refuse("speed_mps is missing; every trip needs a speed.")
-    if len(mapping.separator) != 1:
-        file.refuse(f"separator must be one character, not {mapping.separator!r}.")
+    file.choice("decimal", (".", ","), ".")
+    if len(mapping.form.separator) != 1:
+        file.refuse(f"separator must be one character, not {mapping.form.separator!r}.")
     return mapping
 
 
@@ -214,27 +223,24 @@ class _Table:
             self.refuse(unknown(key, str(value), allowed))
         return str(value)
 
+    def number(self, key: str, allowed: str, holds: Callable[[float], bool]) -> float | None:
+        """A number that holds, or None where it is not set; `allowed` is for messages."""
+        value = self.values.get(key)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (is_number and holds(value)):
+            self.refuse(f"{key} must be {allowed}, not {value!r}.")
+        return None if value is None else float(value)
+
     def seconds(self, key: str) -> float | None:
-        """A time above 0 s, or None where it is not set."""
-        value = self.values.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            self.refuse(f"{key} must be a number of seconds above 0, not {value!r}.")
-        return float(value)
+        return self.number(key, "a number of seconds above 0", lambda value: value > 0)
 
-    def columns(self, key: str) -> tuple[str, ...]:
-        """One column, or several whose texts belong together."""
-        value = self.values.get(key)
-        if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
-            return tuple(value)
-        return (self.column(key),)
-
-    def column(self, key: str) -> str:
-        value = self.values.get(key)
-        if not isinstance(value, str) or not value:
-            self.refuse(f"{key} must be the name of a column.")
-        return value
+    def names(self, key: str, *, least: int = 0) -> tuple[str, ...]:
+        """The column, or columns, that a key names."""
+        value = self.values.get(key, [])
+        names = tuple(value) if isinstance(value, list) else (value,)
+        if len(names) < least or not all(isinstance(name, str) and name for name in names):
+            self.refuse(f"{key} must be a column's name, or a list of them.")
+        return names
 
 
 def _channel(name: str, channels: _Table) -> ChannelMap:
@@ -242,10 +248,7 @@ def _channel(name: str, channels: _Table) -> ChannelMap:
     if not isinstance(values, dict):
         raise SettingError(f"{where} must be a table with column and unit.")
     table = _Table(values, where, _KEYS["channel"])
-    column = values.get("column")
-    columns = (column,) if isinstance(column, str) else tuple(column or ())
-    if not columns or not all(isinstance(text, str) for text in columns):
-        table.refuse("column must be a column's name, or a list of them.")
+    columns = table.names("column", least=1)
     if len(columns) > 1 and "aliases" in values:
         table.refuse("aliases are for a single column. Leave them out.")
     unit = str(values.get("unit", ""))
@@ -258,19 +261,12 @@ def _channel(name: str, channels: _Table) -> ChannelMap:
     return ChannelMap(
         columns=columns,
         unit=unit,
-        aliases=tuple(values.get("aliases", ())),
+        aliases=table.names("aliases"),
         discharge=table.choice("discharge", ("positive", "negative"), "positive"),
         rule=table.choice("rule", ("held", "linear"), ""),
         optional=bool(values.get("optional", False)),
-        factor=_factor(table),
+        factor=table.number("factor", "a number other than 0", bool) or 1.0,
     )
-
-
-def _factor(table: _Table) -> float:
-    value = table.values.get("factor", 1.0)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value:
-        table.refuse(f"factor must be a number other than 0, not {value!r}.")
-    return float(value)
 
 
 def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> tuple[str, str]:
@@ -279,7 +275,12 @@ def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> t
     if len(given) != 1:
         raise SettingError(f"{table.where} must hold exactly one of {' or '.join(ways)}.")
     (how,) = given
-    return how, table.choice(how, sources, "") if how == "from" else table.column(how)
+    text = table.values[how]
+    if how == "from":
+        return how, table.choice(how, sources, "")
+    if not isinstance(text, str) or not text:
+        table.refuse(f"{how} must be a text in quotes, not {text!r}.")
+    return how, text
 
 
 def _pattern(vehicle: _Table) -> str:

@@ -1,7 +1,7 @@
 """Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from operator import add
@@ -38,7 +38,7 @@ def import_csv(
     `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
     """
     loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
-    reader = MappingReader(paths, loaded, unlabelled=cleaning.unlabelled)
+    reader = MappingReader(find_tables(paths), loaded, unlabelled=cleaning.unlabelled)
     return VehicleStream(reader, cleaning_of(loaded, cleaning), progress)
 
 
@@ -64,7 +64,7 @@ class MappingReader:
     """Reads mapped files into a spill, one key a vehicle."""
 
     def __init__(
-        self, paths: Iterable[str | Path], mapping: CsvMapping, *, unlabelled: bool
+        self, tables: Sequence[FoundTable], mapping: CsvMapping, *, unlabelled: bool
     ) -> None:
         if not (mapping.has_energy or mapping.charge_only or unlabelled):
             raise SettingError(
@@ -72,17 +72,13 @@ class MappingReader:
                 "energy_step_wh or energy_total_wh, or at least soc; or ask for unlabelled trips."
             )
         self._mapping = mapping
-        self._tables = self._find(paths)
+        self._tables = tables
         self._layout = _layout(mapping)
         self.columns = (*KEYS, *mapping.channels)
-        self.passed_over: tuple[str, ...] = ()
         self._codes: dict[tuple[str, str], int] = {}
         self._kinds: dict[str, set[str]] = {}
 
-    def _find(self, paths: Iterable[str | Path]) -> list[FoundTable]:
-        return find_tables(paths)
-
-    def read(self, spill: Spill, progress: Progress) -> Account:
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
         def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
@@ -93,7 +89,7 @@ class MappingReader:
         account, _ = read_tables(self._tables, lambda _: self._layout, add, progress)
         if not self._kinds:
             raise DataError(self._no_vehicle(account.count("read", "rows")))
-        return account
+        return account, ()
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
@@ -181,15 +177,8 @@ def _layout(mapping: CsvMapping) -> TableLayout:
     for channel in mapping.channels.values():
         for column in channel.columns:
             wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)
-    return TableLayout(
-        wanted,
-        separator=mapping.separator,
-        decimal_comma=mapping.decimal_comma,
-        skip_rows=mapping.skip_rows,
-        units_row=mapping.units_row,
-        thousands=mapping.thousands,
-        hint=f"The mapping '{mapping.source}' asks for it.",
-    )
+    hint = f"The mapping '{mapping.source}' asks for it."
+    return TableLayout(wanted, mapping.form, hint=hint)
 
 
 def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:

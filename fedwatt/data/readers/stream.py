@@ -53,11 +53,12 @@ class Reader(Protocol):
     """What a format has to provide."""
 
     columns: tuple[str, ...]
-    # Files found in a folder that are not for this reader, and why.
-    passed_over: tuple[str, ...]
 
-    def read(self, spill: Spill, progress: Progress) -> Account:
-        """Put the rows of all vehicles that may be asked for into the spill."""
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
+        """Put the rows of all vehicles that may be asked for into the spill.
+
+        Also says which files of a folder are not for this reader, and why.
+        """
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """The vehicles asked for, in order, and an account of the others. Called after `read`."""
@@ -82,18 +83,11 @@ class VehicleStream(Iterator[Vehicle]):
 
     def __init__(self, reader: Reader, cleaning: Cleaning, progress: Progress | None) -> None:
         self.account = Account()
+        self.passed_over: tuple[str, ...] = ()
         self._reader = reader
         self._cleaning = cleaning
         self._progress = progress or silent
         self._vehicles = self._clean()
-
-    @property
-    def passed_over(self) -> tuple[str, ...]:
-        """Files found in a folder that are not for this reader."""
-        return self._reader.passed_over
-
-    def __iter__(self) -> "VehicleStream":
-        return self
 
     def __next__(self) -> Vehicle:
         return next(self._vehicles)
@@ -105,9 +99,9 @@ class VehicleStream(Iterator[Vehicle]):
     def _clean(self) -> Generator[Vehicle]:
         with _temporary_folder() as folder:
             spill = Spill(folder, self._reader.columns)
-            self.account += self._reader.read(spill, self._progress)
+            read, self.passed_over = self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
-            self.account += left_out
+            self.account = read + left_out
             total, done = sum(spill.rows[candidate.key] for candidate in candidates), 0
             for candidate in candidates:
                 self._progress(done, total, f"cleaning {candidate.vehicle.name}")

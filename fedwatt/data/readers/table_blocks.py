@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
@@ -25,6 +26,28 @@ AGAIN = "Export or download it again"
 
 # Takes rows, what was done to read them, and the number of the first row.
 Sink = Callable[[pl.DataFrame, Account, int], None]
+Text = TypeVar("Text", pl.Expr, pl.Series)
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How the text of a table is written: the table [file] of a mapping."""
+
+    separator: str = ","
+    decimal: str = "."
+    thousands: str = ""
+    skip_rows: int = 0
+    units_row: bool = False
+
+    def plain(self, numbers: Text) -> Text:
+        """Numbers as text without thousands and with a decimal point."""
+        if self.thousands:
+            numbers = numbers.str.replace_all(self.thousands, "", literal=True)
+        return numbers.str.replace(",", ".", literal=True) if self.decimal == "," else numbers
+
+
+COMMAS = TextForm()
+"""As CSV files usually are."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +67,7 @@ class TableLayout:
     """
 
     wanted: Mapping[str, WantedColumn]
-    separator: str = ","
-    decimal_comma: bool = False
-    skip_rows: int = 0
-    units_row: bool = False
-    thousands: str = ""
+    form: TextForm = COMMAS
     any_of: tuple[str, ...] = ()
     hint: str = ""
 
@@ -130,7 +149,7 @@ class CsvFeed:
         if self.passed_over or self._columns is None or not block.strip():
             return
         try:
-            if self.layout.thousands:
+            if self.layout.form.thousands:
                 frame, account = self._scan_text(block)
             else:
                 frame, account = self._scan(block, text=False), Account()
@@ -140,7 +159,8 @@ class CsvFeed:
         self._row += frame.height
 
     def _read_header(self, block: bytes) -> bytes:
-        for _ in range(self.layout.skip_rows):
+        form = self.layout.form
+        for _ in range(form.skip_rows):
             block = block.partition(b"\n")[2]
         line, _, block = block.partition(b"\n")
         if b"\x00" in line:
@@ -151,12 +171,12 @@ class CsvFeed:
             header = line.decode("utf-8-sig")
         except UnicodeDecodeError:
             header = line.decode("cp1252", errors="replace")  # "°C", as older programs write it
-        names = next(csv.reader([header.rstrip("\r")], delimiter=self.layout.separator))
+        names = next(csv.reader([header.rstrip("\r")], delimiter=form.separator))
         self._columns = resolve(names, self.layout, self.where)
         self.passed_over = self._columns is None
         self._width = len(names)
-        self._row = self.layout.skip_rows + 2 + self.layout.units_row
-        return block.partition(b"\n")[2] if self.layout.units_row else block
+        self._row = form.skip_rows + 2 + form.units_row
+        return block.partition(b"\n")[2] if form.units_row else block
 
     def _scan(self, block: bytes, *, text: bool) -> pl.DataFrame:
         assert self._columns is not None
@@ -165,11 +185,12 @@ class CsvFeed:
         for name, at in self._columns.items():
             if not text and not self.layout.wanted[name].text:
                 schema[f"c{at}"] = pl.Float64
-        header = self.layout.separator.join(schema).encode() + b"\n"
+        form = self.layout.form
+        header = form.separator.join(schema).encode() + b"\n"
         frame = pl.scan_csv(
             header + block,
-            separator=self.layout.separator,
-            decimal_comma=self.layout.decimal_comma and not text,
+            separator=form.separator,
+            decimal_comma=form.decimal == "," and not text,
             schema=schema,
             null_values=NO_VALUE,
             encoding="utf8-lossy" if text else "utf8",
@@ -184,14 +205,10 @@ class CsvFeed:
         except pl.exceptions.PolarsError as error:
             raise DataError(
                 f"{self.where}, from row {self._row}: not a table with {self._width} columns "
-                f"separated by '{self.layout.separator}' ({str(error).splitlines()[0]})."
+                f"separated by '{self.layout.form.separator}' ({str(error).splitlines()[0]})."
             ) from error
         texts = [name for name in frame.columns if not self.layout.wanted[name].text]
-        if self.layout.thousands:
-            grouped = pl.col(texts).str.replace_all(self.layout.thousands, "", literal=True)
-            frame = frame.with_columns(grouped)
-        if self.layout.decimal_comma:
-            frame = frame.with_columns(pl.col(texts).str.replace(",", ".", literal=True))
+        frame = frame.with_columns(self.layout.form.plain(pl.col(texts)))
         frame, account = as_numbers(frame, self.layout, self.where, self._row)
         broken = block.decode("utf-8", errors="replace").count("\ufffd")
         return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")

@@ -113,7 +113,6 @@ class VedReader:
         self._tables = find_tables(files)
         self._static: dict[int, StaticFacts] = read_static(find_static(files))
         self.columns = (*KEYS, *form.channels)
-        self.passed_over: tuple[str, ...] = ()
         self._rows: Counter[int] = Counter()
         self._pack_rows: Counter[int] = Counter()
         self._engine_rows: Counter[int] = Counter()
@@ -121,20 +120,18 @@ class VedReader:
         self._kinds: dict[int, set[str]] = {}
         self._spilled: set[int] = set()
 
-    def read(self, spill: Spill, progress: Progress) -> Account:
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
         def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
             return self._add(frame, source.number, spill, source.table.kind)
 
-        account, passed_over = read_tables(self._tables, self._layout, add, progress)
-        self.passed_over = tuple(f"{where} has no pack signals" for where in passed_over)
+        account, others = read_tables(self._tables, self._layout, add, progress)
+        passed_over = tuple(f"{where} has no pack signals" for where in others)
         if not self._rows:
-            raise DataError(
-                f"Nothing to import: {'; '.join(self.passed_over) or 'the files hold no rows'}. "
-                + self._form.hint
-            )
-        return account
+            why = "; ".join(passed_over) or "the files hold no rows"
+            raise DataError(f"Nothing to import: {why}. {self._form.hint}")
+        return account, passed_over
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Vehicles of the types asked for, by number."""

@@ -1,6 +1,6 @@
-"""Which column is which channel, in which unit: by its header, and by its values."""
+"""Which column is which channel, in which unit and with which sign: by header and by values."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,11 @@ COUNTER_SHARE, COUNTER_ROWS = 0.98, 20
 SPEED_UNITS = ("km/h", "m/s", "mph")
 SPEED_WITHIN = 0.15
 LEAST_METRES = 300.0
+SPEEDING_UP, MOVING = 0.3, 1.0
+"""m/s a row, and m/s."""
+LEAST_ROWS = 20
+CLEAR = 0.2
+"""Difference between speeding up and slowing down, in standard deviations, that tells."""
 
 
 @dataclass(frozen=True)
@@ -163,3 +168,48 @@ def _metres_ratio(
     if by_position < LEAST_METRES:
         return 0.0
     return float((speed[:-1][near] * step[near]).sum()) / by_position
+
+
+def discharge_sign(
+    sample: TableSample, name: str, channels: Mapping[str, Guess], order: pl.Series
+) -> tuple[str, str]:
+    """("positive" | "negative", why): the sign of a channel while the pack gives energy.
+
+    `order` sorts the rows by vehicle, trip and time.
+    """
+    if name == "energy_total_wh":
+        return "positive", "a counter of what was used"
+    values = sample.numbers(channels[name].column).gather(order).to_numpy()
+    if "speed_mps" not in channels:
+        return _sign_by_motion(values, np.zeros(len(values)))
+    moved = channels["speed_mps"]
+    speed = pl.DataFrame({"v": sample.numbers(moved.column).gather(order)})
+    speed = speed.select(converted(pl.col("v"), "speed_mps", moved.unit))
+    return _sign_by_motion(values, speed["v"].to_numpy())
+
+
+def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str]:
+    """Sign of the readings while the pack gives energy, and why; both arrays [rows].
+
+    Speeding up takes energy and slowing down gives some back: if the numbers are larger while the
+    vehicle speeds up, discharge is positive. Where the motion does not tell, a pack gives more than
+    it takes while the vehicle moves.
+    """
+    known = np.isfinite(values) & np.isfinite(speed_mps)
+    value, speed = values[known], speed_mps[known]
+    if not len(value):
+        return "positive", "not known: no readings to guess from"
+    change = np.diff(speed, append=speed[-1:])
+    up, down = value[change > SPEEDING_UP], value[change < -SPEEDING_UP]
+    spread = float(value.std())
+    if min(len(up), len(down)) >= LEAST_ROWS and spread > 0:
+        difference = float(up.mean() - down.mean())
+        if abs(difference) > CLEAR * spread:
+            sign = "positive" if difference > 0 else "negative"
+            return sign, f"{'larger' if difference > 0 else 'smaller'} while speed rises"
+    moving = value[speed > MOVING]
+    mean = float((moving if len(moving) else value).mean())
+    if mean == 0:
+        return "positive", "not known: its mean in the first rows is 0"
+    sign = "negative" if mean < 0 else "positive"
+    return sign, f"guessed: its mean in the first rows is {sign}"

@@ -1,9 +1,7 @@
 """Which columns are the time, and how it is written."""
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 
 import numpy as np
@@ -11,10 +9,8 @@ import polars as pl
 
 from fedwatt.data.readers.dates import joined, parsed, seconds, without_zone
 from fedwatt.data.readers.mapping import TIME
-from fedwatt.data.recognise.date_order import choose_order
-from fedwatt.data.recognise.header_words import HERE, fit, stated_unit
+from fedwatt.data.recognise.header_words import fit, shipped, stated_unit
 from fedwatt.data.recognise.table_sample import TableSample, is_numeric
-from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError
 
 LOOKED_AT = 400
@@ -24,6 +20,9 @@ EPOCH_S = (5e8, 4e9)
 """1985 to 2096 in seconds since 1970."""
 EXCEL_DAYS = (20_000.0, 80_000.0)
 FAST_STEP = 50.0
+DAY_S = 86_400.0
+CLOSER = 4.0
+"""How many times shorter the recording must be in one order of day and month to be believed."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,6 @@ class Clock:
             return sample.numbers(self.columns[0]) * TIME[self.unit]
         text = sample.rows.select(joined(self.columns).alias("t"))
         return text.select(seconds(pl.col("t"), self.form))["t"]
-
-
-@cache
-def _formats() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    tables = tomllib.loads((HERE / "date_formats.toml").read_text(encoding="utf-8"))
-    return tuple(one["date"] for one in tables["formats"]), tuple(tables["times"]["formats"])
 
 
 def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
@@ -136,9 +129,9 @@ def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
 
 def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
     """Formats that read these texts."""
-    dates, times = _formats()
     if not len(texts):
         return []
+    dates, times = (shipped("date_formats")[key] for key in ("dates", "times"))
     possible = list(dates)
     if not dates_only:
         possible = [f"{date} {time}" for date, time in product(dates, times)]
@@ -162,8 +155,48 @@ def _text_clock(
     return Clock(columns, "iso", shown, f"{what}{why}", absolute)
 
 
-def _usual_step(values: FloatArray) -> float:
-    return float(np.median(np.abs(np.diff(values)))) if len(values) > 1 else 0.0
+def order_of(form: str) -> str:
+    """Which of two readings a format is: day first, month first, or "" for the only one.
+
+    >>> order_of("%d/%m/%Y %H:%M:%S%.f"), order_of("%d.%m.%Y %H:%M")
+    ('day first', '')
+    """
+    return str(shipped("date_formats")["dates"].get(form.partition(" ")[0], ""))
+
+
+def choose_order(texts: pl.Series, forms: Sequence[str], order: str, where: str) -> tuple[str, str]:
+    """The format of `forms` to read these texts by, and why, to be put behind a comma.
+
+    03/04/2024 is 3 April or 4 March, and the data tell. In order: a number above 12 tells; dates of
+    one day do not need to tell, since only differences of time matter; the reading in which time
+    runs forward, and the one whose dates lie closer together, is the right one. Otherwise the
+    question is put to the user.
+    """
+    wanted = [form for form in forms if order and order_of(form) == order]
+    if wanted:
+        return wanted[0], f", {order} as you say"
+    first = forms[0]
+    others = [form for form in forms if order_of(form) not in ("", order_of(first))]
+    if not order_of(first) or not others:
+        told = order_of(first) and f", {order_of(first)}: some number is above 12"
+        return first, told or ""
+    both = first, others[0]
+    read = pl.DataFrame({"t": texts}).select(seconds(pl.col("t"), f).alias(f) for f in both)
+    readings = {form: read[form].drop_nulls().to_numpy() for form in both}
+    if all(len(np.unique(days // DAY_S)) == 1 for days in readings.values()):
+        return others[0], ", all of one day, so that the order of day and month does not matter"
+    backward = {form: int((np.diff(at) < 0).sum()) for form, at in readings.items()}
+    best, worst = sorted(readings, key=lambda form: backward[form])
+    if backward[best] == 0 < backward[worst]:
+        return best, f", {order_of(best)}: so read, time runs forward"
+    span = {form: float(np.ptp(at)) for form, at in readings.items()}
+    best, worst = sorted(readings, key=lambda form: span[form])
+    if span[best] * CLOSER < span[worst]:
+        return best, f", {order_of(best)}: so read, the dates lie close together"
+    raise DataError(
+        f"{where}: {texts[0]!r} may be day first or month first, and its dates do not tell which. "
+        "Say it with --dates 'day first' or --dates 'month first'."
+    )
 
 
 def _number_clock(sample: TableSample, name: str) -> Clock | None:
@@ -171,7 +204,8 @@ def _number_clock(sample: TableSample, name: str) -> Clock | None:
     if not is_numeric(sample.rows[name], numbers):
         return None
     values = numbers.drop_nulls().to_numpy()
-    middle, step = float(np.median(np.abs(values))), _usual_step(values)
+    middle = float(np.median(np.abs(values)))
+    step = float(np.median(np.abs(np.diff(values)))) if len(values) > 1 else 0.0
     for unit, factor in TIME.items():
         if unit in ("s", "ms", "us", "ns") and EPOCH_S[0] < middle * factor < EPOCH_S[1]:
             return Clock((name,), unit, "", f"{unit} since 1970, by their size", True)

@@ -19,16 +19,16 @@ GPS_FACTOR = 0.8
 
 
 @cache
-def names() -> dict[str, Any]:
-    """The names of `header_names.toml`, by what they name."""
-    return tomllib.loads((HERE / "header_names.toml").read_text(encoding="utf-8"))
+def shipped(name: str) -> dict[str, Any]:
+    """The tables of `name`.toml, which lies beside this file."""
+    return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def unit_of_word() -> dict[str, str]:
     """Spelling in lower case → unit of a mapping."""
-    units = tomllib.loads((HERE / "unit_words.toml").read_text(encoding="utf-8"))["units"]
-    return {word: unit for unit, words in units.items() for word in words}
+    units = shipped("unit_words")["units"].items()
+    return {word: unit for unit, words in units for word in words}
 
 
 def plain(name: str) -> str:
@@ -110,7 +110,7 @@ def _pattern(name: str) -> re.Pattern[str]:
 
 @cache
 def _foreign() -> re.Pattern[str]:
-    words = names()["foreign"]
+    words = shipped("header_names")["foreign"]
     return re.compile("|".join(text if _is_chinese(text) else rf"\b{text}\b" for text in words))
 
 
@@ -131,7 +131,7 @@ def fit(header: str, quantity: str) -> float:
     """
     text, best = without_unit(header), 0.0
     letters = len(text.replace(" ", ""))
-    for language in names().get(quantity, {}).values():
+    for language in shipped("header_names").get(quantity, {}).values():
         for name in language:
             found = _pattern(name).search(text)
             if not found or not letters:
@@ -151,8 +151,9 @@ def names_id(header: str, of: str) -> bool:
     (False, True)
     """
     text = plain(header).replace(" ", "")
-    rest = set(names()["id_words"]["all"]) | {""}
-    of_it = [plain(name).replace(" ", "") for names_ in names()[of].values() for name in names_]
+    names = shipped("header_names")
+    rest = {*names["id_words"]["all"], ""}
+    of_it = [plain(name).replace(" ", "") for own in names[of].values() for name in own]
     return any(
         (text.startswith(name) and text.removeprefix(name) in rest)
         or (text.endswith(name) and text.removesuffix(name) in rest)

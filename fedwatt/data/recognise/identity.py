@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import polars as pl
 
 from fedwatt.data.cleaning.pauses import DATED_S
 from fedwatt.data.recognise.header_words import names_id
-from fedwatt.data.recognise.spacing import PAUSE_S, Spacing
+from fedwatt.data.recognise.spacing import PAUSE_S
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.errors import SettingError, unknown
 
 Origin = dict[str, str]
+"""The table [vehicle] or [trip] of a mapping."""
 FEW_VALUES = 200
 FEW_SHARE = 0.05
 MOST_ASKED = 50
@@ -32,16 +32,6 @@ MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
 MOSTLY_PAUSED = 0.5
 SMOOTHER = 5.0
 """How many times less a track must change within the values of a column that names vehicles."""
-
-
-@dataclass(frozen=True)
-class Identity:
-    """The tables [vehicle] and [trip] of a mapping, and why."""
-
-    vehicle: Origin
-    trip: Origin
-    vehicle_why: str
-    trip_why: str
 
 
 def find_vehicle_column(
@@ -157,33 +147,18 @@ def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def find_identity(
-    samples: Sequence[TableSample],
-    times: Sequence[pl.Series],
-    apart: Spacing,
-    vehicle: str,
-    trip: str,
-    files: Sequence[Path],
-) -> Identity:
-    """Where names come from, given the columns that were found for them ("" for none).
-
-    `files` are all of them: their names are judged together, whichever were looked into. A reason
-    is "" where the column's own stands.
-    """
-    one_each = [_one_stretch(time, apart.pause_s) for time in times]
-    vehicles, vehicle_why = {"column": vehicle}, ""
-    if not vehicle:
-        vehicles, vehicle_why = _by_files(files, times, one_each)
-    by_file = len(files) > 1 and not vehicle and vehicles.get("from") != "file"
-    if trip:
-        return Identity(vehicles, {"column": trip}, vehicle_why, "")
-    if by_file and all(one_each):
-        return Identity(vehicles, {"from": "file"}, vehicle_why, "each file is one drive")
-    trip_why = f"no column names trips: {apart.pause_s / 60:.0f} min without driving end one"
-    return Identity(vehicles, {"from": "gaps"}, vehicle_why, trip_why)
+def trips_of_files(
+    files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float
+) -> tuple[Origin, str]:
+    """Where trips come from that no column names, given where vehicles do, and why."""
+    several_a_vehicle = len(files) > 1 and vehicle.get("from") != "file"
+    if several_a_vehicle and "column" not in vehicle and all(one_each):
+        return {"from": "file"}, "each file is one drive"
+    why = f"no column names trips: {pause_s / 60:.0f} min without driving end one"
+    return {"from": "gaps"}, why
 
 
-def _one_stretch(times: pl.Series, pause_s: float) -> bool:
+def one_stretch(times: pl.Series, pause_s: float) -> bool:
     """Whether a file holds one drive: no long pause inside, and not longer than a day's work."""
     known = np.unique(times.drop_nulls().to_numpy())
     if not len(known):
@@ -191,10 +166,14 @@ def _one_stretch(times: pl.Series, pause_s: float) -> bool:
     return bool(np.ptp(known) < LONG_S and (np.diff(known) < pause_s).all())
 
 
-def _by_files(
+def vehicles_of_files(
     paths: Sequence[Path], times: Sequence[pl.Series], one_each: Sequence[bool]
 ) -> tuple[Origin, str]:
-    """Vehicles by the names, folders and contents of the files."""
+    """Where vehicles come from that no column names: the files' names, folders and contents.
+
+    `paths` are all files: their names are judged together, whichever were looked into. `times` and
+    `one_each`, whether a file holds one drive, are those of the files that were.
+    """
     if len(paths) == 1:
         return {"from": "file"}, "one file, and no column names vehicles"
     # As the reader names them: by the last folder, or by the file without its ending.
@@ -202,13 +181,10 @@ def _by_files(
     if len(folders) > 1 and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
     dated = all(DATE.search(stem) for stem in stems)
-    prefixes = {_without_date(stem) for stem in stems}
+    prefixes = {DATE.split(stem, maxsplit=1)[0].strip("-_. ") for stem in stems}
     if dated and 1 < len(prefixes) < len(stems) and all(prefixes):
-        pattern = rf"^(.*?)[-_. ]*(?:{DATE.pattern})"
-        return {
-            "from": "file",
-            "pattern": pattern,
-        }, f"{len(prefixes)} names before the files' dates"
+        pattern = {"from": "file", "pattern": rf"^(.*?)[-_. ]*(?:{DATE.pattern})"}
+        return pattern, f"{len(prefixes)} names before the files' dates"
     if _overlap(times):
         return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
     one = {"name": paths[0].resolve().parent.name or "vehicle"}
@@ -219,11 +195,6 @@ def _by_files(
     if not all(one_each):
         return {"from": "file"}, "files hold several drives each, so that each is a vehicle"
     return one, "each file is one drive, and no name tells vehicles apart"
-
-
-def _without_date(stem: str) -> str:
-    found = DATE.search(stem)
-    return stem[: found.start()].strip("-_. ") if found else stem
 
 
 def _overlap(times: Sequence[pl.Series]) -> bool:

@@ -1,10 +1,9 @@
 """Files of a program that fedwatt has a mapping for, known by the columns of its `signature`."""
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedwatt.data.readers.mapping import SHIPPED, shipped_mappings
+from fedwatt.data.readers.mapping import named_columns, shipped_mappings, shipped_tables
 from fedwatt.data.readers.table_blocks import tidy
 
 VED = {"daynum", "vehid", "trip", "timestamp(ms)", "hv battery current[a]"}
@@ -19,7 +18,7 @@ def known_format(columns: Iterable[str]) -> str:
     """
     present = {tidy(name) for name in columns}
     for name in shipped_mappings():
-        signature = _tables(name).get("signature", ())
+        signature = shipped_tables(name).get("signature", ())
         if signature and present.issuperset(map(tidy, signature)):
             return name
     return ""
@@ -37,7 +36,7 @@ def better_reader(columns: Iterable[str]) -> tuple[str, ...]:
 
 def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
     """The tables of a shipped mapping, without optional channels that the files do not have."""
-    tables = _tables(name)
+    tables = shipped_tables(name)
     present = {tidy(column): column for column in columns}
     channels: dict[str, Any] = {}
     for channel, values in tables["channels"].items():
@@ -52,13 +51,6 @@ def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
 
 def _spelled(origin: dict[str, Any], present: Mapping[str, str]) -> dict[str, Any]:
     """A table that names a column, or several, as the files spell them."""
-    named = origin.get("column")
-    if named is None:
-        return origin
-    if isinstance(named, str):
-        return {**origin, "column": present.get(tidy(named), named)}
-    return {**origin, "column": [present.get(tidy(one), one) for one in named]}
-
-
-def _tables(name: str) -> dict[str, Any]:
-    return tomllib.loads((SHIPPED / f"{name}.toml").read_text(encoding="utf-8"))
+    spelled = [present.get(tidy(name), name) for name in named_columns(origin)]
+    column = {"column": spelled[0] if len(spelled) == 1 else spelled} if spelled else {}
+    return {**origin, **column}

@@ -1,11 +1,11 @@
 """What was understood, for people: a line for each column, and sentences on the rest."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedwatt.data.channels import ENERGY_SOURCES
+from fedwatt.data.readers.mapping import named_columns
 from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.recognise.table_sample import TableSample
 from fedwatt.data.recognise.understand import Understanding
@@ -37,7 +37,7 @@ def column_lines(found: Understanding) -> list[ColumnLine]:
     tables, reasons = found.tables, found.reasons
     time = tables["time"]
     unit = "text" if time["unit"] == "iso" else time["unit"]
-    lines = dict.fromkeys(_listed(time["column"]), ("time", unit, reasons["time"]))
+    lines = dict.fromkeys(named_columns(time), ("time", unit, reasons["time"]))
     for key in ("vehicle", "trip"):
         if "column" in tables[key]:
             lines[tables[key]["column"]] = (key, "", reasons[key])
@@ -45,7 +45,7 @@ def column_lines(found: Understanding) -> list[ColumnLine]:
         why = reasons[name]
         if sign := reasons.get(f"{name}.discharge"):
             why += f"; discharge is {channel['discharge']}: {sign}"
-        for column in _listed(channel["column"]):
+        for column in named_columns(channel):
             lines[column] = (name, channel["unit"], why)
     shown = []
     for column in found.sample.columns:
@@ -54,10 +54,6 @@ def column_lines(found: Understanding) -> list[ColumnLine]:
             taken_as, why = "odometer", "known, not needed"
         shown.append(ColumnLine(column, taken_as, unit, _readings(found.sample, column), why))
     return shown
-
-
-def _listed(columns: str | Sequence[str]) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns)
 
 
 def _readings(sample: TableSample, column: str) -> tuple[str, ...]:

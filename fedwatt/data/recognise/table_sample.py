@@ -1,8 +1,10 @@
-"""A sample of a table: its head and pieces from all over it, as text.
+"""Samples of the tables of a recording, as text: the head of each and pieces from all over it.
 
 Pieces from everywhere, because the second vehicle of a file may begin in its last third.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import BinaryIO
 
 import polars as pl
 
-from fedwatt.data.readers.table_blocks import NO_VALUE
+from fedwatt.data.readers.table_blocks import NO_VALUE, tidy
 from fedwatt.data.recognise.text_layout import TextLayout, text_layout
 from fedwatt.errors import DataError
 
@@ -18,21 +20,20 @@ HEAD_BYTES, HEAD_ROWS = 1 << 20, 20_000
 PIECE_BYTES, PIECE_ROWS = 1 << 15, 500
 PIECES = 24
 LINE_START = b"\n"
+LOOKED_AT = 40
+"""Files that are looked into; of more, these are spread over all of them."""
 
 
 @dataclass(frozen=True, eq=False)
 class TableSample:
     """Rows of one file as text, and how the file is written.
 
-    `complete` says that these are all its rows. The column `#` of `rows` numbers the piece that a
-    row is from: between pieces rows are missing.
+    The column `#` of `rows` numbers the piece that a row is from: between pieces rows are missing.
     """
 
     path: Path
     rows: pl.DataFrame
     layout: TextLayout
-    complete: bool
-    encoding: str = "utf-8"
     _numbers: dict[str, pl.Series] = field(default_factory=dict)
 
     @property
@@ -43,7 +44,8 @@ class TableSample:
     def numbers(self, column: str) -> pl.Series:
         """A column as numbers; what is none is null."""
         if column not in self._numbers:
-            self._numbers[column] = as_number(self.rows[column], self.layout)
+            text = self.layout.form.plain(self.rows[column].cast(pl.String).str.strip_chars())
+            self._numbers[column] = text.cast(pl.Float64, strict=False).fill_nan(None)
         return self._numbers[column]
 
     def unit_row(self, column: str) -> str:
@@ -57,14 +59,26 @@ class TableSample:
         return {name: int(self.rows[name].is_not_null().sum()) for name in self.columns}
 
 
-def as_number(column: pl.Series, layout: TextLayout) -> pl.Series:
-    """Text as numbers, by the file's decimal sign and thousands."""
-    text = column.cast(pl.String).str.strip_chars()
-    if layout.thousands:
-        text = text.str.replace_all(layout.thousands, "", literal=True)
-    if layout.decimal_comma:
-        text = text.str.replace(",", ".", literal=True)
-    return text.cast(pl.Float64, strict=False).fill_nan(None)
+def files_alike(paths: Sequence[Path]) -> tuple[list[TableSample], list[Path], list[str]]:
+    """Samples of files with the same columns; all files to read; sentences on those left out."""
+    readable = [path for path in paths if path.suffix.lower() != ".7z"]
+    if not readable:
+        raise DataError(f"{paths[0].name} is an archive. Unpack it and name what is inside.")
+    step = -(-len(readable) // LOOKED_AT)
+    samples = [read_sample(path) for path in readable[::step]]
+    columns = {sample.path: tuple(map(tidy, sample.columns)) for sample in samples}
+    kinds = Counter(columns.values())
+    usual = max(kinds, key=lambda kind: (kinds[kind], len(kind)))
+    others = [path for path, names in columns.items() if names != usual]
+    alike = [sample for sample in samples if sample.path not in others]
+    filled = [sample for sample in alike if sample.rows.height]
+    empty = [sample.path for sample in alike if not sample.rows.height] if filled else []
+    remarks = [f"{path.name} has other columns than most files and is left out." for path in others]
+    remarks += [f"{path.name} has a header and no rows." for path in empty]
+    left_out = {*others, *empty}
+    # The longest file shows most of what columns hold.
+    filled.sort(key=lambda sample: -sample.rows.height)
+    return filled or alike, [path for path in readable if path not in left_out], remarks
 
 
 def read_sample(path: Path) -> TableSample:
@@ -82,13 +96,13 @@ def read_sample(path: Path) -> TableSample:
     text, encoding = _decoded(head, path.name)
     whole = text[: text.rfind("\n") + 1] if pieces else text
     layout = text_layout(whole.splitlines(), path.name)
-    body = whole.splitlines()[layout.header + 1 + bool(layout.units) :]
+    body = whole.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
     if pieces:
         body = body[:HEAD_ROWS]
     texts = (piece.decode(encoding, errors="replace") for piece in pieces)
     blocks = [body, *(text.splitlines()[:PIECE_ROWS] for text in texts)]
     frames = [_frame(lines, layout, number) for number, lines in enumerate(blocks)]
-    return TableSample(path, pl.concat(frames), layout, not pieces, encoding)
+    return TableSample(path, pl.concat(frames), layout)
 
 
 def _decoded(head: bytes, where: str) -> tuple[str, str]:
@@ -118,10 +132,11 @@ def _pieces(file: BinaryIO, size: int) -> list[bytes]:
 
 def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
     own = [f"c{at}" for at in range(len(layout.names))]
-    rows = "\n".join([layout.separator.join(own), *(line for line in lines if line.strip())])
+    separator = layout.form.separator
+    rows = "\n".join([separator.join(own), *(line for line in lines if line.strip())])
     frame = pl.read_csv(
         rows.encode(),
-        separator=layout.separator,
+        separator=separator,
         schema=dict.fromkeys(own, pl.String),
         null_values=[*NO_VALUE, ""],
         truncate_ragged_lines=True,
@@ -140,8 +155,7 @@ def _parquet(path: Path) -> TableSample:
         starts = [0] + [
             HEAD_ROWS + (total - HEAD_ROWS - PIECE_ROWS) * n // PIECES for n in range(1, PIECES + 1)
         ] * (total > HEAD_ROWS + PIECES * PIECE_ROWS)
-        complete = len(starts) == 1
-        head = total if complete else HEAD_ROWS
+        head = total if len(starts) == 1 else HEAD_ROWS
         frames = [
             table.slice(start, PIECE_ROWS if n else head)
             .select(pl.all().cast(pl.String))
@@ -151,7 +165,7 @@ def _parquet(path: Path) -> TableSample:
         ]
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path.name} is not a readable Parquet file.") from error
-    return TableSample(path, pl.concat(frames), TextLayout(tuple(names)), complete)
+    return TableSample(path, pl.concat(frames), TextLayout(tuple(names)))
 
 
 def is_numeric(column: pl.Series, numbers: pl.Series) -> bool:

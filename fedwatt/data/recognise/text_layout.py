@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fedwatt.data.readers.table_blocks import COMMAS, TextForm
 from fedwatt.data.recognise.header_words import unit_of_word
 from fedwatt.errors import DataError
 
@@ -22,14 +23,11 @@ NAMES_SHARE = 0.3
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How the rows of a text file are cut into numbers. `header` is the line with the names."""
+    """The columns of a text file, their units where a row states them, and how it is written."""
 
     names: tuple[str, ...]
-    separator: str = ","
-    header: int = 0
     units: tuple[str, ...] = ()
-    decimal_comma: bool = False
-    thousands: str = ""
+    form: TextForm = COMMAS
 
 
 def text_layout(lines: Sequence[str], where: str) -> TextLayout:
@@ -55,8 +53,9 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     units = _units(body)
     cells = [cell.strip() for row in body for cell in row]
     decimal_comma, thousands = number_style(cells)
-    header = list(lines).index(head[at])
-    return TextLayout(names, separator, header, units, decimal_comma, thousands)
+    header, decimal = list(lines).index(head[at]), "," if decimal_comma else "."
+    form = TextForm(separator, decimal, thousands, header, units_row=bool(units))
+    return TextLayout(names, units, form)
 
 
 def _cells(lines: Iterable[str], separator: str) -> list[list[str]]:

@@ -1,33 +1,32 @@
 """Look at files of telemetry and decide what they are; every decision comes with its reason."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fedwatt.data.channels import CHANNELS
 from fedwatt.data.readers.find_files import as_paths, find_tables
-from fedwatt.data.readers.mapping_reader import converted
-from fedwatt.data.readers.table_blocks import tidy
-from fedwatt.data.recognise.alike import files_alike
-from fedwatt.data.recognise.channel_columns import Guess, find_channels
+from fedwatt.data.readers.mapping import named_columns
+from fedwatt.data.readers.table_blocks import COMMAS
+from fedwatt.data.recognise.channel_columns import discharge_sign, find_channels
 from fedwatt.data.recognise.clock import Clock, find_clock
-from fedwatt.data.recognise.current_sign import discharge_sign
 from fedwatt.data.recognise.header_words import fit
 from fedwatt.data.recognise.identity import (
     are_drives,
     asked_for,
-    find_identity,
     find_trip_column,
     find_vehicle_column,
+    one_stretch,
+    trips_of_files,
     unused_ids,
+    vehicles_of_files,
 )
 from fedwatt.data.recognise.known_format import better_reader, known_format, tables_of
 from fedwatt.data.recognise.spacing import Spacing, spacing
-from fedwatt.data.recognise.table_sample import TableSample
+from fedwatt.data.recognise.table_sample import TableSample, files_alike
 from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError, unknown
 
@@ -90,7 +89,8 @@ def understand(
         tables = tables_of(name, first.columns)
         why = f"as files of {tables['name']} have it"
         reasons = dict.fromkeys(("time", "vehicle", "trip", *tables["channels"]), why)
-        clock = _clock_of(tables["time"], first.columns)
+        time = tables["time"]
+        clock = Clock(named_columns(time), time["unit"], time.get("format", ""), "", absolute=True)
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
@@ -101,7 +101,8 @@ def understand(
         questions = _settle_identity(samples, times, apart, tables, reasons, files)
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
-    tables["file"] = _file(first)
+    form, usual = asdict(first.layout.form), asdict(COMMAS)
+    tables["file"] = {key: value for key, value in form.items() if value != usual[key]}
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
     return Understanding(
@@ -121,9 +122,9 @@ def _decided(
 ) -> tuple[Tables, Reasons]:
     """The mapping of files that no shipped mapping knows, as far as columns tell."""
     first = samples[0]
-    times = [clock.seconds(sample) for sample in samples]
+    times = clock.seconds(first)
     taken = [*clock.columns, answers.vehicle, answers.trip]
-    channels = find_channels(first, taken, times[0])
+    channels = find_channels(first, taken, times)
     busy = {*taken, *(guess.column for guess in channels.values())}
     free = [name for name in first.columns if name not in busy and not fit(name, "odometer")]
     trip, trip_why = (
@@ -135,9 +136,9 @@ def _decided(
     vehicle, vehicle_why = (
         asked_for(samples, answers.vehicle)
         if answers.vehicle
-        else find_vehicle_column(first, rest, times[0], tracks)
+        else find_vehicle_column(first, rest, times, tracks)
     )
-    if trip and not answers.trip and not are_drives(first, times[0], vehicle, trip):
+    if trip and not answers.trip and not are_drives(first, times, vehicle, trip):
         trip, trip_why = "", ""
     columns = clock.columns[0] if len(clock.columns) == 1 else list(clock.columns)
     time = {"column": columns, "unit": clock.unit}
@@ -149,12 +150,12 @@ def _decided(
     }
     reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
     keys = [first.rows[name] for name in (vehicle, trip) if name]
-    order = _order([*keys, times[0].alias("seconds of time")])
+    order = _order([*keys, times.alias("seconds of time")])
     for name, guess in channels.items():
         tables["channels"][name] = {"column": guess.column, "unit": guess.unit}
         reasons[name] = guess.why
         if CHANNELS[name].discharges:
-            sign, why = _sign(first, name, channels, order)
+            sign, why = discharge_sign(first, name, channels, order)
             tables["channels"][name]["discharge"] = sign
             reasons[f"{name}.discharge"] = why
     return tables, reasons
@@ -169,21 +170,6 @@ def _order(keys: Sequence[pl.Series]) -> pl.Series:
     )
 
 
-def _sign(
-    sample: TableSample, name: str, channels: Mapping[str, Guess], order: pl.Series
-) -> tuple[str, str]:
-    """The sign of a channel while the pack gives energy, and why."""
-    if name == "energy_total_wh":
-        return "positive", "a counter of what was used"
-    values = sample.numbers(channels[name].column).gather(order).to_numpy()
-    if "speed_mps" not in channels:
-        return discharge_sign(values, np.zeros(len(values)))
-    moved = channels["speed_mps"]
-    speed = pl.DataFrame({"v": sample.numbers(moved.column).gather(order)})
-    speed = speed.select(converted(pl.col("v"), "speed_mps", moved.unit))
-    return discharge_sign(values, speed["v"].to_numpy())
-
-
 def _settle_identity(
     samples: Sequence[TableSample],
     times: Sequence[pl.Series],
@@ -193,23 +179,16 @@ def _settle_identity(
     files: Sequence[Path],
 ) -> tuple[str, ...]:
     """Complete [vehicle] and [trip] from files and pauses; what is left to ask the user."""
-    vehicle, trip = (tables[name].get("column", "") for name in ("vehicle", "trip"))
-    identity = find_identity(samples, times, apart, vehicle, trip, files)
-    tables["vehicle"], tables["trip"] = dict(identity.vehicle), dict(identity.trip)
-    reasons["vehicle"] = identity.vehicle_why or reasons["vehicle"]
-    reasons["trip"] = identity.trip_why or reasons["trip"]
+    one_each = [one_stretch(time, apart.pause_s) for time in times]
+    if not tables["vehicle"]:
+        tables["vehicle"], reasons["vehicle"] = vehicles_of_files(files, times, one_each)
+    if not tables["trip"]:
+        found = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s)
+        tables["trip"], reasons["trip"] = found
     if "column" in tables["vehicle"]:
         return ()
     used = used_columns(tables)
     return unused_ids(samples[0], [name for name in samples[0].columns if name not in used])
-
-
-def _clock_of(time: Tables, columns: Sequence[str]) -> Clock:
-    """The clock that a mapping's table [time] describes."""
-    named = [time["column"]] if isinstance(time["column"], str) else time["column"]
-    spelled = {tidy(name): name for name in columns}
-    found = tuple(spelled.get(tidy(column), column) for column in named)
-    return Clock(found, time["unit"], time.get("format", ""), "", absolute=True)
 
 
 def _stretches(
@@ -224,21 +203,7 @@ def _stretches(
     return found
 
 
-def _file(sample: TableSample) -> Tables:
-    """The table [file], without what is usual."""
-    layout = sample.layout
-    given: Tables = {
-        "separator": layout.separator if layout.separator != "," else "",
-        "decimal": "," if layout.decimal_comma else "",
-        "thousands": layout.thousands,
-        "skip_rows": layout.header,
-        "units_row": bool(layout.units),
-    }
-    return {key: value for key, value in given.items() if value}
-
-
 def used_columns(tables: Tables) -> set[str]:
     """Columns that a mapping names."""
-    named = [tables[key].get("column", "") for key in ("time", "vehicle", "trip")]
-    named += [channel["column"] for channel in tables["channels"].values()]
-    return {name for one in named for name in ([one] if isinstance(one, str) else one)}
+    named = [*(tables[key] for key in ("time", "vehicle", "trip")), *tables["channels"].values()]
+    return {column for table in named for column in named_columns(table)}

@@ -1,6 +1,6 @@
 """Messages and states as flat tables of plain values, the way they travel and are kept.
 
-A value is an int, a str, bytes, a bool, or a list of these: what a Flower `ConfigRecord` holds,
+A value is a number, a str, bytes, a bool, or a list of these: what a Flower `ConfigRecord` holds,
 so nothing is pickled and nothing but the declared fields can be in a message. Dataclasses within
 dataclasses get dotted names.
 """
@@ -11,27 +11,28 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from fedwatt.errors import DataError
 
-Plain = int | str | bytes | list[str] | list[bytes] | list[bool]
+Plain = int | float | str | bytes | list[str] | list[float] | list[bytes] | list[bool]
 Kind = TypeVar("Kind")
 
 
-def to_plain(whole: Any) -> dict[str, Plain]:
-    """The fields of a message or state by their (dotted) names."""
+def to_plain(whole: Any, prefix: str = "") -> dict[str, Plain]:
+    """The fields of a message or state by their (dotted) names, each behind `prefix`."""
     table: dict[str, Plain] = {}
     for field in fields(whole):
-        value = getattr(whole, field.name)
+        name, value = prefix + field.name, getattr(whole, field.name)
         if is_dataclass(value):
-            table |= {f"{field.name}.{name}": part for name, part in to_plain(value).items()}
+            table |= to_plain(value, f"{name}.")
         else:
-            table[field.name] = list(value) if isinstance(value, tuple) else value
+            table[name] = list(value) if isinstance(value, tuple) else value
     return table
 
 
-def from_plain(kind: type[Kind], table: Mapping[str, Any]) -> Kind:
-    """The message or state of this kind; refuses fields that are missing, unknown or of a wrong
-    type.
+def from_plain(kind: type[Kind], table: Mapping[str, Any], prefix: str = "") -> Kind:
+    """The message or state of this kind, among other values if its own have a `prefix`.
+
+    Refuses fields that are missing, unknown or of a wrong type.
     """
-    known = dict(table)
+    known = {n.removeprefix(prefix): value for n, value in table.items() if n.startswith(prefix)}
     made = _take(kind, known, "")
     if known:
         raise DataError(f"{kind.__name__} has no field '{min(known)}'.")

@@ -8,7 +8,7 @@ from fedwatt.report.curves import curves, difference
 from fedwatt.report.figures.draw_curves import draw_curves
 from fedwatt.report.load import Run
 from fedwatt.report.style import MUTED, WIDTH_IN, name_of, styled
-from fedwatt.tables import rounds
+from fedwatt.tables import declared
 
 
 @styled
@@ -20,7 +20,7 @@ def convergence_figure(run: Run) -> Figure:
     heights = [1.7, 1] if compared else [1]
     panels = figure.subplots(len(heights), squeeze=False, sharex=True, height_ratios=heights)
     above = panels[0, 0]
-    error = rounds()["test_rmse"]
+    error = declared("rounds")["test_rmse"]
     draw_curves(above, run, partial(curves, run, column=error.name))
     above.set_title(f"Test {error.title}, {run.unit} per window")
     if compared:
@@ -48,8 +48,8 @@ def drift_figure(run: Run) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 4.2))
     above, below = figure.subplots(2, 1, sharex=True)
     draw_curves(above, run, partial(curves, run, column="drift_mean"), floor=0.0)
-    above.set_title(rounds()["drift_mean"].title)
+    above.set_title(declared("rounds")["drift_mean"].title)
     above.set_xlabel("")
     draw_curves(below, run, partial(curves, run, column="drift_cv"), labels=False, floor=0.0)
-    below.set_title(rounds()["drift_cv"].title)
+    below.set_title(declared("rounds")["drift_cv"].title)
     return figure

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedwatt.data import Vehicle
-from fedwatt.report.style import MUTED, WIDTH_IN, styled
+from fedwatt.report.style import MUTED, WIDTH_IN, horizontal, styled
 
 COLOUR = "#0072b2"
 
@@ -73,6 +73,5 @@ def fleet_figure(facts: FleetFacts) -> Figure:
         reasons = sorted(facts.dropped_rows.items(), key=lambda item: item[1])[-6:]
         axes.barh([reason for reason, _ in reasons], [rows for _, rows in reasons], color=MUTED)
         axes.set_title("Rows left out by cleaning")
-        axes.grid(visible=True, axis="x")
-        axes.grid(visible=False, axis="y")
+        horizontal(axes)
     return figure

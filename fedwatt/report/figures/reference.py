@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
-from fedwatt.terrain.reference import Reference
+from fedwatt.terrain.compare import Reference
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
 
@@ -15,7 +15,8 @@ def reference_figure(found: Reference) -> Figure:
     figure = Figure(figsize=(WIDTH_IN, 5.6))
     nodes, grades = figure.subplots(2, 1, height_ratios=(3, 1.4))
     reach = float(np.abs(np.concatenate([found.learned_m, found.reference_m])).max()) * 1.05
-    nodes.plot([-reach, reach], [-reach, reach], color=MUTED, linewidth=0.8, label="equal")
+    line = np.array([-reach, reach])
+    nodes.plot(line, line, color=MUTED, linewidth=0.8, label="equal")
     nodes.plot(
         found.reference_m,
         found.learned_m,
@@ -26,12 +27,8 @@ def reference_figure(found: Reference) -> Figure:
         markeredgewidth=0,
         rasterized=True,
     )
-    line = np.array([-reach, reach])
     nodes.plot(line, found.slope * line, color=ORANGE, label=f"slope {found.slope:.2f}")
-    nodes.set_aspect("equal", "box")
-    nodes.set_xlim(-reach, reach)
-    nodes.set_ylim(-reach, reach)
-    nodes.set_xlabel("terrain model, m")
+    nodes.set(aspect="equal", xlim=line, ylim=line, xlabel="terrain model, m")
     nodes.set_title("Learned elevation of each node, m")
     nodes.text(
         0.03,

@@ -14,8 +14,7 @@ LANE_IN = 0.125
 @style.styled
 def strata_figure(run: Run) -> Figure:
     """Pooled test RMSE of each stratum; a mark for the mean over seeds, a line for their range."""
-    errors = {method: stratum_rmse(run, method) for method in run.methods}
-    errors = {method: own for method, own in errors.items() if own}
+    errors = {method: own for method in run.methods if (own := stratum_rmse(run, method))}
     strata = list(dict.fromkeys(name for own in errors.values() for name in own))
     row_in = 0.14 + LANE_IN * len(errors)
     heads, rows, height_in = _layout(strata, row_in)

@@ -10,8 +10,7 @@ from fedwatt.report.times import mean_seconds
 @style.styled
 def time_figure(run: Run) -> Figure:
     """Mean time of a round by what it was spent on, for one seed; a bar for each method."""
-    times = {method: mean_seconds(run, method) for method in run.methods}
-    times = {method: own for method, own in times.items() if own}
+    times = {method: own for method in run.methods if (own := mean_seconds(run, method))}
     figure = Figure(figsize=(style.WIDTH_IN, 1.35 + 0.42 * len(times)))
     axes = figure.subplots()
     if not times:

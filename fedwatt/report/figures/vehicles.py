@@ -15,8 +15,7 @@ MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 @style.styled
 def vehicles_figure(run: Run) -> Figure:
     """Test RMSE of each vehicle, sorted by that of the reference; one mark for each method."""
-    errors = {method: vehicle_rmse(run, method) for method in run.methods}
-    errors = {method: own for method, own in errors.items() if own}
+    errors = {method: own for method in run.methods if (own := vehicle_rmse(run, method))}
     base = errors.get(run.reference) or next(iter(errors.values()), {})
     # In runs of different fleets others have vehicles that the reference does not have.
     every = {name: rmse for own in errors.values() for name, rmse in own.items()} | base

@@ -242,6 +242,10 @@ def test_a_held_rule_can_replace_the_line(tmp_path, mapping_file):
         ('unit = "km/h"', 'unit = "kmh"', r"\[channels\.speed_mps\]: Unknown unit 'kmh'\. Did you"),
         ('discharge = "positive"', 'discharge = "plus"', r"Unknown discharge 'plus'.*positive"),
         ('column = "v"\n', "", r"\[channels\.speed_mps\]: column must be"),
+        ('column = "v"\n', "column = 5\n", r"\[channels\.speed_mps\]: column must be"),
+        ('unit = "V"', 'unit = "V"\naliases = 5', "aliases must be a column's name, or a list"),
+        ('[trip]\ncolumn = "drive"', "[trip]\ncolumn = 5", r"column must be a text in quotes"),
+        ("[time]", '[file]\nskip_rows = "two"\n[time]', r"skip_rows must be a whole number"),
         ('[trip]\ncolumn = "drive"', '[trip]\nfrom = "vehicle"', r"\[trip\]: Unknown from"),
         ('[trip]\ncolumn = "drive"', "[trip]", r"\[trip\] must hold exactly one of column or from"),
         ('unit = "s"', 'unit = "sec"', r"\[time\]: Unknown unit 'sec'.*ms"),
@@ -256,6 +260,14 @@ def test_mapping_errors_name_file_key_and_what_is_allowed(old, new, message):
     with pytest.raises(SettingError, match=message) as error:
         parse_mapping(MAPPING.replace(old, new), "map.toml")
     assert str(error.value).startswith("map.toml")
+
+
+def test_one_alias_needs_no_brackets(tmp_path):
+    path = tmp_path / "log.csv"
+    table().rename({"U": "volts"}).write_csv(path)
+    mapping = parse_mapping(MAPPING.replace('column = "U"', 'column = "U"\naliases = "volts"'), "m")
+    (vehicle,) = import_csv([path], mapping)
+    assert vehicle.trips[0].channels["voltage_v"].mean() == pytest.approx(360.0)
 
 
 def test_a_mapping_without_energy_is_refused_unless_unlabelled(tmp_path, mapping_file):

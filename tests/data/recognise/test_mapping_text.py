@@ -5,7 +5,8 @@ import pytest
 
 from fedwatt.data.readers import import_csv
 from fedwatt.data.readers.mapping import parse_mapping
-from fedwatt.data.recognise.mapping_text import propose_mapping
+from fedwatt.data.recognise.mapping_text import mapping_text
+from fedwatt.data.recognise.understand import understand
 from fedwatt.errors import DataError
 from tests.data.readers.test_mapping_reader import table
 
@@ -24,7 +25,7 @@ def test_a_proposed_mapping_reads_its_file(tmp_path):
     frame = frame.with_columns(pl.col("Timestamp(ms)") * 1000, pl.lit(7.0).alias("Wind Speed[m/s]"))
     path = tmp_path / "log.csv"
     frame.write_csv(path, separator=";")
-    text = propose_mapping(path)
+    text = mapping_text(understand(path))
     assert 'unit = "ms"' in text
     assert 'discharge = "negative"' in text
     assert "# Not used: Wind Speed[m/s]" in text
@@ -38,7 +39,7 @@ def test_a_proposal_for_other_names(tmp_path):
         "time,lat,lng,speed_mps,battery_power_kW,SOC,altitude_m,motor_speed\n"
         "2024-05-01T00:00:00,1,2,3,4,50,6,7\n"
     )
-    mapping = parse_mapping(propose_mapping(path), "proposed.toml")
+    mapping = parse_mapping(mapping_text(understand(path)), "proposed.toml")
     assert mapping.time_unit == "iso"
     assert mapping.vehicle == ("from", "file")
     assert mapping.trip == ("from", "gaps")
@@ -67,7 +68,7 @@ def test_a_proposal_for_other_names(tmp_path):
 def test_a_unit_in_a_name_is_believed(tmp_path, column, channel, unit):
     path = tmp_path / "log.csv"
     path.write_text(f"time,speed_mps,{column}\n0,1,2\n")
-    text = propose_mapping(path)
+    text = mapping_text(understand(path))
     assert f'column = "{column}"\nunit = "{unit}"    # as its name says' in text
     assert parse_mapping(text, "proposed.toml").channels[channel].unit == unit
 
@@ -75,7 +76,7 @@ def test_a_unit_in_a_name_is_believed(tmp_path, column, channel, unit):
 def test_a_proposal_ends_with_the_channels_still_free(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("time,speed_mps,cabin_fan\n0,1,2\n")
-    used, free = propose_mapping(path).split("# Not used: cabin_fan")
+    used, free = mapping_text(understand(path)).split("# Not used: cabin_fan")
     assert "[channels.speed_mps]" in used
     assert "speed_mps]" not in free
     assert "\n# [channels.ac_w]    electric power of the air conditioning; W, kW, MW, hp\n" in free
@@ -84,7 +85,7 @@ def test_a_proposal_ends_with_the_channels_still_free(tmp_path):
 def test_a_proposal_invents_no_evidence(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("timestamp,speed_mps,hv_current_a\n")
-    text = propose_mapping(path)
+    text = mapping_text(understand(path))
     assert "from its headers alone: it has no rows." in text
     assert 'unit = "s"    # not known: no rows to guess from' in text
     assert 'discharge = "positive"    # not known: no readings to guess from' in text
@@ -93,10 +94,10 @@ def test_a_proposal_invents_no_evidence(tmp_path):
         ("-2\n", "negative"),
     ):
         path.write_text(f"timestamp,speed_mps,hv_current_a\n0,1,{values}")
-        assert said in propose_mapping(path)
+        assert said in mapping_text(understand(path))
 
 
 def test_a_proposal_needs_a_file_with_rows(tmp_path):
     (tmp_path / "empty.csv").write_bytes(b"")
     with pytest.raises(DataError, match=r"empty\.csv is empty"):
-        propose_mapping(tmp_path / "empty.csv")
+        mapping_text(understand(tmp_path / "empty.csv"))

@@ -79,7 +79,7 @@ def test_thousands_are_read(tmp_path) -> None:
     lines = ["time;v;Leistung"]
     lines += [f"{second};{30 + second % 7};1.{234 + second % 3},5" for second in range(300)]
     (tmp_path / "log.csv").write_text("\n".join(lines))
-    assert read_sample(tmp_path / "log.csv").layout.thousands == "."
+    assert read_sample(tmp_path / "log.csv").layout.form.thousands == "."
     # 1,235.5 W on average over 299 s.
     assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
 
@@ -93,7 +93,7 @@ def test_a_large_file_is_looked_at_everywhere(tmp_path) -> None:
         path = tmp_path / f"log.{write.__name__.removeprefix('write_')}"
         write(path)
         sample = read_sample(path)
-        assert not sample.complete
+        assert sample.rows["#"].n_unique() > 1
         assert sample.rows.height < 150_000
         assert set(sample.rows["van"]) == {"a", "b"}
 

@@ -23,11 +23,13 @@ from fedwatt.methods.mime import FrozenMomentum
 from fedwatt.methods.momentum import Momentum
 from fedwatt.methods.order_bandit import ChosenOrder
 from fedwatt.methods.personal_head import PersonalHead
+from fedwatt.methods.proximal import PlannedPull
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.methods.sharpness import SharpnessIndex, SharpnessProximal
 from fedwatt.methods.sharpness_loop import SharpnessReport
-from fedwatt.methods.transfer import TransferProximal, TransferPull, TransferReport
+from fedwatt.methods.transfer import TransferProximal, TransferReport
+from fedwatt.methods.trigger import Probing
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
 from tests.engine.kernels.compilers import compiling_with
@@ -229,7 +231,8 @@ FORMULAS = [
     (Elastic, "direction"),
     (Tether, "gradient"),
     (PersonalHead, "direction"),
-    (TransferPull, "gradient"),
+    (PlannedPull, "gradient"),
+    (Probing, "gradient"),
     (TransferProximal, "gradient"),
     (TransferReport, "gradient"),
 ]

@@ -1,0 +1,135 @@
+"""The vehicles that were asked in a round, a column for each thing that is told of them.
+
+Columns rather than rows: a round on a GPU lasts a few milliseconds, and hundreds of dictionaries
+that are filled one by one take longer.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import nan
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.federation.members import Members
+from fedwatt.federation.records import Row
+from fedwatt.federation.work import Work
+from fedwatt.metrics import drift_dispersion, mean_drift, pearson, spearman
+from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
+from fedwatt.tables import Column, recorded
+
+
+@dataclass(frozen=True, eq=False)
+class Clients:
+    """The columns of the table of clients, each [asked]."""
+
+    columns: dict[str, list[Any]]
+    runs: Sequence[int]
+    """The run of each vehicle that was asked."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """A row for each vehicle."""
+        names = list(self.columns)
+        cells = zip(*self.columns.values(), strict=True)
+        return [dict(zip(names, own, strict=True)) for own in cells]
+
+    @cached_property
+    def of_run(self) -> dict[int, NDArray[np.int64]]:
+        """By run, the places of its vehicles."""
+        runs = np.array(self.runs, dtype=np.int64)
+        return {run: np.flatnonzero(runs == run) for run in dict.fromkeys(self.runs)}
+
+    @cached_property
+    def _numbers(self) -> dict[str, NDArray[np.float64]]:
+        """The columns of which a round tells a mean, a sum or a correlation."""
+        names = ("steps", "drift", "roughness", "staleness", "replied", "rejected")
+        return {name: np.array(self.columns[name], dtype=np.float64) for name in names}
+
+    def with_lengths(self) -> "Clients":
+        """How each vehicle's length a step compares with the others', and whether it is flagged."""
+        told = self._numbers
+        stepped = (told["replied"] * told["steps"]) > 0
+        length = np.divide(
+            told["drift"], told["steps"], where=stepped, out=np.full_like(told["drift"], nan)
+        )
+        ratio, z = np.full((2, len(self.runs)), nan)
+        for places in self.of_run.values():
+            ratio[places], z[places] = out_of_line(length[places])
+        against = np.array(self.columns.get("turns_against", 0.0), dtype=np.float64)
+        flagged = (z > TOO_LONG) | (against >= TURNS)
+        lengths = {
+            "length_ratio": _known(ratio),
+            "length_z": _known(z),
+            "flagged": flagged.tolist(),
+        }
+        return Clients(self.columns | lengths, self.runs)
+
+    def training_columns(
+        self, run: int, *, available: int, rate: float, clock: float, agreement: float
+    ) -> Row:
+        """A round's columns about participation, drift and roughness of one run's vehicles."""
+        places = self.of_run.get(run, np.zeros(0, dtype=np.int64))
+        own = {name: values[places] for name, values in self._numbers.items()}
+        replied, rejected = own["replied"] > 0, int(own["rejected"].sum())
+        drifts, roughness = own["drift"][replied], own["roughness"][replied]
+        replies = len(drifts)
+        return {
+            "available": available,
+            "participants": len(places),
+            "replies": replies,
+            "lost": len(places) - replies - rejected,
+            "rejected": rejected,
+            "steps": int(own["steps"][replied].sum()),
+            "rate": rate,
+            "drift_mean": mean_drift(drifts),
+            "drift_cv": drift_dispersion(drifts),
+            "agreement": agreement,
+            "roughness_mean": _known_mean(roughness),
+            "pearson": pearson(roughness, drifts),
+            "spearman": spearman(roughness, drifts),
+            "clock": clock,
+            "staleness_mean": _known_mean(own["staleness"][replied]),
+        }
+
+
+def clients(
+    work: Work, round: int, seeds: Sequence[int], members: Members, records: Iterable[Column]
+) -> Clients:
+    """What became of every vehicle that was asked, whether or not it answered.
+
+    `records` are the columns that the method's rules fill.
+    """
+    asked, done = work.asked, {call: row for row, call in enumerate(work.calls)}
+    answered = [done.get(call, -1) for call in asked]
+    counted = [*work.counted.tolist(), False]  # the last one, at -1, is whoever did not answer
+    replied = [counted[row] for row in answered]
+    columns: dict[str, list[Any]] = {
+        "seed": [seeds[call.run] for call in asked],
+        "round": [round] * len(asked),
+        "vehicle": [members.name(call.vehicle) for call in asked],
+        "windows": [members.windows(call.vehicle) for call in asked],
+        "steps": [call.steps for call in asked],
+        "replied": replied,
+        "rejected": [row >= 0 and not own for row, own in zip(answered, replied, strict=True)],
+    }
+    for column in recorded(records):
+        told = work.columns.get(column.name)
+        if told is None:
+            columns[column.name] = [column.unknown] * len(asked)
+        else:
+            values = [*map(column.value, told), column.unknown]
+            columns[column.name] = [values[row] for row in answered]
+    return Clients(columns, [call.run for call in asked]).with_lengths()
+
+
+def _known(values: NDArray[np.float64]) -> list[float]:
+    """The numbers, the one NaN in place of any other, so that rows can be compared."""
+    return [value if value == value else nan for value in values.tolist()]
+
+
+def _known_mean(values: NDArray[np.float64]) -> float:
+    known = [value for value in values.tolist() if value == value]
+    return sum(known) / len(known) if known else nan

@@ -1,0 +1,177 @@
+"""Routes as files: a fleet's in RUN/routes.json, a vehicle's as text in its model file.
+
+Both are arrays in JSON, which numpy alone can read on board; those of a dataclass have the names of
+its fields.
+"""
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedwatt.errors import DataError
+from fedwatt.journeys.driving_field import DrivingField, DrivingSums
+from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
+from fedwatt.journeys.mixed_effects import FleetEffects
+from fedwatt.journeys.route_bars import Bars
+from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
+from fedwatt.terrain.field import Field, bare_field
+from fedwatt.terrain.grid import Grid
+
+FORMAT = 3
+KINDS: dict[np.dtype[Any], str] = {
+    np.dtype("<f8"): "f8",
+    np.dtype("<f4"): "f4",
+    np.dtype("<i8"): "i8",
+}
+Arrays = dict[str, np.ndarray[Any, Any]]
+Part = TypeVar("Part")
+NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
+
+
+def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
+    """The file of a fleet's routes."""
+    arrays = _named(fleet.driving)
+    arrays |= {"correction": fleet.correction, "narrower": fleet.narrower}
+    arrays |= _named_hills(fleet.hills)
+    for target in TARGETS:
+        arrays |= _named(fleet.effects[target], f"{target}.")
+        arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
+    about = {
+        "cell_m": fleet.grid.cell_m,
+        "vehicles": fleet.vehicles,
+        "insiders": sorted(fleet.insiders),
+        "wh_per_km": fleet.wh_per_km,
+    }
+    return save_arrays(arrays, about)
+
+
+def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
+    """The fleet's routes in a file; `where` is named if it is damaged."""
+    with _readable(where):
+        arrays, about = load_arrays(content)
+        grid = Grid(cell_m=float(about["cell_m"]))
+        return FleetRoutes(
+            grid=grid,
+            driving=_driving(arrays),
+            effects={target: _part(FleetEffects, arrays, f"{target}.") for target in TARGETS},
+            counts={
+                target: {name: arrays[f"{target}.{name}"] for name in JUDGED} for target in TARGETS
+            },
+            correction=arrays["correction"],
+            narrower=arrays["narrower"],
+            vehicles=int(about["vehicles"]),
+            insiders=frozenset(str(name) for name in about["insiders"]),
+            wh_per_km=float(about["wh_per_km"]),
+            hills=_hills(arrays, grid),
+        )
+
+
+def model_to_text(model: RouteModel) -> str:
+    """A vehicle's routes as text for its model file, the driving field in float32."""
+    arrays = _named(model.field.cells)
+    arrays |= {"correction": model.correction, "narrower": model.narrower}
+    arrays["sums"] = arrays["sums"].astype(np.float32)
+    for target in TARGETS:
+        arrays |= _named(model.coefficients[target], f"{target}.")
+        arrays |= _named(model.bars[target], f"{target}.")
+    arrays |= _named_hills(model.hills)
+    about = {name: getattr(model, name) for name in NUMBERS}
+    content = save_arrays(arrays, about | {"cell_m": model.field.grid.cell_m})
+    return b64encode(zlib.compress(content, 9)).decode("ascii")
+
+
+def model_from_text(text: str, where: str) -> RouteModel:
+    """The routes that a model file holds; `where` is named if they are damaged."""
+    with _readable(where):
+        arrays, about = load_arrays(zlib.decompress(b64decode(text, validate=True)))
+        grid = Grid(cell_m=float(about["cell_m"]))
+        return RouteModel(
+            **{name: about[name] for name in NUMBERS},
+            field=DrivingField(grid, _driving(arrays)),
+            coefficients={target: _part(Coefficients, arrays, f"{target}.") for target in TARGETS},
+            bars={target: _part(Bars, arrays, f"{target}.") for target in TARGETS},
+            correction=arrays["correction"],
+            narrower=arrays["narrower"],
+            hills=_hills(arrays, grid),
+        )
+
+
+def _named(part: Any, prefix: str = "") -> Arrays:
+    """Arrays and numbers of a dataclass as arrays, named after its fields."""
+    values = {prefix + one.name: getattr(part, one.name) for one in fields(part)}
+    return {name: np.array([v]) if np.isscalar(v) else v for name, v in values.items()}
+
+
+def _part(kind: type[Part], arrays: Arrays, prefix: str = "") -> Part:
+    """The dataclass that `_named` took apart."""
+    found = {one: arrays[prefix + one.name] for one in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{one.name: float(v[0]) if one.type is float else v for one, v in found.items()})
+
+
+def _driving(arrays: Arrays) -> DrivingSums:
+    """The driving sums among named arrays; ValueError where they cannot be."""
+    found = _part(DrivingSums, arrays | {"sums": arrays["sums"].astype(np.float64)})
+    if (np.diff(found.keys) <= 0).any() or not np.isfinite(found.sums).all():
+        raise ValueError("its cells are not in order")
+    return found
+
+
+def _named_hills(hills: Field | None) -> Arrays:
+    """Hills as named arrays, elevations in float32; none where there are none."""
+    if hills is None:
+        return {}
+    heights = hills.elevation_m.astype(np.float32)
+    return {"hills.keys": hills.keys, "hills.elevation_m": heights, "hills.region": hills.region}
+
+
+def _hills(arrays: Arrays, grid: Grid) -> Field | None:
+    """What `_named_hills` named; hills and driving have one grid."""
+    if "hills.keys" not in arrays:
+        return None
+    heights = arrays["hills.elevation_m"].astype(np.float64)
+    return bare_field(grid, arrays["hills.keys"], heights, arrays["hills.region"])
+
+
+def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
+    """Arrays as JSON, with `about` beside them; numpy alone reads it again."""
+    packed = {
+        name: {
+            "type": KINDS[values.dtype],
+            "shape": values.shape,
+            "data": b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii"),
+        }
+        for name, values in arrays.items()
+    }
+    return json.dumps({"format": FORMAT, "about": about, "arrays": packed}).encode()
+
+
+def load_arrays(content: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """What `save_arrays` wrote."""
+    found = json.loads(content)
+    if found["format"] != FORMAT:
+        raise ValueError(f"format {found['format']} is not {FORMAT}")
+    kinds: dict[str, Any] = {name: kind for kind, name in KINDS.items()}
+    arrays = {
+        name: np.frombuffer(b64decode(part["data"], validate=True), kinds[part["type"]])
+        .reshape(part["shape"])
+        .copy()
+        for name, part in found["arrays"].items()
+    }
+    return arrays, dict(found["about"])
+
+
+@contextmanager
+def _readable(where: str) -> Iterator[None]:
+    """Turn whatever damage does to reading into one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, zlib.error) as problem:
+        raise DataError(
+            f"{where} holds no routes that can be read: {problem}. Make it again."
+        ) from problem
