@@ -3,19 +3,17 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
 
+import numpy as np
 import torch
 
 from fedwatt.deploy.messages import MADE, Value
-from fedwatt.deploy.rest import Rest
+from fedwatt.deploy.rest import KINDS, Rest
 from fedwatt.errors import RunError
 from fedwatt.methods.rule import Rows
-from fedwatt.metrics import ErrorSums
+from fedwatt.metrics import SUMS, ErrorSums
 from fedwatt.privacy.check_words import Made
 from fedwatt.privacy.secure.plain import to_plain
-
-KNOWN: Final = "known"
 
 
 @dataclass(frozen=True)
@@ -43,45 +41,72 @@ class Known:
         return {} if self.made is None else to_plain(self.made, MADE)
 
     def packed(self) -> Rows:
-        """All of it as JSON, in the bytes [length] of one tensor.
+        """Tensors for N vehicles: names as JSON, rounds [N], error sums [N, 6], judges [N].
 
-        >>> Known.unpacked(Known({"b": 3}, {"a": ErrorSums(windows=9)}).packed()).counted
-        {'b': 3}
+        Misses and the round of the next question are [N, kinds, 2]; of the sum that made the model
+        there are N, d, R and its words [3 + words], its digest and its parts.
+
+        >>> Known({"b": 3}, {"a": ErrorSums(windows=9)}).packed()["counted"]
+        tensor([-1,  3])
         """
-        text = json.dumps(vars(self), sort_keys=True, default=_plain)
-        return {KNOWN: torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)}
+        late = {name for own in self.rests.values() for name in own}
+        names = sorted({*self.counted, *self.validation, *self.judges, *late})
+        sums = [self.validation.get(name, ErrorSums()).as_array() for name in names]
+        rows = {
+            "names": _bytes(json.dumps(names).encode()),
+            "counted": torch.tensor([self.counted.get(n, -1) for n in names], dtype=torch.int64),
+            "validation": torch.from_numpy(np.array(sums).reshape(-1, len(SUMS))),
+            "judges": torch.tensor([name in self.judges for name in names], dtype=torch.bool),
+            "round": torch.tensor(self.round),
+            "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
+        }
+        if late:
+            rests = [[self.rests.get(k, {}).get(n, Rest()) for k in KINDS] for n in names]
+            rows["rests"] = torch.tensor([[[r.missed, r.until] for r in own] for own in rests])
+        if (made := self.made) is not None:
+            numbers = [made.weight, made.divisor, made.vehicles, *made.words]
+            rows["made"] = torch.tensor(numbers, dtype=torch.float64)
+            rows["exchange"] = _bytes(made.exchange)
+            if made.parts:
+                rows["parts"] = torch.stack([_bytes(part) for part in made.parts])
+        return rows
 
     @classmethod
     def unpacked(cls, events: Rows) -> "Known":
         """What `packed` stored."""
-        if KNOWN not in events:
+        if "mean_windows" not in events:
             raise RunError(
                 "The checkpoint does not say which replies of vehicles counted: it was written by "
                 "another version of fedwatt. Finish the run with that version, or start anew with "
                 "another --out."
             )
-        table: dict[str, Any] = json.loads(events[KNOWN].numpy().tobytes())
-        rests = {
-            kind: {name: Rest(**rest) for name, rest in own.items()}
-            for kind, own in table["rests"].items()
-        }
-        own = {
-            "validation": {name: ErrorSums(**sums) for name, sums in table["validation"].items()},
-            "judges": frozenset(table["judges"]),
-            "rests": rests,
-            "made": None if table["made"] is None else _made(table["made"]),
-        }
-        return cls(**table | own)
+        names: list[str] = json.loads(bytes(events["names"].tolist()))
+        rounds, sums = events["counted"].tolist(), events["validation"].numpy()
+        told = np.flatnonzero(sums.any(axis=1)).tolist()  # rows of 0 stand for nothing said
+        rests: dict[str, dict[str, Rest]] = {}
+        misses = events["rests"].tolist() if "rests" in events else []
+        for name, row in zip(names, misses, strict=False):
+            for kind, (missed, until) in zip(KINDS, row, strict=True):
+                if missed:
+                    rests.setdefault(kind, {})[name] = Rest(missed, until)
+        return cls(
+            {name: round for name, round in zip(names, rounds, strict=True) if round >= 0},
+            {names[row]: ErrorSums.from_array(sums[row]) for row in told},
+            frozenset(n for n, own in zip(names, events["judges"].tolist(), strict=True) if own),
+            int(events["round"]),
+            float(events["mean_windows"]),
+            rests,
+            _made(events) if "made" in events else None,
+        )
 
 
-def _plain(value: Any) -> Any:
-    """What JSON has no word for, in its words."""
-    if isinstance(value, frozenset):
-        return sorted(value)
-    return value.hex() if isinstance(value, bytes) else vars(value)
+def _made(events: Rows) -> Made:
+    """The sum that made a model, of its tensors."""
+    weight, divisor, vehicles, *words = events["made"].tolist()
+    parts = events["parts"].tolist() if "parts" in events else []
+    exchange = bytes(events["exchange"].tolist())
+    return Made(exchange, weight, divisor, int(vehicles), tuple(words), tuple(map(bytes, parts)))
 
 
-def _made(table: dict[str, Any]) -> Made:
-    """What a model was made from, of its JSON."""
-    exchange, parts = bytes.fromhex(table["exchange"]), tuple(map(bytes.fromhex, table["parts"]))
-    return Made(**table | {"exchange": exchange, "words": tuple(table["words"]), "parts": parts})
+def _bytes(content: bytes) -> torch.Tensor:
+    return torch.tensor(list(content), dtype=torch.uint8)

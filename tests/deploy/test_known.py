@@ -33,6 +33,26 @@ def test_its_tensors_do_not_depend_on_the_order_in_which_vehicles_came() -> None
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+def test_a_server_of_the_version_before_can_read_it_and_be_read() -> None:
+    # A run goes on after an update, and after a rollback: names and shapes of tensors stay.
+    part = bytes(32) + (3).to_bytes(4, "little")
+    made = Made(bytes(32), 9.0, 3.0, 3, (1.0, 2.0), (part,))
+    known = Known({"b": 3}, {"a": SUMS}, frozenset("a"), 4, 9.5, {"train": {"b": Rest(2, 9)}}, made)
+    kept = {name: own.tolist() for name, own in known.packed().items()}
+    assert kept == {
+        "names": list(b'["a", "b"]'),
+        "counted": [-1, 3],
+        "validation": [[9, 0.1, 2.5, 1 / 3, 7e-12, 4], [0] * 6],
+        "judges": [True, False],
+        "round": 4,
+        "mean_windows": 9.5,
+        "rests": [[[0, 0], [0, 0]], [[2, 9], [0, 0]]],
+        "made": [9, 3, 3, 1, 2],
+        "exchange": [0] * 32,
+        "parts": [list(part)],
+    }
+
+
 def test_a_state_that_knows_nothing_of_vehicles_is_refused() -> None:
     with pytest.raises(RunError, match="which replies of vehicles counted"):
         Known.unpacked({})
