@@ -23,7 +23,6 @@ from fedwatt.federation.evaluate import stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
-from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.privacy.check_words import CheckKey
@@ -112,12 +111,12 @@ def round_summand(
     terms: SumTerms,
     check: CheckKey | None = None,
 ) -> tuple[Layout, dict[str, FloatArray]]:
-    """The vector of a sum on `terms` from Δ and what else was trained; as long as is allowed."""
+    """The vector of a sum on `terms` from Δ and what else was trained."""
     method, model = task.method, task.model
     room = task.config.deploy.room(terms.called)
     layout = reply_layout(method, model, task.config.secure, vehicles=room)
     uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    delta = bounded(uploads.pop("delta")[None], guard.policy.largest_step)[0]
+    delta = uploads.pop("delta")
     if hiding := guard.hiding(method):
         delta, uploads = noisy(delta, uploads, hiding)
     weight = guard.weight(task.local.members.windows(0), hidden=hiding > 0)

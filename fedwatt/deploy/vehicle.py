@@ -63,6 +63,7 @@ from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
 from fedwatt.methods import Method
+from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
 from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.drawing import drawn, draws_on_board
@@ -267,6 +268,7 @@ class Vehicle:
         return Content(values, {} if hidden else {"windows": np.array(counts, dtype=np.int64)})
 
     def _train(self, task: Task, seed: int | None = None) -> Content:
+        """A round of this vehicle, with a Δ no longer than its policy allows."""
         question, windows = task.round_question(), task.local.members.windows(0)
         self.spent.spend(*self._spending(task))
         kept = self._kept(task, question)
@@ -280,7 +282,8 @@ class Vehicle:
         values |= {name: float(own[0]) for name, own in work.columns.items() if name in asked}
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
         log.info("round %d: trained %d windows", question.round + 1, windows)
-        return Content(values, {"delta": work.deltas[0].numpy(), **arrays})
+        delta = bounded(work.deltas, self.guard.policy.largest_step)[0]
+        return Content(values, {"delta": delta.numpy(), **arrays})
 
     def _stay_out(self, task: Task) -> dict[str, Any]:
         """What a vehicle adds to a private sum that it did not draw itself for: nothing but noise.
@@ -303,7 +306,7 @@ class Vehicle:
         return memory.recall(self._memory(task), question.counted, initial)
 
     def _reply(self, task: Task, *, follows: bool) -> tuple[Layout, dict[str, FloatArray]]:
-        """What the vehicle adds to a round, no longer than its policy allows."""
+        """What the vehicle adds to a round."""
         training = task.local.training
         if draws_on_board(task.method, training) and not drawn(training.participation):
             arrays = self._stay_out(task)

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.known import Known
 from fedwatt.deploy.messages import Content, from_records, to_records
+from fedwatt.deploy.policy import OPEN
 from fedwatt.deploy.progress import describe_run
 from fedwatt.deploy.remote_fleet import RemoteFleet
 from fedwatt.deploy.roster import Roster
@@ -214,7 +215,7 @@ def test_the_best_of_a_resumed_run_is_chosen_on_the_same_vehicles(
         load_file(tmp_path / out / "checkpoint" / "fedavg" / "round-000003" / "state.safetensors")
         for out in ("whole", "cut")
     ]
-    for name in ("best_validation", "best_round", "mean_validation", "events.known"):
+    for name in ("best_validation", "best_round", "mean_validation", "events.validation"):
         assert torch.equal(states[0][name], states[1][name]), name
 
 
@@ -229,3 +230,14 @@ def test_a_sample_judges_a_large_fleet_and_says_how_sure_it_is(
     assert len(judging) == 2 < len(grid.vehicles)
     told = [line for line in caplog.messages if "by a sample of 2 of 4 vehicles" in line]
     assert told and all("± nan" not in line for line in told)
+
+
+def test_a_vehicle_sends_no_longer_step_than_its_policy_allows(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    for vehicle in grid.vehicles.values():
+        vehicle.guard = replace(vehicle.guard, policy=replace(OPEN, largest_step=0.01))
+    deployed(config_text(fleet), grid, tmp_path / "run")
+    sent = [from_records(reply) for _, kind, reply in grid.sent if kind == "train"]
+    lengths = [float(np.linalg.norm(one.arrays["delta"])) for one in sent]
+    # Without the limit they are ten times as long; float32 has seven digits.
+    assert lengths and lengths == pytest.approx([0.01] * len(lengths), rel=1e-6)
