@@ -24,7 +24,7 @@ def compile_once(folder: Path, command: list[str]) -> int:
     known = hashlib.sha256(flags.encode() + Path(sources[0]).read_bytes()).hexdigest()
     if not (folder / known).exists():
         status = subprocess.call(command)
-        if status == 0:
+        if status == 0 and folder.exists():
             mine = folder / f"{known}.{os.getpid()}"
             shutil.copy(made, mine)
             mine.replace(folder / known)

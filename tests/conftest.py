@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import IO
 
 import pytest
 
@@ -27,7 +28,8 @@ LONGEST = (
 )
 """Files that take ten seconds or more, the longest first."""
 WRAPPER = Path(__file__).with_name("compile_once.py")
-COMPILED = pytest.StashKey[str]()
+COMPILED = pytest.StashKey[tuple[Path, str | None]]()
+"""Where libraries are kept, and what CC was before."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -35,14 +37,25 @@ def pytest_configure(config: pytest.Config) -> None:
     compiler = os.environ.get("CC", "cc")
     if hasattr(config, "workerinput") or shutil.which(compiler.split(" ")[0]) is None:
         return  # workers have inherited CC from the process that started them
-    config.stash[COMPILED] = mkdtemp(prefix="fedwatt-compiled-")
-    own = [sys.executable, "-IS", str(WRAPPER), config.stash[COMPILED]]
-    os.environ["CC"] = f"{shlex.join(own)} {compiler}"
+    folder = Path(mkdtemp(prefix="fedwatt-compiled-"))
+    own = shlex.join([sys.executable, "-IS", str(WRAPPER), str(folder)])
+    # One word, since Triton takes CC as the name of a file.
+    command = folder / "cc"
+    command.write_text(f'#!/bin/sh\nexec {own} {compiler} "$@"\n', encoding="utf-8")
+    command.chmod(0o700)
+    config.stash[COMPILED] = folder, os.environ.get("CC")
+    os.environ["CC"] = str(command)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if COMPILED in config.stash:
-        shutil.rmtree(config.stash[COMPILED])
+    if COMPILED not in config.stash:
+        return
+    folder, before = config.stash[COMPILED]
+    if before is None:
+        del os.environ["CC"]
+    else:
+        os.environ["CC"] = before
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,6 +68,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def files_that_nobody_waits_for() -> Iterator[None]:
     """Some milliseconds a file, of which a run has hundreds; only a power cut would tell."""
+
+    def only_open(file: int | IO[bytes]) -> None:
+        os.fstat(file if isinstance(file, int) else file.fileno())
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(os, "fsync", only_open)
         yield

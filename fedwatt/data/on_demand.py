@@ -178,7 +178,7 @@ def fleet_on_demand(maker: Maker, settings: DataSettings | None = None) -> Fleet
         names = map(maker.name, range(maker.count))
         never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
     clients = ClientsOnDemand(maker, settings, never)
-    origin = {**maker.origin, "made": "on-demand"}
+    origin = maker.origin and {**maker.origin, "made": "on-demand"}
     return FleetOnDemand(clients, settings, maker.source, origin=origin)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedwatt.data.synthetic import TownVehicles
 from fedwatt.data.trip import Trip, Vehicle
+from fedwatt.errors import SettingError
 from fedwatt.physics.sketch import sketch
 from fedwatt.randomness import key_of
 
@@ -19,6 +20,11 @@ class SketchedVehicles(TownVehicles):
     data: ClassVar[str] = "sketch"
     made: ClassVar[str] = "sketched"
     at_once: ClassVar[int] = 24  # as long for twenty as for five, and they fit into a cache
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != "passenger":
+            raise SettingError(f"Only passenger cars are sketched; a {self.kind} is 'synthetic'.")
 
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
         """All of them at once."""

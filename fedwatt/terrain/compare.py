@@ -13,12 +13,11 @@ at.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.spatial import cKDTree
 
 from fedwatt.data import Vehicle
-from fedwatt.data.maps.elevation import Terrain
 from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.errors import DataError
 from fedwatt.terrain.climb import STANDING_MPS
@@ -26,6 +25,10 @@ from fedwatt.terrain.field import Field
 from fedwatt.terrain.grid import EARTH_RADIUS_M
 from fedwatt.terrain.positions import trusted_positions
 from fedwatt.terrain.power import rms
+
+if TYPE_CHECKING:
+    # Reading a terrain model needs polars, which comparing with a channel does not.
+    from fedwatt.data.maps.elevation import Terrain
 
 MINUTE_S = 60
 SPANS_M = (500.0, 1000.0, 2000.0)
@@ -154,7 +157,7 @@ class Reference:
     reference_m: FloatArray
 
 
-def against_reference(field: Field, terrain: Terrain) -> Reference:
+def against_reference(field: Field, terrain: "Terrain") -> Reference:
     """Hold a field against a terrain model at the field's nodes."""
     latitude_deg, longitude_deg = field.grid.positions(field.keys)
     true_m = terrain.elevation_m(latitude_deg, longitude_deg)
@@ -186,6 +189,8 @@ def _grades(
     ours: FloatArray, theirs: FloatArray, region: IntArray, place_m: FloatArray, span_m: float
 ) -> GradeDifference:
     """Of all pairs of nodes of a region about `span_m` apart."""
+    from scipy.spatial import cKDTree
+
     tree = cKDTree(place_m)
     wide = tree.query_pairs((1 + SLACK) * span_m, output_type="ndarray")
     apart_m = np.linalg.norm(place_m[wide[:, 0]] - place_m[wide[:, 1]], axis=1)

@@ -81,6 +81,16 @@ def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
     assert fleet.data_hash() != sketched_fleet(1000, 1, trips=3).data_hash()
 
 
+def test_only_vehicles_that_a_configuration_can_make_have_an_origin():
+    cars, buses = TownVehicles(3, 7, 4), TownVehicles(3, 7, 4, "bus")
+    assert fleet_on_demand(cars).origin == {
+        "data": "synthetic", "vehicles": 3, "seed": 7, "trips": 4, "made": "on-demand",
+    }  # fmt: skip
+    assert fleet_on_demand(buses).origin == {}
+    with pytest.raises(SettingError, match="Only passenger cars are sketched; a bus is"):
+        SketchedVehicles(3, 7, 4, "bus")
+
+
 def test_processes_make_what_this_one_makes():
     maker, places = SketchedVehicles(100, 0, 3), list(range(0, 60))
     workers = Workers(2)

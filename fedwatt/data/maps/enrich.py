@@ -17,7 +17,7 @@ from fedwatt.errors import DataError
 LEAST_TRIPS = 3
 
 
-class EnrichedVehicles(Iterable[Vehicle]):
+class EnrichedVehicles(Iterator[Vehicle]):
     """Vehicles with elevation and grade (`terrain`) and map attributes (`extract`).
 
     Trips without positions, or off the map, stay as they are and are counted. With `only_enriched`
@@ -39,7 +39,7 @@ class EnrichedVehicles(Iterable[Vehicle]):
         self._terrain = terrain
         self._extract = extract
         self._only_enriched = only_enriched
-        self._vehicles = vehicles
+        self._enriched = self._all(vehicles)
 
     def sentences(self) -> list[str]:
         """What was added so far, for people."""
@@ -57,8 +57,11 @@ class EnrichedVehicles(Iterable[Vehicle]):
         few = f"has under {LEAST_TRIPS} enriched trips."
         return sentences + [f"Left out: {name} {few}" for name in self.left_out]
 
-    def __iter__(self) -> Iterator[Vehicle]:
-        for vehicle in self._vehicles:
+    def __next__(self) -> Vehicle:
+        return next(self._enriched)
+
+    def _all(self, vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
+        for vehicle in vehicles:
             enriched = self._one(vehicle)
             self._count(enriched)
             if self._only_enriched:

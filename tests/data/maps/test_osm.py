@@ -274,6 +274,7 @@ def test_enriching_counts_and_can_leave_out(town):
     every = EnrichedVehicles(fleet, extract=Extract(town))
     assert [len(vehicle.trips) for vehicle in every] == [4, 2]
     assert every.sentences()[0].startswith("Map: 4 of 6 trips")
+    assert not list(every) and every.sentences()[0].startswith("Map: 4 of 6 trips")
     only = EnrichedVehicles(fleet, extract=Extract(town), only_enriched=True)
     assert [(vehicle.name, len(vehicle.trips)) for vehicle in only] == [("full", 3)]
     assert only.sentences()[-1] == "Left out: poor has under 3 enriched trips."
