@@ -68,7 +68,7 @@ class Followed:
         None: it cannot tell. False: it can, and the model is not what it is said to be.
         """
         try:
-            made = from_plain(Made, task.question.values, MADE)
+            made = from_plain(Made, {f"{MADE}parts": [], **task.question.values}, MADE)
         except DataError:
             # By their bytes, or -0 would be another name for the same model.
             same = task.weights().numpy().tobytes() == _initial(task).numpy().tobytes()

@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.deploy.array_file import read_arrays, write_arrays
@@ -37,13 +38,13 @@ class SecretSum:
 
 def keep_sum(run: Path, purpose: str, found: SecretSum) -> None:
     """Write down what a sum for `purpose` brought, but for what is seen of single vehicles."""
-    about = {
-        "survivors": json.dumps(found.survivors),
-        "exchange": found.exchange.hex(),
-        "parts": json.dumps([part.hex() for part in found.parts]),
-    }
+    table = {f"sum.{name}": own for name, own in found.sums.items()}
+    table["survivors"] = _numbers(json.dumps(found.survivors).encode())
+    table["exchange"] = _numbers(found.exchange)
+    if found.parts:
+        table["parts"] = np.stack([_numbers(part) for part in found.parts])
     path = _path(run, purpose)
-    write_arrays(path, found.sums, about)
+    write_arrays(path, table, {})
     for old in oldest_first(path.parent.glob("*.safetensors"))[:-KEPT]:
         old.unlink(missing_ok=True)
 
@@ -51,12 +52,18 @@ def keep_sum(run: Path, purpose: str, found: SecretSum) -> None:
 def recall_sum(run: Path, purpose: str) -> SecretSum | None:
     """What a sum for `purpose` brought before; None: there was none that can be read."""
     try:
-        sums, about = read_arrays(_path(run, purpose))
-        survivors, parts = json.loads(about["survivors"]), json.loads(about["parts"])
-        exchange = bytes.fromhex(about["exchange"])
-        return SecretSum(sums, tuple(survivors), exchange, tuple(map(bytes.fromhex, parts)))
+        table, _ = read_arrays(_path(run, purpose))
+        survivors = tuple(json.loads(table.pop("survivors").tobytes()))
+        exchange = table.pop("exchange").tobytes()
     except (ValueError, KeyError):
         return None
+    parts = tuple(part.tobytes() for part in table.pop("parts", ()))
+    sums = {name.removeprefix("sum."): own for name, own in table.items()}
+    return SecretSum(sums, survivors, exchange, parts)
+
+
+def _numbers(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, dtype=np.uint8)
 
 
 def _path(run: Path, purpose: str) -> Path:

@@ -38,7 +38,9 @@ class Known:
     @property
     def made_values(self) -> Mapping[str, Value]:
         """Values of a question about the model; none where it is the seed's, or no sum made it."""
-        return {} if self.made is None else to_plain(self.made, MADE)
+        values = {} if self.made is None else to_plain(self.made, MADE)
+        # Without relays there are no parts, and vehicles of earlier versions know none.
+        return {name: value for name, value in values.items() if value != []}
 
     def packed(self) -> Rows:
         """Tensors for N vehicles: names as JSON, rounds [N], error sums [N, 6], judges [N].

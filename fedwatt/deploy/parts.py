@@ -140,10 +140,13 @@ class Part:
         counted, words = names_of(tuple(names), values["counted"]), values["words"]
         if not counted or len(words) * 8 != layout.length * layout.bits:
             raise DataError("it sent a sum of nobody, or of other words than it was asked for")
-        exchanges = tuple(values.get("exchanges", ()))
+        exchanges, rows = tuple(values.get("exchanges", ())), values.get("rows", [])
+        typed = all(type(one) is bytes for one in exchanges) and all(type(n) is float for n in rows)
+        if not typed or len({len(one) for one in exchanges}) > 1:
+            raise DataError("its exchanges, or its vehicles' rows, cannot be read")
         if exchanges and sum(part_of(one)[1] for one in exchanges) != len(counted):
             raise DataError("its exchanges are not of the vehicles that it counts")
-        rows, columns = values.get("rows", []), len(values.get("rows", [])) // len(counted)
+        columns = len(rows) // len(counted)
         told = {n: tuple(rows[k * columns : (k + 1) * columns]) for k, n in enumerate(counted)}
         reasons = zip(values.get("rejected", ()), values.get("reasons", ()), strict=False)
         rejected = {name: why for name, why in reasons if name in names}

@@ -111,9 +111,7 @@ class Vehicle:
         self.spent = PrivacyLedger.of(state)
         self.followed = Followed(state, self.board.fleet_key)
 
-    def _read_client(
-        self, settings: DataSettings, terrain: str = "measured", hills: Hills | None = None
-    ) -> Client:
+    def _read_client(self, settings: DataSettings, terrain: str, hills: Hills | None) -> Client:
         """The vehicle's windows; `hills` are the run and the field that its fleet learned."""
         vehicle = prepared(read_vehicle(self.folder), settings)
         if needs_climb(feature_names(settings.features)):
@@ -253,7 +251,7 @@ class Vehicle:
         return fleet_of_one(client, config, choices[0]), choices[0]
 
     def _enrol(self, config: RunConfig) -> Content:
-        client = self.client(config.data, config.terrain.source)
+        client = self.client(config.data, config.terrain.source, None)
         counts = [len(client.ends[split]) for split in SPLITS]
         values: dict[str, Value] = {
             "vehicle": client.name,

@@ -72,7 +72,7 @@ class Timed(Loopback):
         """What the simulation draws: H_k / speed · exp(jitter · z)."""
         vehicle = self.vehicles[message.metadata.dst_node_id]
         name, version = vehicle.name, int(from_records(message.content).values["round"])
-        client = vehicle.client(self.config.data)
+        client = vehicle.client(self.config.data, "measured", None)
         steps = -(-len(client.ends["train"]) // self.config.training.batch)
         z = generator(1, "duration", version, name).standard_normal()
         speed = generator(1, "device", name).choice(self.config.availability.speeds)

@@ -387,6 +387,8 @@ def test_a_fleet_that_goes_offline_pauses_its_run(followed: Machine) -> None:
 
 def test_what_was_connected_is_cut_off_and_not_let_in_again(followed: Machine) -> None:
     """Its last look for questions is held for most of a minute, which has gone by meanwhile."""
+    if "lost" not in followed.logs:
+        pytest.skip("it is connected by the test that revokes its key")
     assert followed.process("lost").wait(LONG) == 2
     assert "does not accept this vehicle's key" in followed.say("lost")
 

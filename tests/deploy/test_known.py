@@ -1,5 +1,7 @@
 """What the server of a real fleet remembers of its vehicles, in a state and back."""
 
+from dataclasses import replace
+
 import pytest
 
 pytest.importorskip("flwr")
@@ -51,6 +53,15 @@ def test_a_server_of_the_version_before_can_read_it_and_be_read() -> None:
         "exchange": [0] * 32,
         "parts": [list(part)],
     }
+
+
+def test_a_question_names_parts_only_where_there_are_any() -> None:
+    # Vehicles of the version before know none, and the names of kept sums depend on questions.
+    made = Made(b"sum", 9.0, 3.0, 3, (1.0, 2.0))
+    told = {"made.exchange", "made.weight", "made.divisor", "made.vehicles", "made.words"}
+    assert Known(made=made).made_values.keys() == told
+    assert Known(made=replace(made, parts=(b"part",))).made_values["made.parts"] == [b"part"]
+    assert not Known().made_values
 
 
 def test_a_state_that_knows_nothing_of_vehicles_is_refused() -> None:

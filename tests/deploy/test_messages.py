@@ -235,7 +235,7 @@ def test_all_bytes_that_leave_a_vehicle(fleet: Path, tmp_path: Path) -> None:
         assert fields == REPLIES[kind].keys() | (IN_THE_CLEAR if kind == "enrol" else {}).keys()
 
     # Nothing of the telemetry: no raw value (8 bytes), no two neighbours of the scaled series.
-    client = vehicle.client(DataSettings(window=10, stride=20))
+    client = vehicle.client(DataSettings(window=10, stride=20), "measured", None)
     pieces = {sent[i : i + 8] for i in range(len(sent) - 7)}
     secret = 0
     for trip in read_vehicle(folder).trips:

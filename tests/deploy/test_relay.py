@@ -1,7 +1,9 @@
 """A tree of relays makes the model of one server, bit for bit."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,17 +124,28 @@ def test_a_relay_that_forgot_everything_but_its_folder_gives_its_sum_again(
     assert_same(alone, again)
 
 
-def test_a_relay_that_lies_about_weights_loses_its_part_alone(fleet: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "lie"),
+    [
+        ("words", lambda words: bytes(len(words))),  # nobody weighs anything
+        ("exchanges", lambda _: [7, 8]),
+        ("exchanges", lambda _: [b"short", b"longer"]),
+        ("rows", lambda _: ["fast", "slow"]),
+    ],
+)
+def test_a_relay_that_lies_loses_its_part_alone(
+    field: str, lie: Callable[[Any], Any], fleet: Path, tmp_path: Path
+) -> None:
     text = relayed(fleet, rounds=1).replace("participation = 0.7", "participation = 1.0")
     grid = halves(loopback(fleet, tmp_path / "a"), tmp_path / "relays")
 
-    def lie(kind: str, node: int, reply: RecordDict) -> RecordDict:
+    def tamper(kind: str, node: int, reply: RecordDict) -> RecordDict:
         if kind == "relay-sum" and node == 1:
             values = reply.config_records["values"]
-            values["words"] = bytes(len(values["words"]))  # nobody weighs anything
+            values[field] = lie(values[field])
         return reply
 
-    grid.tamper = lie
+    grid.tamper = tamper
     run = deployed(text, grid, tmp_path / "run")
     replied = {r["vehicle"]: r["replied"] for r in read_table(run, "clients").to_pylist()}
     behind = {vehicle.name for vehicle in grid.vehicles[2].exchange.grid.vehicles.values()}

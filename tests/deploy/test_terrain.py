@@ -44,6 +44,6 @@ def test_a_field_on_board_gives_the_simulations_model(tmp_path: Path) -> None:
         torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
 
     with pytest.raises(SettingError, match="may know this run's test trips"):
-        Vehicle(folders[0], tmp_path, field).client(replace(HILLY, split_seed=1), str(field))
+        Vehicle(folders[0], tmp_path, field).client(replace(HILLY, split_seed=1), str(field), None)
     with pytest.raises(DataError, match="--field FILE"):
-        Vehicle(folders[0], tmp_path).client(HILLY, str(field))
+        Vehicle(folders[0], tmp_path).client(HILLY, str(field), None)

@@ -99,6 +99,7 @@ def test_parts_of_a_sum_are_followed_as_a_whole_and_bent_to_no_other_model() -> 
     assert followed({b"north": 1, b"south": 1}, counts)
     # The mean of one part is what a server could have by calling its vehicles alone.
     assert followed({b"north": 1, b"south": 0}, {b"north": 2})
+    assert not followed({b"north": 1, b"south": 0}, {b"north": 2, b"south": 0})
     assert not followed({b"north": 3, b"south": -1}, counts)
     assert not followed({b"north": 3, b"south": -1}, {b"north": 6, b"south": -3})
     assert not followed({b"north": 1, b"south": 1}, {b"north": 3, b"south": 2})
