@@ -49,28 +49,32 @@ class Checked:
         return found
 
 
-def number(default: T, interval: str, note: str = "", **more: Any) -> T:
+def number(
+    default: T, interval: str, note: str = "", *, tuned: object = None, fixed: str = ""
+) -> T:
     """A field with a number in `interval`: "[0, 1)", "(0, inf)" for a finite one, or "[1, inf]".
 
-    `note` goes on with the sentence that refuses any other; `more` is declared besides.
+    `note` goes on with the sentence that refuses any other. Of a rule's hyperparameter `tuned` is
+    the range in which it is tuned, or `fixed` the reason why it is not (`fedwatt.methods.ranges`).
     """
+    if tuned is not None and fixed:
+        raise SettingError(f"number({default!r}, ...) is both tuned and fixed. Leave one out.")
     low, high = (float(end) for end in interval[1:-1].split(","))
     above, below = ge if interval[0] == "[" else gt, le if interval[-1] == "]" else lt
-    if low == -inf:
-        allowed = "finite"
-    elif high < inf:
-        allowed = f"in {interval}"
+    if low > -inf and high == inf:
+        least, finite = interval[1:].split(",")[0], " and finite" if below is lt else ""
+        allowed = f"{'at least' if above is ge else 'above'} {least}{finite}"
     else:
-        finite = " and finite" if below is lt else ""
-        allowed = f"{'at least' if above is ge else 'above'} {low:g}{finite}"
+        allowed = "finite" if interval == "(-inf, inf)" else f"in {interval}"
     allowed += note if note[:1] in ".:;," else f" {note}"
-    return _field(default, allowed, lambda n: above(n, low) and below(n, high), more)
+    how = {"tuned": tuned, "fixed": fixed}
+    return _field(default, allowed, lambda n: above(n, low) and below(n, high), how)
 
 
 def choice(*values: T, default: T | None = None) -> T:
     """A field with one of `values`, the first one by default."""
     *others, last = map(repr, values)
-    allowed = f"{', '.join(others)} or {last}"
+    allowed = f"{', '.join(others)} or {last}" if others else last
     first = values[0] if default is None else default
     return _field(first, allowed, lambda value: value in values, {})
 

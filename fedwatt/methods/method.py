@@ -14,6 +14,7 @@ from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows, explores
 from fedwatt.methods.server import Average, Replies, ServerRule
 from fedwatt.models import MLP, Model
+from fedwatt.settings import Checked
 from fedwatt.tables import Column, declared
 
 SMALLEST: Final = MLP(1, 1, (1,))
@@ -33,6 +34,8 @@ class Method:
         # Rules that must see what all others have made of a gradient come last.
         in_order = tuple(sorted(self.local, key=lambda rule: rule.acts_last))
         object.__setattr__(self, "local", in_order)
+        for rule in self.rules:
+            Checked.__post_init__(rule)  # which a rule's own may have left out
         if reason := next(self._faults(), ""):
             raise SettingError(f"Method '{self.name}': {reason}")
 

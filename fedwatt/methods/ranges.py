@@ -9,8 +9,8 @@ its value and is `fixed` for the reason given. The paper's own ranges are those 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import Field, dataclass
+from typing import Any, ClassVar
 
 from fedwatt.settings import Checked
 
@@ -34,15 +34,20 @@ class Range:
 class Tunable(Checked):
     """A rule, by its hyperparameters."""
 
+    ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, by name, each with its range
+    fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason
     meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt methods` shows them
 
-    @property
-    def ranges(self) -> Mapping[str, Range]:
-        """Those that are tuned, in the order of their names, each with its range."""
-        declared = sorted(self._declared().items())
-        return {name: own["tuned"] for name, own in declared if "tuned" in own}
-
-    @property
-    def fixed(self) -> Mapping[str, str]:
-        """Those that are not, each with the reason."""
-        return {name: own["fixed"] for name, own in self._declared().items() if "fixed" in own}
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Join what parents say, what fields declare, and what the class lists by itself."""
+        super().__init_subclass__(**more)
+        told: dict[str, Range | str] = {}
+        for parent in reversed(cls.__bases__):
+            told |= {**getattr(parent, "ranges", {}), **getattr(parent, "fixed", {})}
+        for name, own in vars(cls).items():
+            # `dataclass` has not yet put its default in the place of a field.
+            if isinstance(own, Field) and "allowed" in own.metadata:
+                told[name] = own.metadata.get("tuned") or own.metadata.get("fixed", "")
+        told |= {**vars(cls).get("ranges", {}), **vars(cls).get("fixed", {})}
+        cls.ranges = {name: own for name, own in sorted(told.items()) if isinstance(own, Range)}
+        cls.fixed = {name: own for name, own in told.items() if own and isinstance(own, str)}

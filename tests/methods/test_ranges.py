@@ -1,14 +1,17 @@
 """Hyperparameters: which values are refused, and in which ranges they are tuned."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import inf, nan
+from typing import ClassVar
 
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import METHODS, Proximal, get
+from fedwatt.methods import METHODS, Method, Proximal, get
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
-from fedwatt.methods.ranges import Tunable
+from fedwatt.methods.ranges import Range, Tunable
+from fedwatt.settings import choice, number
 
 FINITE = [
     ("fedprox", "mu"),
@@ -87,6 +90,72 @@ def test_another_default_leaves_a_hyperparameter_as_it_was_declared() -> None:
     class Harder(Proximal):
         mu: float = 0.5
 
-    assert Harder().ranges == Proximal().ranges
+    assert Harder.ranges == Proximal.ranges == {"mu": Range(1e-3, 1.0)}
     with pytest.raises(SettingError, match=r"Harder\(mu=-1\): mu must be at least 0 and finite"):
         Harder(mu=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Proximal):
+    """Three ways to say how a number is tuned: inherited, declared and listed."""
+
+    decay: float = number(0.1, "[0, 1]", tuned=Range(0.01, 1.0))
+    shrinkage: float = 0.5
+    floor: float = number(0.0, "[0, 1]", fixed="a safeguard")
+    ranges: ClassVar[Mapping[str, Range]] = {**Proximal.ranges, "shrinkage": Range(0.1, 1.0)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(Mixed):
+    """Leaves alone what its parent tunes."""
+
+    floor: float = number(0.1, "[0, 1]")
+    fixed: ClassVar[Mapping[str, str]] = {"mu": "known", "decay": "known"}
+
+
+def test_what_is_listed_counts_beside_what_is_declared() -> None:
+    tuned = {"decay": Range(0.01, 1.0), "mu": Range(1e-3, 1.0), "shrinkage": Range(0.1, 1.0)}
+    assert Mixed.ranges == Mixed().ranges == tuned
+    assert list(Mixed.ranges) == sorted(tuned)
+    assert Mixed.fixed == {"floor": "a safeguard"}
+    assert Settled.ranges == {"shrinkage": Range(0.1, 1.0)}
+    assert Settled.fixed == {"mu": "known", "decay": "known"}
+
+
+def test_a_rule_that_forgets_its_parents_check_is_refused_in_a_method() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Forgetful(Proximal):
+        def __post_init__(self) -> None:
+            pass
+
+    with pytest.raises(SettingError, match=r"Forgetful\(mu=-1\): mu must be at least 0"):
+        Method("own", (Forgetful(mu=-1),))
+
+
+@pytest.mark.parametrize(
+    ("declared", "wrong", "allowed"),
+    [
+        (lambda: number(-1.0, "(-inf, 0]"), 1.0, r"in \(-inf, 0\]"),
+        (lambda: number(-1.0, "[-inf, inf]"), nan, r"in \[-inf, inf\]"),
+        (lambda: number(0.0, "(-inf, inf)"), inf, "finite"),
+        (lambda: number(2_000_000, "[1234567, inf]"), 0, "at least 1234567"),
+        (lambda: number(1.0, "(0.001, inf)"), 0.0, "above 0.001 and finite"),
+        (lambda: choice("a"), "b", "'a'"),
+        (lambda: choice("a", "b", "c"), "d", "'a', 'b' or 'c'"),
+    ],
+)
+def test_a_refusal_says_what_is_allowed(declared, wrong, allowed) -> None:
+    @dataclass(frozen=True)
+    class Own(Tunable):
+        value: object = declared()
+
+    Own()
+    with pytest.raises(SettingError, match=f"value must be {allowed}\\.$"):
+        Own(wrong)
+
+
+def test_a_number_is_tuned_or_fixed() -> None:
+    with pytest.raises(SettingError, match=r"number\(0.5, ...\) is both tuned and fixed"):
+        number(0.5, "[0, 1]", tuned=Range(0.1, 1.0), fixed="known")
+    with pytest.raises(TypeError, match="tunned"):
+        number(0.5, "[0, 1]", tunned=Range(0.1, 1.0))
