@@ -22,6 +22,7 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
 from fedwatt.engine.probing import Probes
 from fedwatt.engine.together import train
+from fedwatt.errors import SettingError
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.work import Work, recorded_columns
 from fedwatt.methods import Method
@@ -296,6 +297,13 @@ def finish_rules(
     for rule, plan in zip(rules, plans, strict=True):
         own = {name: memory[name] for name in rule.memory(start.model)}
         own, handed_up = rule.finish(own, plan, start, deltas)
+        for name in rule.uploads(start.model):
+            if name not in handed_up:
+                raise SettingError(
+                    f"{type(rule).__name__} names '{name}' in `uploads` and does not hand it up. "
+                    "Let `finish` return it in its second part or, where the rule has none of its "
+                    "own, `begin` in the plan: a row for each vehicle, [P, ...]."
+                )
         memory = memory | own
         uploads |= handed_up
     return memory, uploads

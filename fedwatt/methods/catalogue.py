@@ -208,24 +208,24 @@ def recipe(name: str) -> Recipe:
     local: list[LocalRule] = []
     server: ServerRule = Average()
     others: list[str] = []
-    defences: list[Defence] = []
+    defences: list[tuple[str, Defence]] = []
     for part in local_names.split("+"):
         own = _named(part, rules_too=bool(at) or "+" in name)
         local += own.local
-        defences += [own.defence] if own.defence is not None else []
+        defences += [(part, own.defence)] if own.defence is not None else []
         if own.server == Average():
             others.append(part)
         elif server in (Average(), own.server):
             server = own.server
         else:
             raise SettingError(f"Method '{name}': two of its parts bring their own server.")
-    behind = [_behind(part) for part in behind_names.split("+")] if at else []
-    servers = [rule for rule in behind if isinstance(rule, ServerRule)]
-    defences += [rule for rule in behind if isinstance(rule, Defence)]
-    if len(servers) > 1 or len(defences) > 1:
+    behind = [(part, _behind(part)) for part in behind_names.split("+")] if at else []
+    servers = [rule for _, rule in behind if isinstance(rule, ServerRule)]
+    screens = [(part, rule) for part, rule in behind if isinstance(rule, Defence)]
+    if len(servers) > 1 or len(screens) > 1:
         raise SettingError(
             f"Method '{name}': behind the @ there may be one defence and one server, "
-            f"as in '{local_names}@krum+adam'."
+            "as in 'fedavg@krum+adam'."
         )
     if servers and servers[0].only_deltas and server.normalises:
         raise SettingError(f"Method '{name}': the steps behind each Δ_k go up, but {OUTSIDE}.")
@@ -241,8 +241,19 @@ def recipe(name: str) -> Recipe:
         f"Composed: {name}.",
         tuple(local),
         servers[0] if servers else server,
-        defences[0] if defences else None,
+        _one_defence(name, [*defences, *screens]),
     )
+
+
+def _one_defence(name: str, brought: list[tuple[str, Defence]]) -> Defence | None:
+    """The defence that parts of a composition bring; several must bring the same one."""
+    first = brought[0][1] if brought else None
+    if any(defence != first for _, defence in brought):
+        each = " and ".join(f"'{part}' brings {defence!r}" for part, defence in brought)
+        raise SettingError(
+            f"Method '{name}': {each}, but a method has one defence. Name only one of these parts."
+        )
+    return first
 
 
 def _named(part: str, *, rules_too: bool) -> Recipe:

@@ -255,9 +255,9 @@ class LocalRule(Tunable):
         """After the last step, with Δ_k [P, D]: (memory afterwards, what is handed up besides Δ_k).
 
         Both count only if the reply does: a vehicle whose reply was lost forgets this round. By
-        default what is handed up is in the plan by the same name.
+        default what is in the plan by the name of an upload is handed up.
         """
-        return memory, {name: plan[name] for name in self.uploads(start.model)}
+        return memory, {name: plan[name] for name in self.uploads(start.model) if name in plan}
 
     @property
     def personal(self) -> bool:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 import torch
 from pytest import approx
+from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
@@ -15,6 +16,8 @@ from fedwatt.federation.local_round import lengths
 from fedwatt.federation.work import recorded_columns
 from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, Rows, Start
+from fedwatt.methods.server import Average, Replies
+from fedwatt.models import Model
 from fedwatt.report.load import load_run, load_runs
 from fedwatt.runs.tables import read_table, write_table
 from fedwatt.tables import Column
@@ -99,6 +102,42 @@ def test_what_is_recorded_is_a_number_for_each_vehicle() -> None:
 def test_what_is_declared_and_not_returned_is_an_error() -> None:
     with pytest.raises(SettingError, match="Weighed records 'planned', which its `begin` does not"):
         recorded_columns([Weighed()], [{"size": torch.zeros(2), "large": torch.zeros(2)}])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telling(LocalRule):
+    """Hands up how many steps a vehicle was to take, in `finish` or by its plan, or forgets to."""
+
+    told_by: str = "finish"
+
+    def uploads(self, model: Model) -> Rows:
+        return {"asked_for": torch.tensor(0)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        return memory, {"asked_for": start.steps} if self.told_by == "plan" else {}
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        memory, up = super().finish(memory, plan, start, deltas)
+        return memory, up | ({"asked_for": start.steps} if self.told_by == "finish" else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listening(Average):
+    """Averages, and takes in what vehicles tell: two steps each."""
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        assert replies.uploads["asked_for"].tolist() == [2, 2, 2, 2]
+        return super().update(state, weights, replies)
+
+
+@pytest.mark.parametrize("told_by", ["finish", "plan"])
+def test_what_is_handed_up_is_in_the_plan_or_added_by_finish(told_by: str) -> None:
+    assert len(trained(Method("telling", (Telling(told_by=told_by),), Listening()))) == 8
+
+
+def test_what_is_to_be_handed_up_and_is_not_is_an_error() -> None:
+    with pytest.raises(SettingError, match="Telling names 'asked_for' in `uploads` and does not"):
+        trained(Method("telling", (Telling(told_by="nobody"),)))
 
 
 @pytest.mark.parametrize("name", ["steps", "drift", "roughness"])

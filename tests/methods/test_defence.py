@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import Method, get
+from fedwatt.methods import Method, Proximal, get
 from fedwatt.methods.catalogue import DEFENCES
-from fedwatt.methods.coordinatewise import Median
+from fedwatt.methods.coordinatewise import Median, TrimmedMean
 from tests.methods.replies import normal, replies_of, step
 
 
@@ -66,11 +66,28 @@ def test_names_that_do_not_compose() -> None:
 
 
 GUARDED = Method("guarded", defence=Median())
+ALIKE = Method("alike", (Proximal(),), defence=Median())
+TRIMMED = Method("trimmed", defence=TrimmedMean(trim=0.1))
 
 
 def test_a_method_of_ones_own_keeps_its_defence_in_a_composition() -> None:
     own = f"{__name__}:GUARDED"
     assert get(f"{own}+fractional").defence == Median()
     assert get(f"{own}@adam").composition == "plain SGD → Median → Adam"
-    with pytest.raises(SettingError, match="one defence and one server"):
-        get(f"{own}@krum")
+
+
+def test_parts_may_bring_the_same_defence_and_no_other() -> None:
+    own, alike, trimmed = (f"{__name__}:{name}" for name in ("GUARDED", "ALIKE", "TRIMMED"))
+    assert get(f"{own}+{alike}@median+adam").composition == "Proximal → Median → Adam"
+    for name, second in ((f"{own}@krum+adam", "'krum'"), (f"{own}+{trimmed}", f"'{trimmed}'")):
+        with pytest.raises(SettingError) as refused:
+            get(name)
+        message = str(refused.value)
+        assert f"'{own}' brings Median() and {second} brings" in message
+        assert "one of these parts" in message and "behind the @" not in message
+    with pytest.raises(
+        SettingError, match=r"brings TrimmedMean\(trim=0.1\) and 'trimmed' brings Tr"
+    ):
+        get(f"{trimmed}@trimmed")  # another share is another defence
+    with pytest.raises(SettingError, match="as in 'fedavg@krum\\+adam'"):
+        get(f"{own}@sgd+adam")
