@@ -1,4 +1,4 @@
-"""Errors of models on the vehicles' windows, in Wh, as sums that each vehicle could report."""
+"""Errors of models on vehicles' windows, in the target's unit, as sums that each could report."""
 
 from collections.abc import Sequence
 

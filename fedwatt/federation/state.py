@@ -26,11 +26,11 @@ class State:
     stopped: Tensor  # round after which a run's patience was at an end, [R]; 0 while it trains
     best_weights: Tensor  # the model with the lowest validation RMSE so far, [R, D]
     best_round: Tensor  # its round, [R]
-    best_validation: Tensor  # its validation RMSE, Wh, [R], float64
-    best_test: Tensor  # its test RMSE, Wh, [R], float64
+    best_validation: Tensor  # its validation RMSE in the target's unit, [R], float64
+    best_test: Tensor  # its test RMSE in the target's unit, [R], float64
     mean_validation: Tensor
-    """Validation RMSE of the mean of the best and the last model, Wh, [R], float64; infinite until
-    that is judged, after the last round."""
+    """Validation RMSE of the mean of the best and the last model, in the target's unit, [R],
+    float64; infinite until that is judged, after the last round."""
     events: Rows = field(default_factory=dict)
     """What the fleet has to remember: with a buffer its clock, who is at work, and the models they
     work on; of a real fleet what is known of each vehicle."""

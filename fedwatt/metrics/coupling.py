@@ -56,13 +56,16 @@ def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], ND
     return x[known], y[known]
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     if x.size < FEWEST_PARTICIPANTS or _constant(x) or _constant(y):
         return nan
     # Scaled to at most 1 first: squares of tiny drifts would otherwise underflow to 0/0.
     x = (x - x.mean()) / _range(x)
     y = (y - y.mean()) / _range(y)
-    return max(-1.0, min(1.0, float(x @ y) / sqrt(float(x @ x) * float(y @ y))))
+    squares = float(x @ x) * float(y @ y)
+    # Beyond the largest float, squares are 0 or NaN; `min` and `max` keep a NaN that comes first.
+    return max(min(float(x @ y) / sqrt(squares), 1.0), -1.0) if squares else nan
 
 
 def _constant(values: NDArray[np.float64]) -> bool:

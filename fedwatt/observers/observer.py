@@ -5,13 +5,14 @@
     on_reference → … → on_finish
 
 An observer overrides what it needs and may end the run by raising. It sees a round after the round
-is complete, so nothing that it does changes a number.
+is complete, so nothing that it does changes a number. A class with some of these methods will
+do, too, whatever it derives from.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 if TYPE_CHECKING:
     from fedwatt.data import Fleet
@@ -52,12 +53,17 @@ SILENT: Final = Observer()
 """Follows what nobody wants to hear of."""
 
 
-def _told_to_each(event: str) -> Any:
-    """A method that tells an event to each of several observers."""
+About = ParamSpec("About")
 
-    def tell(self: "Observers", *about: Any) -> None:
+
+def _told_to_each(
+    event: Callable[Concatenate[Observer, About], None],
+) -> Callable[Concatenate["Observers", About], None]:
+    """A method that tells an event to those of several observers that have it."""
+
+    def tell(self: "Observers", /, *about: About.args, **named: About.kwargs) -> None:
         for one in self.each:
-            getattr(one, event)(*about)
+            getattr(one, event.__name__, getattr(SILENT, event.__name__))(*about, **named)
 
     return tell
 
@@ -68,14 +74,14 @@ class Observers(Observer):
 
     each: Sequence[Observer]
 
-    on_hills = _told_to_each("on_hills")
-    on_vehicle = _told_to_each("on_vehicle")
-    on_fleet = _told_to_each("on_fleet")
-    on_start = _told_to_each("on_start")
-    on_round = _told_to_each("on_round")
-    on_end = _told_to_each("on_end")
-    on_reference = _told_to_each("on_reference")
-    on_finish = _told_to_each("on_finish")
+    on_hills = _told_to_each(Observer.on_hills)
+    on_vehicle = _told_to_each(Observer.on_vehicle)
+    on_fleet = _told_to_each(Observer.on_fleet)
+    on_start = _told_to_each(Observer.on_start)
+    on_round = _told_to_each(Observer.on_round)
+    on_end = _told_to_each(Observer.on_end)
+    on_reference = _told_to_each(Observer.on_reference)
+    on_finish = _told_to_each(Observer.on_finish)
 
 
 @dataclass(frozen=True)

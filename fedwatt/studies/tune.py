@@ -319,13 +319,13 @@ def shown_score(trial: Trial, target: Target, unit: str = "") -> str:
 def _as_json(found: list[Tuned], seed: int, target: Target) -> dict[str, Any]:
     def trial(one: Trial) -> dict[str, Any]:
         score = one.score if isfinite(one.score) else None
-        return {"values": one.values, "validation_rmse_wh": score}
+        return {"values": one.values, "validation_rmse": score}
 
-    objective = f"validation RMSE of the final model in {target.unit}, mean over seeds"
     counts = {"startup_trials": STARTUP_TRIALS, "trials_at_a_time": TOGETHER}
     return {
-        "format": 1,
-        "objective": f"{objective}; null: diverged",
+        "format": 2,
+        "objective": "validation RMSE of the final model, mean over seeds; null: diverged",
+        "unit": target.unit,
         "sampler": {"name": "TPE", **counts, "seed": seed},
         "trials_per_method": len(found[0].trials),
         "methods": {

@@ -51,6 +51,17 @@ def test_a_run_counts_its_own_vehicles_alone() -> None:
     assert isnan(second["drift_mean"]) and isnan(second["roughness_mean"])
 
 
+def test_a_vehicle_that_works_against_the_fleet_is_flagged() -> None:
+    """All move as far, so only turns count: from the third one on."""
+    same = {name: [1.0] * 5 for name in ("steps", "drift", "roughness", "staleness")}
+    same |= {"replied": [True] * 5, "rejected": [False] * 5}
+    against = {"turns_against": [0.0, 2.0, 3.0, 4.0, float("nan")]}
+    flagged = [row["flagged"] for row in Clients(same | against, [0] * 5).with_lengths().rows]
+    assert flagged == [False, False, True, True, False]
+    rows = Clients(same, [0] * 5).with_lengths().rows  # without `+signals`
+    assert [row["flagged"] for row in rows] == [False] * 5
+
+
 def test_lengths_are_held_against_those_of_the_same_run() -> None:
     """Run 0 moves 1, 2, 2, 4 and 64 a step, run 1 alone moves 100."""
     steps, moved = [1, 2, 1, 1, 1, 1], [1.0, 4.0, 2.0, 4.0, 64.0, 100.0]

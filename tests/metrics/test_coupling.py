@@ -31,6 +31,13 @@ def test_tiny_drifts_do_not_underflow():
     assert pearson(EIGHT, EIGHT * 1e-200) == approx(1.0)
 
 
+def test_what_overflows_is_nan():
+    nine, alternating = [1e308] * 7 + [1e307, 9e307], [1.7e308, -1.7e308] * 4
+    assert isnan(pearson(nine, range(9)))  # their mean is infinite
+    assert isnan(pearson(alternating, range(8)))  # their range is
+    assert isnan(pearson(range(8), alternating))
+
+
 @pytest.mark.parametrize("correlation", [pearson, spearman])
 def test_undefined_is_nan(correlation):
     assert isnan(correlation(EIGHT[:7], EIGHT[:7]))

@@ -1,5 +1,6 @@
 """Several observers as one, and an observer in a real run."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fedwatt.observers import Observer, Observers
@@ -39,6 +40,52 @@ class Calls(Observer):
 
     def on_finish(self, run):
         self.seen.append(("finish", (run / "vehicles.parquet").exists()))
+
+
+EVENTS = {
+    "on_hills": ("learned", "terrain"),
+    "on_vehicle": (1, 3),
+    "on_fleet": ("fleet",),
+    "on_start": ("fedavg", 0, 2),
+    "on_round": ("fedavg", "state", "record"),
+    "on_end": ("fedavg", "history"),
+    "on_reference": ("own mean",),
+    "on_finish": (Path("run"),),
+}
+
+
+class Everything:
+    """Writes down every event, and is no `Observer`."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        return lambda *about: self.seen.append((event, about))
+
+
+def test_every_event_is_forwarded() -> None:
+    assert set(EVENTS) == {name for name in vars(Observer) if name.startswith("on_")}
+    each = Everything(), Everything()
+    for event, about in EVENTS.items():
+        getattr(Observers(each), event)(*about)
+    assert each[0].seen == each[1].seen == list(EVENTS.items())
+
+
+class Rounds:
+    """Has one of the events, and is no `Observer`."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def on_round(self, label, state, record) -> None:
+        self.seen.append(state.round)
+
+
+def test_an_observer_may_lack_events(tmp_path: Path) -> None:
+    rounds = Rounds()
+    execute(from_toml(SMALL), tmp_path / "run", rounds)
+    assert rounds.seen == [1, 2]
 
 
 def test_observers_are_called_in_order_and_the_log_has_every_round(tmp_path: Path) -> None:

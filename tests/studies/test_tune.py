@@ -94,6 +94,8 @@ def test_what_is_stored_is_what_was_found(whole) -> None:
     assert replace(best, methods=CONFIG.methods) == CONFIG
     stored = json.loads((out / "tuning.json").read_text())
     assert stored["trials_per_method"] == 7
+    assert stored["format"] == 2 and stored["unit"] == "Wh"
+    assert stored["methods"]["pulled"]["chosen"]["validation_rmse"] == found[1].best.score
     assert stored["methods"]["pulled"]["ranges"]["mu"] == {"low": 0.001, "high": 1.0, "log": True}
     assert len(stored["methods"]["fedavg"]["trials"]) == 7
     assert "| pulled | 7 | rate | 0.001 to 0.1, log | 0.05 |" in (out / "tuning.md").read_text()
@@ -191,3 +193,7 @@ def test_errors_are_shown_in_the_unit_of_the_target(whole) -> None:
     assert table.text_rows()[0][-2:] == ["0.0814", "0.0814"]
     assert shown_score(rough.trials[0], charge, " points") == "0.0814 points"
     assert shown_score(rough.trials[1], charge, " points") == "diverged"
+    stored = module._as_json([rough], 0, charge)
+    assert stored["unit"] == "points"
+    trials = stored["methods"]["fedavg"]["trials"]
+    assert [trial["validation_rmse"] for trial in trials] == [0.0814, None]
