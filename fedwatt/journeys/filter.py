@@ -124,7 +124,7 @@ class TripFilter:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """All that the filter knows, as plain values."""
+        """All that the filter knows, as values that JSON can hold."""
         return {"states": dict(self._states), "latest": self._latest}
 
     def restore(self, entry: Mapping[str, Any]) -> None:

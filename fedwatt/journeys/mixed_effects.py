@@ -120,11 +120,17 @@ def _normal(z: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArr
 def own_equations(
     fleet: FleetEffects, own: OwnEffects, trips: Observations
 ) -> tuple[FloatArray, FloatArray]:
-    """What a vehicle adds to the equations for β₀: A - A C A and a - A C a."""
+    """What a vehicle adds to the equations for β₀: A - A C A and a - A C a, C = (A + P)⁻¹.
+
+    C is of the scale that A is of, which the last step on board has changed: the difference of two
+    large matrices would show that. With 1 - A C = P C there is none, and P = diag τ⁻².
+    """
     a, right = _normal(trips.x / fleet.unit * own.scale, trips.y, own.weights)
     if not fleet.noise:
         return a, right
-    return a - a @ own.covariance @ a, right - a @ own.covariance @ right
+    prior = np.diag(fleet.spread**-2.0)
+    left = prior @ np.linalg.inv(a + prior)
+    return left @ a, left @ right
 
 
 def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:

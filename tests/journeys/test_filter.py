@@ -75,7 +75,7 @@ def test_a_part_of_a_window_says_less():
 def test_it_survives_json():
     one, other = TripFilter(PRIOR, 60), TripFilter(PRIOR, 60)
     one.observe(60, 100.0, 130.0)
-    other.restore(one.to_json())
+    other.restore(json.loads(json.dumps(one.to_json())))
     assert other.expected(120, 90.0) == one.expected(120, 90.0)
     assert other.rest(500.0, 300.0) == one.rest(500.0, 300.0)
     assert TripPrior(**json.loads(json.dumps(asdict(PRIOR)))) == PRIOR

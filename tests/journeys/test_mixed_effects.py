@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 
 from fedwatt.journeys.mixed_effects import (
+    FleetEffects,
     Observations,
     effect_sums,
     fit,
     left_out,
     own_effects,
+    own_equations,
     predict,
     sum_fields,
     unit_fields,
@@ -64,6 +66,18 @@ def test_a_vehicle_without_trips_is_the_fleets():
     own = own_effects(fleet, Observations(np.zeros((0, 2)), np.zeros(0), np.zeros(0)))
     assert own.scale == 1
     assert not own.beta.any()
+
+
+def test_what_a_vehicle_adds_is_at_most_what_its_own_part_may_vary_by():
+    # A - A C A is P - P C P: nearly P = 1/τ² where trips say much, whatever the scale has become.
+    trips = vehicle(np.random.default_rng(5), 1.2, trips=6)
+    fleet = FleetEffects(np.ones(2), BETA, np.full(2, 5.0), 0.5)
+    own = own_effects(fleet, trips)
+    a, right = own_equations(fleet, own, trips)
+    assert own.scale != 1
+    assert np.linalg.eigvalsh((a + a.T) / 2) == pytest.approx([0.04, 0.04], rel=0.01)
+    # β₀ + β_v is what the trips say, so that the equations say the same of β₀ alone.
+    assert np.linalg.solve(a, right) == pytest.approx(1.2 * BETA / own.scale, rel=0.05)
 
 
 def test_left_out_errors_are_larger_than_fitted_ones():
