@@ -84,7 +84,10 @@ def _show_vehicle(card: "ModelCard") -> None:
     )
     console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {said}.")
     if "nodes" in card.terrain:
-        console.print(f"It reads climb from positions: {card.terrain['nodes']:,} nodes are in it.")
+        measured = card.terrain["source"] == "auto"
+        first = "elevation where that is known, else from " if measured else ""
+        nodes = f"{card.terrain['nodes']:,} nodes are in it"
+        console.print(f"It reads climb from {first}positions: {nodes}.")
     if card.level:
         judged = f"on its {card.level['windows']:,} validation windows with known climb"
         console.print(

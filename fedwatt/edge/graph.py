@@ -150,7 +150,7 @@ def build(
 
 
 def _either_energy(graph: _Graph, card: ModelCard, network: Network, level: Network) -> None:
-    """The energy that `terrain.level.chosen` picks; the level network reads its own columns."""
+    """The hilly network's energy where climb is known, else the level one's, of its own columns."""
     columns = [card.features.index(name) for name in card.level["features"]]
     kept = graph.constant("level_columns", np.array(columns, np.int64))
     below = replace(graph, prefix="level.")

@@ -107,9 +107,10 @@ def _hills(card: ModelCard) -> str:
         return "not known to the model"
     source = "the vehicle's own elevation"
     if "nodes" in card.terrain:
+        first = f"{source}, and where it is not known " if card.terrain["source"] == "auto" else ""
         source = (
-            f"{card.terrain['nodes']:,} nodes {card.terrain['cell_m']:g} m apart, learned by the "
-            "fleet and, where only this vehicle drives, by itself"
+            f"{first}{card.terrain['nodes']:,} nodes {card.terrain['cell_m']:g} m apart, learned "
+            "by the fleet and, where only this vehicle drives, by itself"
         )
     if not card.level:
         return source
