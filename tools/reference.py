@@ -1,8 +1,10 @@
-"""Write docs/python.md and docs/commands.md from docstrings and help texts.
+"""Write what pages say of the code: names, commands, columns of tables, channels.
 
 python tools/reference.py
 
-A paragraph of a docstring whose lines are "name   meaning" becomes a table.
+docs/python.md and docs/commands.md are made as a whole, of docstrings and help texts; of
+docs/configuration.md and docs/data.md the tables between marks. A paragraph of a docstring whose
+lines are "name   meaning" becomes a table.
 """
 
 import inspect
@@ -15,7 +17,10 @@ from typing import Any
 
 from typer.main import get_command
 
+from benchmarks.marked import filled
+from fedwatt import tables
 from fedwatt.cli import app
+from fedwatt.data.channels import CHANNELS, MAPPABLE
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Section → what it is for, and its names. "Class:*" stands for its public methods as well, and
@@ -180,7 +185,31 @@ def _taken(one: Any) -> tuple[str, str]:
     return typed, (one.help or "") + ("" if empty else f" Default: `{one.default}`.")
 
 
-PAGES = {"python.md": python_page, "commands.md": commands_page}
+def configuration_page() -> str:
+    """The page of the configuration, with the columns of every table."""
+    return _with_block("configuration.md", "columns", tables.markdown())
+
+
+def data_page() -> str:
+    """The page of the data, with the channels that a mapping may have."""
+    rows = [
+        (f"`{name}`", own.unit, own.meaning, ", ".join(own.units))
+        for name, own in ((name, CHANNELS[name]) for name in MAPPABLE)
+    ]
+    head = ("id", "unit", "meaning", "units that a mapping may name")
+    return _with_block("data.md", "channels", table(head, rows))
+
+
+def _with_block(page: str, name: str, block: str) -> str:
+    return filled((DOCS / page).read_text(encoding="utf-8"), {name: block})
+
+
+PAGES = {
+    "python.md": python_page,
+    "commands.md": commands_page,
+    "configuration.md": configuration_page,
+    "data.md": data_page,
+}
 
 
 def main() -> int:

@@ -81,6 +81,9 @@ def _table(name: str) -> Table:
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
     kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
     table.add_row("kept", kept)
+    if method.records:
+        columns = "; ".join(f"{one.name}, {one.meaning}" for one in method.records)
+        table.add_row("records", f"of each vehicle and round: {columns}")
     ranges = {setting: own for rule in method.rules for setting, own in rule.ranges.items()}
     table.add_row("rate", f"training.rate; tuned from {RATE}")
     for setting, default in method.settings.items():

@@ -57,6 +57,8 @@ def results_table(run: Run) -> Table:
     ]
     near_zero = [value for m in run.methods for value in final(run, m, "test_near_zero")]
     share = f" ({100 * float(np.mean(near_zero)):.0f} % of them here)" if near_zero else ""
+    *others, last = (metric.title for metric in METRICS.values() if metric.shown)
+    pooled = f"{', '.join(others)} and {last}"
     return Table(
         "results",
         "Final test errors, per window",
@@ -65,7 +67,7 @@ def results_table(run: Run) -> Table:
         "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on]. "
         "Diverged seeds count in no mean. Errors are those of the last round's models, unless a "
         "column says best validated or kept: the model that vehicles get, as a rule the mean of "
-        "these two. RMSE, MAE, MAPE and wMAPE pool the windows of all vehicles; the vehicle mean "
+        f"these two. {pooled} pool the windows of all vehicles; the vehicle mean "
         "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
         f"|Y| + {EPSILON_Y * target.typical:g} {target.unit} and is ruled by windows with |Y| < "
         f"{NEAR_ZERO * target.typical:g} {target.unit}{share}; wMAPE = Σ|e| / Σ|Y| is not."

@@ -1,23 +1,8 @@
-"""What a channel is called, means and may be measured in is said once, and the page repeats it."""
-
-import re
-from pathlib import Path
+"""What a channel is called, means and may be measured in is said once."""
 
 import pytest
 
-from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE, POSITION, STORED
-
-PAGE = Path(__file__).parents[2] / "docs" / "data.md"
-
-
-def test_the_page_lists_every_channel_of_a_mapping():
-    _, _, below = PAGE.read_text("utf-8").partition("| id | unit | meaning |")
-    table = below.partition("\n\n")[0]
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", table, re.M)
-    assert rows == [
-        (name, CHANNELS[name].unit, CHANNELS[name].meaning, ", ".join(CHANNELS[name].units))
-        for name in MAPPABLE
-    ]
+from fedwatt.data.channels import CHANNELS, ENERGY_SOURCES, POSITION, STORED
 
 
 def test_raw_channels_are_not_stored():

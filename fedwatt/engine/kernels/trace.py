@@ -156,9 +156,9 @@ def statements(
     except Untraceable:
         raise
     except Exception as problem:  # whatever a hook raises here, it raises in torch, too
-        words = str(problem).split("\n", 1)[0]
+        words = f"{type(problem).__name__}: {problem}".split("\n", 1)[0]
         raise Untraceable(
-            f"on a trial stack of {ROWS} vehicles with {COLUMNS} weights each it raised '{words}'"
+            f"on a trial stack of {ROWS} vehicles with {COLUMNS} weights each it raised {words}"
         ) from problem
     value = recorder.value(result, weight=True)
     lines = tuple(recorder.numbers), tuple(recorder.weights)
@@ -231,7 +231,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._learn(out, self._total(bare, args, summed))
             return out
         if weight and out.dtype == torch.float64:
-            raise Untraceable(f"torch's '{bare}' is in float64")
+            raise Untraceable(f"torch's '{bare}' is in float64; plans are, .to(gradient.dtype)")
         expression = self._expression(bare, args, kwargs or {}, before, weight)
         value = self._declare(expression, weight, out.dtype == torch.bool)
         if not kwargs:  # such as an `alpha` of a sum, which changes what is known of it

@@ -41,7 +41,7 @@ NUMBERS: Final = ("features", "batch", "columns")
 
 
 class RoundArguments(ctypes.Structure):
-    """What the vehicles of a round share: `round_t` in compiled.c."""
+    """What the vehicles of a round share: `round_t` in whole_round.c."""
 
     _fields_: ClassVar = [
         *((name, ctypes.c_void_p) for name in POINTERS),

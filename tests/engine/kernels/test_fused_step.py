@@ -88,10 +88,15 @@ def a_job(rules, plans, anchor: Tensor, rate: float | Tensor = 0.05) -> Job:
 
 
 def plans_for(rules) -> list[dict[str, Tensor]]:
-    """What rules plan; FedDyn plans its pull in the precision of the weights."""
+    """What rules plan: any number for what they record besides `PLAN`.
+
+    FedDyn plans its pull in the precision of the weights.
+    """
+    three = torch.tensor([0.3, 0.6, 0.2], dtype=torch.float64)
+    plans = [{column.name: three for column in rule.records} | PLAN for rule in rules]
     return [
-        PLAN | {"pull": PLAN["pull"].float()} if isinstance(rule, Dynamic) else PLAN
-        for rule in rules
+        plan | {"pull": PLAN["pull"].float()} if isinstance(rule, Dynamic) else plan
+        for rule, plan in zip(rules, plans, strict=True)
     ]
 
 
@@ -272,7 +277,8 @@ def test_all_rules_of_the_catalogue_are_there() -> None:
         if kind.__module__.startswith("fedwatt.")
         and (kind.gradient is not LocalRule.gradient or kind.direction is not LocalRule.direction)
     }
-    assert stepping == {kind for kind, _ in FORMULAS}
+    told = "add (rule, hook) to FORMULAS and, to PLAN, what a hook reads of its plan unrecorded"
+    assert stepping == {kind for kind, _ in FORMULAS}, told
 
 
 @needs_compiler
