@@ -35,6 +35,7 @@ class ClientMomentum(LocalRule):
 
     linear: ClassVar[bool] = False
     acts_last: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
         """η_t H_k."""

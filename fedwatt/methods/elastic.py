@@ -59,6 +59,7 @@ class Elastic(LocalRule):
 
     begin_timed_as: ClassVar[str] = "probe"
     records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
+    looks_back: ClassVar[bool] = False
     shapes_loss: ClassVar[bool] = True
     chooses_prediction: ClassVar[bool] = True
 

@@ -36,6 +36,7 @@ class FrozenMomentum(LocalRule):
 
     linear: ClassVar[bool] = False
     acts_last: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
         """G_k."""

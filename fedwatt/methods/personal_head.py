@@ -44,6 +44,7 @@ class PersonalHead(LocalRule):
     """Steps by which a vehicle that never took part makes itself a head to drive with."""
 
     acts_last: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = False
 
     def adapt(self, model: Model) -> Model:
         """The model as it is, if it tells its last layer."""

@@ -20,9 +20,9 @@ They are the only place of a rule's mathematics: C for a processor is generated 
 as those of all rules here do, is fast everywhere; one that does not (a norm, say) runs in torch.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
@@ -142,9 +142,10 @@ class LocalRule(Tunable):
     measures_path: ClassVar[bool] = False
     """Whether `finish` needs the length of the path, `Start.path`; that costs a norm a step."""
     looks_back: ClassVar[bool] = False
-    """Whether `direction` needs the weights before the last step."""
+    """Whether `direction` needs the weights before the last step; where a class overrides it and
+    does not say, it does."""
     shapes_loss: ClassVar[bool] = False
-    """Whether `prediction` or `penalty` is overridden."""
+    """Whether `prediction` or `penalty` is overridden; where a class does not say, it is seen."""
     chooses_prediction: ClassVar[bool] = False
     """Whether `prediction` puts another in its place; such rules go before those that change it."""
     acts_last: ClassVar[bool] = False
@@ -157,6 +158,15 @@ class LocalRule(Tunable):
     """What the rule simulates, if it has no place on a real fleet."""
     records: ClassVar[tuple[Column, ...]] = ()
     """Entries of the plan, of shape [P], that become columns of the table of clients."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Let what a class overrides count, also where it forgets to declare it."""
+        super().__init_subclass__(**more)
+        if "direction" in vars(cls) and "looks_back" not in vars(cls):
+            cls.looks_back = True
+        shaping = {"prediction", "penalty"} & vars(cls).keys()
+        if shaping and not {"shapes_loss", "shapes"} & vars(cls).keys():
+            cls.shapes_loss = True
 
     def adapt(self, model: Model) -> Model:
         """The model as this rule needs it; it may gain tensors at the end of its layout."""
@@ -313,18 +323,40 @@ def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
 
 
 def numbers(rule: LocalRule) -> dict[str, float | Tensor]:
-    """The rule's numbers, derived ones included, some of which may be columns [P, 1] already."""
-    names = [*(field.name for field in fields(rule)), *rule.derived]
-    values = {name: getattr(rule, name) for name in names}
-    return {name: value for name, value in values.items() if isinstance(value, float | Tensor)}
+    """All numbers that a rule holds, some of which may be columns [P, 1] already.
+
+    These are fields, derived ones, and whatever else was put into it: a hook reads them alike.
+    """
+    values = {name: getattr(rule, name) for name in rule.derived} | vars(rule)
+    return {name: own for name, own in sorted(values.items()) if _is_number(own)}
+
+
+def _is_number(value: object) -> bool:
+    column = isinstance(value, Tensor) and value.dim() == 2 and value.shape[1] == 1
+    return isinstance(value, float) or column
 
 
 def composition(rules: Sequence[LocalRule]) -> tuple[Hashable, ...]:
-    """What rows of one stack must have in common: all of their rules but the numbers."""
-    return tuple(
-        (
-            type(rule),
-            *((f.name, getattr(rule, f.name)) for f in fields(rule) if f.name not in numbers(rule)),
-        )
-        for rule in rules
-    )
+    """What rows of one stack must have in common: all that their rules hold but the numbers."""
+    return tuple((type(rule), *numbers(rule), *_others(rule)) for rule in rules)
+
+
+def _others(rule: LocalRule) -> Iterator[Hashable]:
+    """Names and values of what a rule holds besides numbers."""
+    for name, value in sorted(vars(rule).items()):
+        if not _is_number(value):
+            simple = isinstance(value, str | int | tuple | frozenset | type(None) | type)
+            yield name, value if simple else _Itself(value)
+
+
+class _Itself:
+    """Stands for an object whose equals may be read in other ways, such as a tensor or a list."""
+
+    def __init__(self, thing: object) -> None:
+        self.thing = thing
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)

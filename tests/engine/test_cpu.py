@@ -15,7 +15,7 @@ from fedwatt.engine.kernels.fused_step import FusedStep
 from fedwatt.engine.kernels.whole_round import WholeRound
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
-from fedwatt.methods import METHODS, get
+from fedwatt.methods import METHODS, LocalRule, Method, get
 from fedwatt.methods.catalogue import LOCAL_RULES
 from fedwatt.models import GRU, LSTM, MLP, Layout, Model
 from tests.federation.toys import random_fleet
@@ -27,11 +27,13 @@ compiler_needed = pytest.mark.skipif(
 )
 
 
-def trained(method: str, model: Model = SMALL, precision: str = "float64", loss: str = "mse"):
+def trained(
+    method: str | Method, model: Model = SMALL, precision: str = "float64", loss: str = "mse"
+):
     """Weights after two rounds on vehicles of very different size."""
     training = Training(rounds=2, participation=0.7, batch=16, precision=precision, loss=loss)
     federation = Federation(random_fleet(), model, training=training, seeds=(1, 2), device="cpu")
-    return federation.train(get(method)).state.weights
+    return federation.train(method).state.weights
 
 
 @pytest.fixture
@@ -110,6 +112,34 @@ IN_C = [name for name in LOCAL_RULES if name != "chosen-order"]
 def test_every_method_in_float32_is_plain_to_rounding(method: str, plainly) -> None:
     expected = plainly(method, precision="float32")
     torch.testing.assert_close(trained(method, precision="float32"), expected, rtol=0, atol=5e-5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeavyBall(LocalRule):
+    """Looks back, and does not say so."""
+
+    def direction(self, gradient, weights, previous, plan):
+        return gradient if previous is None else gradient - 5 * (weights - previous)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Small(LocalRule):
+    """Adds to the loss, and does not say so."""
+
+    def penalty(self, representation, model, windows, anchor, plan):
+        return 10 * representation.square().mean(dim=-1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("kind", [HeavyBall, Small])
+def test_what_a_rule_overrides_counts_without_being_declared(
+    kind: type[LocalRule], precision: str, plainly
+) -> None:
+    method = Method("own", (kind(),))
+    found = trained(method, precision=precision)
+    torch.testing.assert_close(found, plainly(method, precision=precision), rtol=0, atol=5e-5)
+    assert (found - trained("fedavg", precision=precision)).abs().max() > 1e-3
+    assert not any(get(name).local[0].looks_back for name in ("fedcm", "mimelite", "fedrep"))
 
 
 def calls_of_whole_rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -1,6 +1,7 @@
 """Several trainings in one stack are each what they are alone."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import exp
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.loop import Trained
 from fedwatt.federation.together import train_side_by_side
-from fedwatt.methods import get
+from fedwatt.methods import LocalRule, Method, get
 from tests.federation.toys import random_fleet
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
@@ -54,6 +55,50 @@ def test_side_by_side_is_one_after_the_other(grid: str) -> None:
             trained.state.weights, alone.state.weights, rtol=0, atol=1e-13, msg=method.name
         )
         assert trained.history.last("test_rmse") == pytest.approx(alone.history.last("test_rmse"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deciding(LocalRule):
+    """Shrinks gradients by a number that it works out, where another one is large."""
+
+    nu: float = 0.1
+
+    def gradient(self, gradient, weights, anchor, plan):
+        return gradient * exp(-self.nu) if self.nu > 0.2 else gradient
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(LocalRule):
+    """The same, with what it works out kept beside its fields."""
+
+    nu: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "factor", exp(-self.nu) if self.nu > 0.2 else 1.0)
+
+    def gradient(self, gradient, weights, anchor, plan):
+        return gradient * self.factor
+
+
+@pytest.mark.filterwarnings("ignore::fedwatt.engine.kernels.c_compiler.SlowerInTorch")
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("kind", [Deciding, Prepared])
+def test_numbers_of_ones_own_rule_are_each_trainings_own(kind: type, precision: str) -> None:
+    def trained(nu: float) -> tuple[Federation, Method]:
+        terms = replace(TRAINING, precision=precision)
+        return Federation(FLEET, training=terms), Method("own", (kind(nu=nu),))
+
+    small, large = train_side_by_side([trained(0.1), trained(3.0)])
+    # A step of e^-3 times the gradient is one at e^-3 times the rate.
+    slow = replace(TRAINING, precision=precision, rate=TRAINING.rate * exp(-3.0))
+    for found, terms in ((small, TRAINING), (large, slow)):
+        plain = Federation(FLEET, training=replace(terms, precision=precision)).train("fedavg")
+        torch.testing.assert_close(found.state.weights, plain.state.weights, rtol=0, atol=1e-6)
+    for nu, found in ((0.1, small), (3.0, large)):
+        federation, method = trained(nu)
+        alone = federation.train(method).state.weights
+        torch.testing.assert_close(found.state.weights, alone, rtol=0, atol=1e-6)
 
 
 def test_rows_of_one_kind_share_their_steps(monkeypatch) -> None:

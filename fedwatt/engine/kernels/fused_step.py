@@ -24,6 +24,7 @@ from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
 from fedwatt.engine.kernels.exploring import FOUND, points_as_c, traced_points, vectors
 from fedwatt.engine.kernels.trace import COLUMNS, ROWS, Statements, Untraceable, statements
 from fedwatt.engine.step import direction
+from fedwatt.errors import SettingError
 from fedwatt.methods.rule import LocalRule, Rows, composition, lifted, numbers
 
 PRELUDE: Final = Path(__file__).with_name("trace.c")
@@ -95,12 +96,32 @@ def _traced(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep | None:
         return _generated(rules, plans)
     except Untraceable as problem:
         names = " + ".join(type(rule).__name__ for rule in rules)
+        if _mixes(rules, plans):
+            raise SettingError(
+                f"A vehicle's step by {names} depends on the others in its stack: sums, means and "
+                "norms are over the weights of one vehicle, dim=-1 with keepdim=True."
+            ) from problem
         warnings.warn(
             f"The steps of {names} run in torch, which is slower than C: {problem}.",
             SlowerInTorch,
             stacklevel=2,
         )
         return None
+
+
+def _mixes(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> bool:
+    """Whether a row of a trial stack moves otherwise than it does alone."""
+    terms = [torch.rand(ROWS, COLUMNS) for _ in range(4)]
+
+    def moved(rows: slice) -> Tensor:
+        own = [{name: entry[rows] for name, entry in plan.items()} for plan in plans]
+        return direction(rules, own, *(term[rows] for term in terms))
+
+    try:
+        together, alone = moved(slice(None)), [moved(slice(k, k + 1)) for k in range(ROWS)]
+        return not torch.allclose(together, torch.cat(alone), rtol=1e-4, equal_nan=True)
+    except Exception:  # it needs more than a trial has, or fails in training, too
+        return False
 
 
 def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:

@@ -13,6 +13,7 @@ from fedwatt.engine.kernels.c_compiler import SlowerInTorch, compiled
 from fedwatt.engine.kernels.fused_step import c_step, fused_step
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.step import move
+from fedwatt.errors import SettingError
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
 from fedwatt.methods.adaptive_pull import BroadcastPull
 from fedwatt.methods.client_momentum import ClientMomentum
@@ -318,6 +319,17 @@ def test_a_rule_that_cannot_be_traced_says_so_once() -> None:
     with pytest.warns(SlowerInTorch, match=r"Proximal \+ UnitLength run in torch.*norm"):
         assert fused_step(job) is None
     assert fused_step(job) is None  # a second warning would be an error here
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(LocalRule):
+    def gradient(self, gradient, weights, anchor, plan):
+        return gradient / gradient.norm()  # of all vehicles together
+
+
+def test_a_rule_that_mixes_vehicles_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"by Mixed depends on the others.*dim=-1"):
+        fused_step(a_job([Mixed()], [{}], torch.zeros(2, 3)))
 
 
 def test_float64_is_left_to_torch() -> None:
