@@ -94,7 +94,7 @@ class Run:
 
     @property
     def target(self) -> Predicted:
-        """What windows predict."""
+        """What windows predict, the same in all origins (`load_runs`)."""
         return self.origins[0].target
 
     @property
@@ -174,6 +174,7 @@ def load_runs(folders: Sequence[Path]) -> Run:
         (origin,) = run.origins
         level = origin.level and _relabel(origin.level, name, ambiguous)
         origins.append(replace(origin, name=name, methods=methods, level=level))
+    _refuse_other_targets(origins)
     return Run(tuple(origins), **{table: _stacked(own) for table, own in parts.items()})
 
 
@@ -202,6 +203,18 @@ def _read_text(path: Path) -> str:
         raise RunError(f"{path.parent} has no {path.name}. Is it a finished run?") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RunError(f"{path} cannot be read: {error}.") from error
+
+
+def _refuse_other_targets(origins: Sequence[Origin]) -> None:
+    """Raise unless all errors are of one target, in one unit."""
+    first = origins[0]
+    for other in origins[1:]:
+        one, two = first.target, other.target
+        if (one.name, one.unit) != (two.name, two.unit):
+            raise RunError(
+                f"Run {first.name} predicts {one.name} in {one.unit}, run {other.name} {two.name} "
+                f"in {two.unit}: their errors do not belong on one page. Report them separately."
+            )
 
 
 def _repeated(items: Sequence[str]) -> set[str]:

@@ -105,6 +105,19 @@ def test_runs_on_other_data_are_recognised(tmp_path):
     assert not load_runs([first, second]).same_data
 
 
+@pytest.mark.parametrize(("name", "unit"), [("soc", "points"), ("next", "Wh")])
+def test_runs_of_other_targets_are_refused(tmp_path, name, unit):
+    first = make_run(tmp_path / "day", methods=("fedavg",))
+    second = make_run(tmp_path / "night", methods=("fedprox",))
+    path = second / "environment.json"
+    environment = json.loads(path.read_text(encoding="utf-8"))
+    environment["fleet"]["target"] = {"name": name, "unit": unit}
+    path.write_text(json.dumps(environment), encoding="utf-8")
+    said = f"Run day predicts energy in Wh, run night {name} in {unit}:"
+    with pytest.raises(RunError, match=f"{said}.* Report them separately"):
+        load_runs([first, second])
+
+
 def test_folders_of_one_name_are_told_apart(tmp_path):
     first = make_run(tmp_path / "a" / "run", methods=("fedavg",))
     second = make_run(tmp_path / "b" / "run", methods=("fedavg",))
