@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console, write_figure, write_page
+from fedwatt.cli.route import parse_charge
 
 
 def predict(
@@ -15,15 +16,25 @@ def predict(
     route: Annotated[
         bool, typer.Option("--route", help="The file has the points of a route, not seconds.")
     ] = False,
-    charge: Annotated[float | None, typer.Option(help="State of charge at the start, %.")] = None,
-    capacity: Annotated[float | None, typer.Option(help="Usable capacity, kWh.")] = None,
+    charge: Annotated[str | None, typer.Option(help="Charge at the start, such as 62%.")] = None,
+    capacity: Annotated[
+        float | None,
+        typer.Option(help="Usable capacity, kWh; a file exported with --routes may know it."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw energy over time, SVG.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page of the trip.")] = None,
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
     from fedwatt.edge.forecast import forecast
+    from fedwatt.journeys.charge import usable_wh
 
-    made = forecast(model, trip, route=route, charge_percent=charge, capacity_kwh=capacity)
+    made = forecast(
+        model,
+        trip,
+        route=route,
+        charge=None if charge is None else parse_charge(charge),
+        capacity_wh=None if capacity is None else usable_wh(capacity),
+    )
     table = Table(title=made.title, show_header=False)
     table.add_column()
     table.add_column(justify="right")

@@ -59,7 +59,8 @@ def _errors(run: Run, method: str, model: str) -> dict[str, Any]:
             squared = sum(n * e**2 for n, e in zip(windows, own["rmse"], strict=True) if n)
             shown = round(math.sqrt(squared / windows.sum()), 1)
             regimes[str(stratum)] = {"windows": int(windows.sum()), "rmse": shown}
-    interval = [round(max(found.low, 0.0), 2), round(found.high, 2)] if found.seeds > 2 else None
+    known = found.seeds > 2 and not found.copies
+    interval = [round(max(found.low, 0.0), 2), round(found.high, 2)] if known else None
     return {
         "unit": run.unit,
         "rmse": round(found.mean, 2),

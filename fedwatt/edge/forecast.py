@@ -115,22 +115,35 @@ def forecast(
     trip: Path,
     *,
     route: bool = False,
-    charge_percent: float | None = None,
-    capacity_kwh: float | None = None,
+    charge: float | None = None,
+    capacity_wh: float | None = None,
 ) -> Forecast:
     """The trip at `trip` (`reading.read_trip`) through the model file `model`.
 
-    A range needs both the charge at the start and the usable capacity.
+    A `charge` at the start, 0 to 1, gives a range. It needs a usable capacity, which is the file's
+    own where it knows one and none is given.
     """
-    if (charge_percent is None) != (capacity_kwh is None):
-        raise SettingError("A range needs both --charge (in %) and --capacity (in kWh).")
+    if charge is None and capacity_wh is not None:
+        raise SettingError("A capacity says little without a charge: give --charge, such as 62%.")
     opened = EnergyModel(model)
+    if charge is not None and capacity_wh is None:
+        capacity_wh = _own_capacity_wh(opened)
     read, vehicle = read_trip(trip, route=route)
     prediction = predict_trip(opened, read, vehicle)
-    reach, charge = None, charge_over_time(prediction)
-    if charge_percent is not None and capacity_kwh is not None:
-        start, capacity_wh = charge_percent / 100, capacity_kwh * 1000
-        reach = estimate_range(prediction, start, capacity_wh)
-        charge = charge_over_time(prediction, start, capacity_wh)
+    reach = None
+    if charge is not None and capacity_wh is not None:
+        reach = estimate_range(prediction, charge, capacity_wh)
+    along = charge_over_time(prediction, charge, capacity_wh)
     kind = "Route" if route else "Trip"
-    return Forecast(read, kind, vehicle, opened.card, prediction, reach, charge)
+    return Forecast(read, kind, vehicle, opened.card, prediction, reach, along)
+
+
+def _own_capacity_wh(model: EnergyModel) -> float:
+    """What the file's model of routes knows of its vehicle's usable capacity."""
+    routes = model.routes()
+    if routes is None or not routes.capacity_wh:
+        raise SettingError(
+            f"A charge says little without a capacity, and {model.path} does not know its "
+            "vehicle's: give --capacity in kWh."
+        )
+    return routes.capacity_wh

@@ -110,6 +110,8 @@ def test_the_remarks_on_hills(level, remark):
     assert replace(drive(), card=hilly).remarks() == [remark]
 
 
-def test_a_charge_without_a_capacity_is_refused(tmp_path):
-    with pytest.raises(SettingError, match="needs both --charge"):
-        forecast(tmp_path / "m.onnx", tmp_path / "trip.csv", charge_percent=50.0)
+def test_a_charge_without_a_capacity_and_a_capacity_without_a_charge_are_refused(model, tmp_path):
+    with pytest.raises(SettingError, match="does not know its vehicle's: give --capacity in kWh"):
+        forecast(model.path, tmp_path / "trip.csv", charge=0.5)
+    with pytest.raises(SettingError, match="give --charge, such as 62%"):
+        forecast(model.path, tmp_path / "trip.csv", capacity_wh=16_000.0)

@@ -71,6 +71,21 @@ def test_the_command_prints_a_table(file, ways):
     assert "kWh" in shown.output
 
 
+def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):
+    (tmp_path / "plan.csv").write_text("speed_mps,ambient_c\n" + "10,5\n" * 90)
+
+    def shown(*options: str) -> str:
+        words = ["predict", str(file), str(tmp_path / "plan.csv"), "--charge", *options]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    # The file was made with 16 kWh.
+    assert "charge on arrival" in shown("60%")
+    assert shown("60%") == shown("60") == shown("60%", "--capacity", "16")
+    assert shown("60%") != shown("60%", "--capacity", "8")
+
+
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
