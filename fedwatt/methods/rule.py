@@ -338,11 +338,13 @@ def _is_number(value: object) -> bool:
 
 def composition(rules: Sequence[LocalRule]) -> tuple[Hashable, ...]:
     """What rows of one stack must have in common: all that their rules hold but the numbers."""
-    return tuple((type(rule), *numbers(rule), *_others(rule)) for rule in rules)
+    return tuple(tuple(_common(rule)) for rule in rules)
 
 
-def _others(rule: LocalRule) -> Iterator[Hashable]:
-    """Names and values of what a rule holds besides numbers."""
+def _common(rule: LocalRule) -> Iterator[Hashable]:
+    """A rule's class, the names of its numbers, and names and values of what else it holds."""
+    yield type(rule)
+    yield from numbers(rule)
     for name, value in sorted(vars(rule).items()):
         if not _is_number(value):
             simple = isinstance(value, str | int | tuple | frozenset | type(None) | type)
