@@ -26,15 +26,15 @@ from fedwatt.data.client import Client, Fleet, build_client
 from fedwatt.data.features import feature_names, needs_climb
 from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.federation import RoundRecord, State
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.loop import Trained as Outcome
-from fedwatt.federation.records import RoundRecord
-from fedwatt.federation.state import State
 from fedwatt.journeys.mixture import fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
 from fedwatt.observers import Observer, Observers, OnRound
 from fedwatt.plugins import short
+from fedwatt.privacy import budget_for
 from fedwatt.tables import blank, declared
 
 if TYPE_CHECKING:
@@ -73,10 +73,11 @@ class Federation(plain.Federation):
         method = get(method) if isinstance(method, str) else method
         followed = Observers((OnRound(on_round), *observers))
         if out is None:
-            label = short(method.name)
+            label, own = short(method.name), budget_for(method, self.training, self.fleet)
+            told, epsilon = partial(followed.on_round, label), None if own is None else own.epsilon
             followed.on_fleet(self.fleet)
             followed.on_start(label, 0, self.training.rounds)
-            outcome = super().train(method, on_round=partial(followed.on_round, label))
+            outcome = self.loop.train(method, on_round=told, epsilon=epsilon)
             followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.references import References

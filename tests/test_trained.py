@@ -22,7 +22,9 @@ from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
 from fedwatt.observers import Observers
 from fedwatt.personal import Personal
+from fedwatt.privacy import Budget
 from fedwatt.report.load import load_run, load_runs, where
+from fedwatt.report.privacy import privacy_table
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.execute import execute
 from fedwatt.runs.in_memory import named
@@ -288,6 +290,25 @@ def test_vehicles_on_the_road_are_not_here(trained: Trained, fleet: Fleet, tmp_p
     with pytest.raises(DataError, match=r"are on the road.*load\(RUN, fleet="):
         _ = load(folder).fleet
     assert load(folder, fleet=fleet).predict(fleet).keys() == set(fleet.names)
+
+
+def test_privacy_is_accounted_for_in_memory_as_in_a_folder(fleet: Fleet, tmp_path: Path) -> None:
+    training = replace(TRAINING, sampling="poisson")
+    told: list[float] = []
+    private = Federation(fleet, MLP(10, 8, (5,)), training=training, device="cpu")
+    trained = private.train(
+        "fedavg@private",
+        on_round=lambda state, record: told.extend(row["epsilon"] for row in record.rounds),
+    )
+    spent = trained.frame()["epsilon"].to_list()
+    beside = private.train("fedavg@private", out=tmp_path / "out", references=False)
+    assert spent == beside.frame()["epsilon"].to_list() == [0.0, *told]
+    expected = Budget(1.0, training.participation, 3**-1.1)
+    assert spent == [expected.epsilon(rounds) for rounds in (0, 1, 2)]
+    saved = load_run(trained.save(tmp_path / "saved", references=False))
+    assert saved.rounds["epsilon"].tolist() == spent
+    assert privacy_table(saved).rows == privacy_table(load_run(tmp_path / "out")).rows
+    assert len(privacy_table(saved).rows) == 1
 
 
 def test_training_into_a_folder_goes_on_after_a_stop(fleet: Fleet, tmp_path: Path) -> None:

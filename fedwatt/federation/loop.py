@@ -77,15 +77,23 @@ class Loop:
         return self.port.vehicle_rows(weights)
 
     def train(
-        self, method: str | Method, *, on_round: Callable[[State, RoundRecord], None] | None = None
+        self,
+        method: str | Method,
+        *,
+        on_round: Callable[[State, RoundRecord], None] | None = None,
+        epsilon: Callable[[int], float] | None = None,
     ) -> Trained:
-        """All rounds of a method; `on_round` is called after each one."""
+        """All rounds of a method; `on_round` is called after each one.
+
+        `epsilon` is the privacy that a private method has spent after so many rounds.
+        """
         method = get(method) if isinstance(method, str) else method
         history = History(short(method.name))
         state, record = self.start(method)
-        history.add(state.round, len(self.seeds), record)
+        history.add(state.round, len(self.seeds), record.spending(epsilon))
         while not self.finished(state):
             state, record = self.advance(method, state)
+            record = record.spending(epsilon)
             history.add(state.round, len(self.seeds), record)
             if on_round is not None:
                 on_round(state, record)

@@ -1,7 +1,7 @@
 """Rows of a run's tables: one for each round and seed, one for each participant."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from math import nan
 from statistics import fmean
 from typing import Any, Final
@@ -143,6 +143,16 @@ class RoundRecord:
     by_vehicle: dict[str, float] = field(default_factory=dict)
     """Test RMSE of single vehicles, mean over the runs; empty where that is not known, or where
     more than `SHOWN` are evaluated."""
+
+    def spending(self, epsilon: Callable[[int], float] | None) -> "RoundRecord":
+        """The same with the privacy that was spent by each row's round; None: nothing is private.
+
+        `epsilon` is what so many rounds spend.
+        """
+        if epsilon is None:
+            return self
+        rows = [row | {"epsilon": epsilon(row["round"])} for row in self.rounds]
+        return replace(self, rounds=rows)
 
 
 @dataclass

@@ -1,5 +1,5 @@
 """What a private training has given away so far."""
 
-from fedwatt.privacy.accounting import Budget, budget
+from fedwatt.privacy.accounting import Budget, budget, budget_for
 
-__all__ = ["Budget", "budget"]
+__all__ = ["Budget", "budget", "budget_for"]

@@ -14,6 +14,8 @@ from fedwatt.errors import SettingError, check
 from fedwatt.privacy.rdp import FloatArray, sampled_gaussian, to_epsilon
 
 if TYPE_CHECKING:  # torch is not needed to account
+    from fedwatt.data import Fleet
+    from fedwatt.federation import Training
     from fedwatt.methods import Method
 
 
@@ -52,6 +54,12 @@ class Budget:
     def seen_by_server(self) -> "Budget":
         """The same for a server that sees noisy sums only, and may know who was drawn: q = 1."""
         return replace(self, probability=1.0)
+
+
+def budget_for(method: "Method", training: "Training", fleet: "Fleet") -> Budget | None:
+    """What a method that trains on a fleet gives away; None if it is not private."""
+    population = int((~fleet.held_out).sum())
+    return budget(method, participation=training.participation, population=population)
 
 
 def budget(method: "Method", *, participation: float, population: int) -> Budget | None:

@@ -24,7 +24,7 @@ from fedwatt.federation import State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.observers import Observer
-from fedwatt.privacy import Budget
+from fedwatt.privacy import Budget, budget_for
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.earlier import earlier_toml
@@ -35,7 +35,7 @@ from fedwatt.runs.level import LevelObserver, level_config
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.tables import write_table
-from fedwatt.runs.train import Rounds, budget_for, train_method
+from fedwatt.runs.train import Rounds, train_method
 from fedwatt.terrain.level import LEVEL
 
 REFERENCES: Final = "references"  # the table of references
@@ -224,7 +224,7 @@ def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[st
     run, config = site.run, site.run.config
     for choice in config.methods:
         site.federation(choice).check(choice.method)
-    budgets = {choice.label: budget_for(config, choice, fleet) for choice in config.methods}
+    budgets = {own.label: budget_for(own.method, config.training, fleet) for own in config.methods}
     if learns_hills(config):
         terrain_spending(config, fleet)  # refuses noise that nobody can account for
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing

@@ -2,31 +2,17 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from fedwatt.data import Fleet
-from fedwatt.federation import Federation, History, Loop, RoundRecord, State
+from fedwatt.federation import Federation, History, Loop, State
 from fedwatt.observers import Observer
-from fedwatt.privacy import Budget, budget
+from fedwatt.privacy import Budget
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
-from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.config import MethodChoice
 
 Rounds = TypeVar("Rounds", Federation, Loop)
 """What trains a method: a federation in this process, or a loop over vehicles on the road."""
-
-
-def budget_for(config: RunConfig, choice: MethodChoice, fleet: Fleet) -> Budget | None:
-    """What a method of the run gives away; None if it is not private. Refuses what has no ε."""
-    own = budget(
-        choice.method,
-        participation=config.training.participation,
-        population=int((~fleet.held_out).sum()),
-    )
-    if own is not None:
-        own.epsilon(1)  # without the accountant a run stops here, not after its first round
-    return own
 
 
 def train_method(
@@ -44,12 +30,12 @@ def train_method(
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
     `before_round` may give another federation, or another state, to any round.
     """
-    seeds = len(federation.seeds)
+    seeds, epsilon = len(federation.seeds), None if own is None else own.epsilon
     found = load_checkpoint(folder, choice.label, origin)
     if found is None:
         state, record = federation.start(choice.method)
         history = History(choice.label)
-        history.add(0, seeds, _with_epsilon(record, own))
+        history.add(0, seeds, record.spending(epsilon))
     else:
         state, history = found
         state = state.to(federation.device)
@@ -60,7 +46,7 @@ def train_method(
             if before_round is not None:
                 federation, state = before_round(federation, state)
             state, record = federation.advance(choice.method, state)
-            record = _with_epsilon(record, own)
+            record = record.spending(epsilon)
             history.add(state.round, seeds, record)
             observer.on_round(choice.label, state, record)
             if time.monotonic() - saved_at >= checkpoint_seconds:
@@ -72,11 +58,3 @@ def train_method(
             save_checkpoint(folder, state, history, origin)
     observer.on_end(choice.label, history)
     return state, history
-
-
-def _with_epsilon(record: RoundRecord, own: Budget | None) -> RoundRecord:
-    """The record with the ε spent so far in its rows."""
-    if own is None:
-        return record
-    rows = [row | {"epsilon": own.epsilon(row["round"])} for row in record.rounds]
-    return replace(record, rounds=rows)

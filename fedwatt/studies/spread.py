@@ -24,13 +24,14 @@ from fedwatt.federation import History, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.observers import SILENT
+from fedwatt.privacy import budget_for
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.hills import refuse_refreshes, run_fleet
 from fedwatt.runs.provenance import provenance
-from fedwatt.runs.train import budget_for, train_method
+from fedwatt.runs.train import train_method
 from fedwatt.studies.grid import OnDone, run_cells
 
 
@@ -92,7 +93,7 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
     origin = Origin(run_hash(config), fleet.data_hash())
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
-        budget = budget_for(config, choice, fleet)
+        budget = budget_for(choice.method, config.training, fleet)
         state, history = train_method(
             federation, choice, Path(scratch), SILENT, origin, inf, budget, None
         )
