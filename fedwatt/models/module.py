@@ -56,6 +56,14 @@ class ModuleModel(Model):
                 "Use a module with parameters only: nn.LayerNorm or nn.GroupNorm in place of batch "
                 "norm."
             )
+        own = self.module.named_parameters()
+        frozen = next((part for part, weights in own if not weights.requires_grad), None)
+        if frozen is not None:
+            raise SettingError(
+                f"{name} has a parameter with requires_grad = False, '{frozen}', and training "
+                "moves all of them. Let it train (requires_grad_(True)), or keep its numbers in a "
+                "plain tensor, which forward brings to the windows' device."
+            )
         if self.matrix is not None and self.matrix not in self.layout.shapes:
             known = ", ".join(self.layout.shapes)
             raise SettingError(f"ModuleModel has no parameter '{self.matrix}'. It has: {known}.")

@@ -108,6 +108,15 @@ def test_a_module_with_buffers_is_refused() -> None:
         ModuleModel(nn.Sequential(nn.Flatten(), nn.BatchNorm1d(18), nn.Linear(18, 1)))
 
 
+def test_a_module_with_a_frozen_parameter_is_refused() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(18, 4), nn.SiLU(), nn.Linear(4, 1))
+    module[1].bias.requires_grad_(False)
+    with pytest.raises(SettingError, match=r"requires_grad = False, '1.bias', .* Let it train"):
+        ModuleModel(module)
+    module[1].bias.requires_grad_(True)
+    assert ModuleModel(module).layout.size == 18 * 4 + 4 + 4 + 1
+
+
 def test_a_wrong_matrix_of_a_module_is_refused() -> None:
     with pytest.raises(SettingError, match=r"no parameter 'W2'. It has: 1.weight, 1.bias"):
         ModuleModel(nn.Sequential(nn.Flatten(), nn.Linear(18, 1)), matrix="W2")
