@@ -8,7 +8,7 @@ A simulation takes all participants through it as one stack, a vehicle on the ro
 of one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -274,10 +274,37 @@ def begin_rules(
     for rule, plan in zip(rules, known, strict=True):
         own = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section(rule.begin_timed_as), torch.no_grad():
+            declared = set(own)
             own, planned = rule.begin(own, start)
+        _refuse_other_memory(rule, "begin", own, declared)
         memory = memory | own
         plans.append(plan | planned)
+        _refuse_other_rows(rule, plans[-1], len(start.steps))
     return start, memory, plans
+
+
+def _refuse_other_memory(rule: LocalRule, part: str, own: Rows, declared: Set[str]) -> None:
+    """Refuse memory, as `part` of a rule returned it, by other names than `declared` ones."""
+    for name in sorted(own.keys() ^ declared):
+        raise SettingError(
+            f"{type(rule).__name__} returns '{name}' as memory from `{part}` and does not name it "
+            "in `memory`. Name it there, with its value before the first round, or leave it out."
+            if name in own
+            else f"{type(rule).__name__} names '{name}' in `memory` and returns memory without it "
+            f"from `{part}`. Return memory | {{...}}, which keeps what this round does not change."
+        )
+
+
+def _refuse_other_rows(rule: LocalRule, plan: Rows, vehicles: int) -> None:
+    """Refuse a plan whose entries are not tensors with a row for each vehicle."""
+    for name, value in plan.items():
+        if not isinstance(value, Tensor) or value.shape[:1] != (vehicles,):
+            found = f"of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
+            raise SettingError(
+                f"{type(rule).__name__} plans '{name}', which is {found}. Let `begin` return a "
+                f"tensor with a row for each vehicle, [P, ...] with P = {vehicles} here, such as "
+                "torch.full_like(start.speed, 0.1)."
+            )
 
 
 def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> Tensor:
@@ -296,7 +323,9 @@ def finish_rules(
     start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
         own = {name: memory[name] for name in rule.memory(start.model)}
+        declared = set(own)
         own, handed_up = rule.finish(own, plan, start, deltas)
+        _refuse_other_memory(rule, "finish", own, declared)
         for name in rule.uploads(start.model):
             if name not in handed_up:
                 raise SettingError(

@@ -79,7 +79,8 @@ class ChooseCentre(LocalRule):
         for row, own in enumerate(centres):
             batch = start.probe_batch(row, self.choice_batch, "centre batch")
             predicted = start.model.predict(own, batch.windows.expand(len(own), -1, -1, -1))
-            losses = start.loss(predicted, batch.labels).double().mean(dim=-1).nan_to_num(nan=inf)
+            errors = start.loss(predicted, batch.labels.expand_as(predicted))
+            losses = errors.double().mean(dim=-1).nan_to_num(nan=inf)
             # Products may round equal centres to different losses: the first stands for its likes.
             first = [
                 next((i for i in range(j) if torch.equal(own[i], own[j])), j)

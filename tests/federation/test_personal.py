@@ -257,6 +257,12 @@ def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
     assert "the own model of car-000 is not finite" in caplog.text
 
 
+def test_ifca_chooses_by_any_loss() -> None:
+    # Torch warns, which is an error here, where labels would be broadcast along the centres.
+    trained = federation(rounds=1, loss="huber").train(get("ifca", warm_rounds=0))
+    assert trained.state.live == [0, 1]
+
+
 def test_ifca_with_one_centre_is_fedavg() -> None:
     one, plainly = get("ifca", centres=1), get("fedavg")
     for centre, model in zip(states(federation(), one), states(federation(), plainly), strict=True):

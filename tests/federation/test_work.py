@@ -140,6 +140,49 @@ def test_what_is_to_be_handed_up_and_is_not_is_an_error() -> None:
         trained(Method("telling", (Telling(told_by="nobody"),)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Wrong(LocalRule):
+    """Plans `planned`, and remembers `kept` by what `begin` and `finish` return."""
+
+    planned: object = None
+    begins: tuple[str, ...] = ("kept",)
+    finishes: tuple[str, ...] = ("kept",)
+
+    def memory(self, model: Model) -> Rows:
+        return {"kept": torch.tensor(0.0)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        plan = {} if self.planned is None else {"planned": self.planned}
+        return {name: memory["kept"] for name in self.begins}, plan
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        return {name: memory["kept"] for name in self.finishes}, {}
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        (Wrong(planned=torch.tensor(0.1)), r"Wrong plans 'planned', which is of shape \[\]\. Let"),
+        (Wrong(planned=torch.ones(3, 4)), r"which is of shape \[3, 4\]\. Let `begin` .* P = 4"),
+        (Wrong(planned=0.1), r"Wrong plans 'planned', which is 0.1\. Let `begin` return a tensor"),
+        (
+            Wrong(begins=()),
+            r"Wrong names 'kept' in `memory` and returns .* without it from `begin`",
+        ),
+        (Wrong(begins=("kept", "new")), r"returns 'new' as memory from `begin` and does not name"),
+        (Wrong(finishes=()), r"names 'kept' in `memory` and returns .* without it from `finish`"),
+        (Wrong(finishes=("kept", "new")), r"Wrong returns 'new' as memory from `finish` and does"),
+    ],
+)
+def test_what_a_rule_returns_in_a_wrong_form_is_an_error(rule: LocalRule, sentence: str) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        trained(Method("wrong", (rule,)))
+
+
+def test_a_rule_that_returns_what_it_declares_trains() -> None:
+    assert len(trained(Method("right", (Wrong(planned=torch.ones(4)),)))) == 8
+
+
 @pytest.mark.parametrize("name", ["steps", "drift", "roughness"])
 def test_a_name_that_is_taken_is_refused(name: str) -> None:
     class Clumsy(LocalRule):
