@@ -282,6 +282,6 @@ def interval(test: Paired) -> str:
     one = test.difference
     if test.decided:
         return test.losses("it", "FedAvg")
-    if one.seeds < 2:
+    if one.seeds < 2 or one.copies:
         return f"{shown(one.mean, 2)} Wh"
     return f"{shown(one.mean, 2)} [{shown(one.low, 2)}, {shown(one.high, 2)}] Wh"

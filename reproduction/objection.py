@@ -65,7 +65,7 @@ def told(compared: Compared, unit: str = "Wh", comparisons: int = 1) -> str:
     if one.mean == one.std == 0:
         return "the same in every seed" + note
     text = shown(one.mean, digits)
-    if one.seeds > 1:
+    if one.seeds > 1 and not one.copies:
         text += f" [{shown(one.low, digits)}, {shown(one.high, digits)}]"
         text += f" {unit}".rstrip() + f" (detectable {shown(detectable(one, comparisons), digits)})"
     return text + note

@@ -50,6 +50,6 @@ def told(test: Paired, own: str = "", other: str = "", unit: str = "", digits: i
         return test.losses(own, other)
     if not one.seeds:
         return "no seed that both finished"
-    if one.seeds < 2:
+    if one.seeds < 2 or one.copies:
         return shown(one.mean, digits) + unit
     return f"{shown(one.mean, digits)} [{shown(one.low, digits)}, {shown(one.high, digits)}]{unit}"

@@ -341,7 +341,7 @@ def composition(rules: Sequence[LocalRule]) -> tuple[Hashable, ...]:
     return tuple(tuple(_common(rule)) for rule in rules)
 
 
-def _common(rule: LocalRule) -> Iterator[Hashable]:
+def _common(rule: LocalRule) -> Iterator[Any]:
     """A rule's class, the names of its numbers, and names and values of what else it holds."""
     yield type(rule)
     yield from numbers(rule)

@@ -37,8 +37,9 @@ def rmse_margin(vehicles: Sequence[ErrorSums], population: int) -> float:
         return 0.0
     if count < 2:
         return nan
-    mean = squared.sum() / windows.sum()
-    spread = np.square(squared - mean * windows).sum() / (count - 1) / np.square(windows.mean())
+    with np.errstate(over="ignore", invalid="ignore"):  # errors without bounds have no margin
+        mean = squared.sum() / windows.sum()
+        spread = np.square(squared - mean * windows).sum() / (count - 1) / np.square(windows.mean())
     error = sqrt((1 - count / population) / count * spread)
     return _student_95(count - 1) * error / (2 * sqrt(mean)) if mean else 0.0
 

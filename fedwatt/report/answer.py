@@ -89,7 +89,9 @@ def _alone(run: Run, own: Estimate, rest: tuple[str, ...]) -> Answer:
     level = amount(run.target, own.mean)
     headline = f"{name_of(run.methods[0])} ends at {level} RMSE per window"
     seeds = "One seed."
-    if own.seeds > 1:
+    if own.copies:
+        seeds = f"All {own.seeds} seeds gave the same training."
+    elif own.seeds > 1:
         spread = amount(run.target, own.std, 2)
         seeds = f"Mean of {own.seeds} seeds. Their standard deviation is {spread}."
     return Answer(headline, (seeds, "There is no other method in this run.", *rest))
@@ -116,7 +118,7 @@ def _headline(one: Comparison, rounds: dict[str, int]) -> str:
     if not one.difference.above_noise or abs(one.percent) < MATTERS:
         return f"No clear difference between {method} and {reference} on this fleet"
     word = "lower" if one.difference.mean < 0 else "higher"
-    return f"{method} has {abs(one.percent):.1f} % {word} error than {reference} on this fleet"
+    return f"{method} has {shown(abs(one.percent))} % {word} error than {reference} on this fleet"
 
 
 def _one_rate(run: Run, one: Comparison) -> str:
@@ -150,11 +152,17 @@ def _sentences(
     found = [
         f"After the last round, {method} has a test RMSE of {amount(target, own.mean)} per window"
         f"{_over(own, base)}, {reference} {amount(target, base.mean)}{_over(base, own)}. At equal "
-        f"seeds {method} is {amount(target, abs(change.mean), 2)} ({abs(one.percent):.1f} %) "
+        f"seeds {method} is {amount(target, abs(change.mean), 2)} ({shown(abs(one.percent))} %) "
         f"{word} {reference}."
     ]
     if change.seeds < 2:
         found.append("One seed cannot tell a difference from noise: run with three or more.")
+    elif change.copies:
+        found.append(
+            f"All {change.seeds} paired seeds gave the same training, which shows no noise between "
+            "seeds, so there is no interval. A network that is made for each seed, or a "
+            "participation below 1, lets them differ."
+        )
     else:
         several = f", adjusted for {comparisons} comparisons" if comparisons > 1 else ""
         verdict = "includes zero, so this is within the noise between seeds"
@@ -162,8 +170,9 @@ def _sentences(
             verdict = "leaves zero out, so this is more than the noise between seeds"
             if abs(one.percent) < MATTERS:
                 verdict += f", but under {MATTERS:g} %, which half or twice a rate makes as well"
-        low, high = shown(change.low, target.digits(2)), amount(target, change.high, 2)
-        high = ("+" if change.high > 0 else "") + high
+        low, high = (("+" if end > 0 else "") for end in (change.low, change.high))
+        low += shown(change.low, target.digits(2))
+        high += amount(target, change.high, 2)
         found.append(
             f"The 95 % interval of the difference over {change.seeds} paired seeds{several}, "
             f"{low} to {high}, {verdict}."

@@ -135,7 +135,7 @@ def gain_headline(one: Gain) -> str:
     if not one.saved.above_noise:
         return "Federating gains nothing clear over each vehicle alone on this fleet"
     word = "gains" if one.saved.mean > 0 else "costs"
-    return f"Federating {word} {abs(one.percent):.1f} % over each vehicle alone on this fleet"
+    return f"Federating {word} {shown(abs(one.percent))} % over each vehicle alone on this fleet"
 
 
 def gain_sentence(one: Gain, target: Predicted) -> str:
@@ -144,7 +144,9 @@ def gain_sentence(one: Gain, target: Predicted) -> str:
     if one.saved.mean < 0:
         word, (low, high) = "costs", (-high, -low)
     interval = "with one vehicle there is no interval"
-    if one.saved.seeds > 1:
+    if one.saved.copies:
+        interval = "the same for every vehicle"
+    elif one.saved.seeds > 1:
         ends = f"{shown(low, target.digits(2))} to {amount(target, high, 2)}"
         interval = f"95 % interval {ends} over {one.saved.seeds} vehicles"
     title = REFERENCES[one.reference].title

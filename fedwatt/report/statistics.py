@@ -7,7 +7,7 @@ randomness of training on this fleet; it says nothing about another fleet or ano
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import isnan, nan, sqrt
 
 import numpy as np
 from scipy.special import stdtrit
@@ -18,7 +18,10 @@ from fedwatt.report.load import Run, where
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds. Spread and interval are NaN with fewer than two."""
+    """A mean over seeds. Spread and interval are NaN with fewer than two.
+
+    So is the interval of `copies`, of which one says as much as all of them.
+    """
 
     mean: float
     std: float
@@ -33,6 +36,11 @@ class Estimate:
         """Does the interval leave zero out?"""
         return self.low > 0 or self.high < 0
 
+    @property
+    def copies(self) -> bool:
+        """Are several values the same, and not 0, as where seeds gave one and the same training?"""
+        return self.seeds > 1 and isnan(self.low)
+
 
 def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
     """Mean, spread and 95 % interval; with several comparisons, 95 % for all of them at once.
@@ -46,6 +54,8 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
     if n < 2:
         return Estimate(mean, nan, nan, nan, n)
     std = float(known.std(ddof=1))
+    if mean and std <= 1e-12 * abs(mean):  # copies, but for their last digits
+        return Estimate(mean, std, nan, nan, n)
     half = float(stdtrit(n - 1, 1 - 0.025 / comparisons)) * std / sqrt(n)
     return Estimate(mean, std, mean - half, mean + half, n)
 

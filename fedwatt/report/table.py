@@ -85,7 +85,7 @@ def shown(cell: Cell, digits: int = 1) -> str:
     """A cell as it is shown to people.
 
     An interval needs three seeds: from two, Student's t stretches the spread ninefold, below zero
-    for an error that cannot be.
+    for an error that cannot be. Numbers of a million and more have three digits and an exponent.
 
     >>> shown(Estimate(52.91, 0.42, 51.87, 53.95, 3))
     '52.9 ± 0.4 [51.9, 54.0]'
@@ -93,11 +93,13 @@ def shown(cell: Cell, digits: int = 1) -> str:
     '108.8 ± 18.8'
     >>> shown(-0.25, 2), shown(float("nan")), shown(float("inf"))
     ('−0.25', '–', 'never')
+    >>> shown(123456.7), shown(-1.5e38)
+    ('123456.7', '−1.5e+38')
     """
     if isinstance(cell, Estimate):
         if isnan(cell.std):
             return shown(cell.mean, digits)
-        if cell.seeds < 3:
+        if cell.seeds < 3 or cell.copies:
             return mean_and_spread(cell, digits)
         interval = f"[{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
         return f"{mean_and_spread(cell, digits)} {interval}"
@@ -106,7 +108,7 @@ def shown(cell: Cell, digits: int = 1) -> str:
             return "–"
         if isinf(cell):
             return "never"
-        return f"{cell:.{digits}f}".replace("-", "−")
+        return f"{cell:{'.3g' if abs(cell) >= 1e6 else f'.{digits}f'}}".replace("-", "−")
     return str(cell)
 
 

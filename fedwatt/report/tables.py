@@ -64,7 +64,8 @@ def results_table(run: Run) -> Table:
         "Final test errors, per window",
         (Column("Method"), Column("Seeds"), *columns.values()),
         tuple(rows),
-        "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on]. "
+        "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on that "
+        "differ]. "
         "Diverged seeds count in no mean. Errors are those of the last round's models, unless a "
         "column says best validated or kept: the model that vehicles get, as a rule the mean of "
         f"these two. {pooled} pool the windows of all vehicles; the vehicle mean "
@@ -163,6 +164,8 @@ def differences_table(run: Run) -> Table:
         noise = "yes" if change.above_noise else "no"
         if change.seeds < 2:
             noise = "one seed cannot tell"
+        if change.copies:
+            noise = "the seeds gave the same training"
         rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
     return Table(
         "differences",

@@ -23,6 +23,11 @@ def test_all_vehicles_have_no_margin_and_one_has_an_unknown_one():
     assert np.isnan(rmse_margin([sums(1, 2.0), sums(0, 0.0)], 10))
 
 
+def test_errors_without_bounds_have_no_margin():
+    assert np.isnan(rmse_margin([sums(1, 2.0), sums(1, np.inf)], 10))
+    assert rmse_margin([sums(1, 2.0), sums(1, 1e200)], 10) == np.inf
+
+
 def test_the_interval_holds_the_error_of_all_vehicles_as_often_as_it_says():
     rng = np.random.default_rng(1)
     windows = rng.integers(20, 80, 20_000)

@@ -1,7 +1,11 @@
+import re
+
 import pytest
 
 from fedwatt.report.answer import answer
 from fedwatt.report.load import load_run, load_runs
+from fedwatt.report.table import shown
+from fedwatt.report.tables import differences_table
 from tests.report import conftest
 from tests.report.conftest import add_level, make_run
 
@@ -53,6 +57,34 @@ def test_one_seed_cannot_tell(tmp_path):
     headline, text = said(make_run(tmp_path / "run", seeds=(1,)))
     assert headline.startswith("No clear difference")
     assert "One seed cannot tell" in text
+
+
+def test_seeds_that_are_copies_cannot_tell(tmp_path, monkeypatch):
+    monkeypatch.setattr(conftest, "test_rmse_wh", lambda method, *_: conftest.FINAL_WH[method])
+    folder = make_run(tmp_path / "run")
+    headline, text = said(folder)
+    assert headline.startswith("No clear difference")
+    assert "All 3 paired seeds gave the same training" in text
+    assert "more than the noise" not in text and "95 %" not in text
+    ((_, change, _, noise, *_),) = differences_table(load_run(folder)).rows
+    assert (shown(change, 2), noise) == ("−1.50 ± 0.00", "the seeds gave the same training")
+    _, text = said(make_run(tmp_path / "alone", methods=("fedavg",)))
+    assert "All 3 seeds gave the same training." in text
+
+
+def test_both_ends_of_an_interval_have_their_sign(tmp_path, monkeypatch):
+    monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 60.0)
+    _, text = said(make_run(tmp_path / "worse"))
+    assert re.search(r"paired seeds, \+\d\.\d\d to \+\d\.\d\d Wh, leaves zero out", text)
+    monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 53.2)
+    _, text = said(make_run(tmp_path / "alike"))
+    assert re.search(r"paired seeds, −\d\.\d\d to \+\d\.\d\d Wh, includes zero", text)
+
+
+def test_huge_errors_are_short(tmp_path, monkeypatch):
+    monkeypatch.setitem(conftest.FINAL_WH, "fo-ri-fedavg", 1e38)
+    headline, text = said(make_run(tmp_path / "run"))
+    assert "e+38" in text and not re.search(r"\d{7}", headline + text)
 
 
 def test_many_methods_are_adjusted_for(tmp_path):

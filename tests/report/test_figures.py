@@ -1,3 +1,5 @@
+import warnings
+
 import matplotlib
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fedwatt.report.figures.roughness import roughness_figure
 from fedwatt.report.figures.time import time_figure
 from fedwatt.report.figures.vehicles import vehicles_figure
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.style import LOOKS, PARTS, looks, spread
+from fedwatt.report.style import LOOKS, PARTS, looks, spread, styled
 from fedwatt.report.svg import inline, saved
 from tests.report.conftest import VEHICLES, make_run, test_rmse_wh
 
@@ -41,6 +43,20 @@ def test_drawing_leaves_the_callers_style_alone(run):
     before = dict(matplotlib.rcParams)
     convergence_figure(run)
     assert dict(matplotlib.rcParams) == before
+
+
+def test_names_in_any_script_are_drawn_without_a_warning():
+    @styled
+    def draw() -> Figure:
+        figure = Figure()
+        figure.text(0.5, 0.5, "日本 車 0")
+        return figure
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = draw()
+        assert "日本 車 0" in saved(figure).decode()
+        saved(figure, "png")
 
 
 def test_convergence_shows_means_of_finished_seeds_and_the_lost_one(run):

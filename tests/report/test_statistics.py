@@ -52,6 +52,21 @@ def test_one_seed_has_no_interval(values):
     assert isnan(found.std) and isnan(found.low) and not found.above_noise
 
 
+@pytest.mark.parametrize("value", [-1.5, 0.1, 3e30])
+def test_copies_have_no_interval(value):
+    found = estimate([value] * 3)
+    assert found.copies and found.mean == approx(value) and found.std <= 1e-12 * abs(value)
+    assert isnan(found.low) and isnan(found.high) and not found.above_noise
+    assert not estimate([value, value, value * (1 + 1e-9)]).copies
+    assert not estimate([value]).copies
+
+
+def test_differences_of_nothing_in_every_seed_have_an_interval():
+    # Two methods that are the same one, at seeds that differ.
+    found = estimate([0.0] * 3)
+    assert (found.low, found.high) == (0.0, 0.0) and not found.above_noise and not found.copies
+
+
 def test_no_seed_has_no_mean():
     assert isnan(estimate([]).mean) and estimate([]).seeds == 0
 
