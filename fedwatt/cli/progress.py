@@ -153,6 +153,12 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
     vehicles = counted(len(learned.contributors), "vehicle")
     if learned.shared.nodes:
         return f"hills: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
+    own = [learned.own[name] for name in learned.contributors]
+    if terrain.private and own and not any(field.nodes or field.measured for field in own):
+        return (
+            "hills: none, so that roads count as level: no vehicle has positions (latitude_deg, "
+            "longitude_deg) or elevation (elevation_m) from which its validation trips gain"
+        )
     needed = counted(terrain.minimum_vehicles, "vehicle")
     none = "none has as many"
     if terrain.noise_multiplier:

@@ -41,8 +41,8 @@ class TooFewTeach(DataError):
 
     def __init__(self, vehicles: int, least: int) -> None:
         super().__init__(
-            f"{vehicles} vehicles have trips with positions, and at least {least} are needed to "
-            "share how a fleet drives."
+            f"{vehicles} vehicles have trips with positions to learn from, and at least {least} "
+            "are needed to share how a fleet drives. Held-out vehicles do not train."
         )
 
 

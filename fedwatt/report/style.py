@@ -6,7 +6,9 @@ with any colour vision; marker and dash repeat the distinction without colour.
 """
 
 import tomllib
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -80,6 +82,14 @@ def looks(methods: Sequence[str]) -> dict[str, Look]:
     return known
 
 
+@contextmanager
+def in_style(style: dict[Any, Any] | None = None) -> Iterator[None]:
+    """Draw in a style, without warnings of names in a script that the font does not have."""
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+        yield
+
+
 P = ParamSpec("P")
 
 
@@ -88,7 +98,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 
     @wraps(draw)
     def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with matplotlib.rc_context():
+        with in_style():
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(STYLE)
             figure = draw(*args, **kwargs)

@@ -7,11 +7,10 @@ from html import escape
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
-import matplotlib
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from fedwatt.report.style import STYLE
+from fedwatt.report.style import STYLE, in_style
 
 DATES: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
@@ -19,7 +18,7 @@ DATES: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"Creat
 def saved(figure: Figure, kind: str = "svg", *, dpi: int | Literal["figure"] = "figure") -> bytes:
     """The figure as an "svg", "pdf" or "png" file, the same bytes every time."""
     out = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
+    with in_style(STYLE):
         figure.savefig(out, format=kind, metadata=DATES.get(kind), dpi=dpi)
     return out.getvalue()
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
@@ -40,12 +40,7 @@ def open_fleet(
     if made_on_demand(source, count):
         return fleet_on_demand(maker, config.data)
     if isinstance(maker, StoredVehicles) and maker.stored == 1:
-        log.warning(
-            "The fleet %s has one vehicle, so there is nothing to federate: every method "
-            "trains that vehicle alone. If its recording holds several, import it again with "
-            "the column that names them; 'fedwatt data merge' adds other fleets.",
-            source.data,
-        )
+        _warn_of_one_vehicle(source.data)
     given = partial(source_vehicles, source, config.data)
     vehicles = with_climb_channels(given, config.data, config.terrain, learned)
     return build_fleet(
@@ -53,6 +48,17 @@ def open_fleet(
         config.data,
         maker.source,
         on_vehicle=lambda built: observer.on_vehicle(built, count),
+    )
+
+
+@cache
+def _warn_of_one_vehicle(fleet: str) -> None:
+    """Once, although a run with hills opens its fleet several times."""
+    log.warning(
+        "The fleet %s has one vehicle, so there is nothing to federate: every method "
+        "trains that vehicle alone. If its recording holds several, import it again with "
+        "the column that names them; 'fedwatt data merge' adds other fleets.",
+        fleet,
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from fedwatt.cli.data.shared import say_made
 from fedwatt.data.store import read_fleet
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.source import open_fleet
@@ -48,6 +49,14 @@ def test_five_vans_become_five_vehicles_and_the_way_on_is_told(type_in, german, 
     assert "fedwatt run --data own" in printed
     assert "fedwatt export runs/own --vehicle own/M-AB%20100" in printed
     assert "fedwatt predict car.onnx own/M-AB%20100/2024-03-" in printed
+
+
+def test_commands_to_copy_are_whole_whatever_the_folder_is_called(type_in, german, capfd) -> None:
+    out = "the vans of our second depot in the north of the town"
+    _, printed = type_in("data", "import", "auto", german.name, "--out", out)
+    assert f"fedwatt data import csv PATH --map '{out}.mapping.toml' --out OTHER" in printed
+    say_made(Path(out))
+    assert f"Train on it with: fedwatt run --data '{out}'\n" in capfd.readouterr().out
 
 
 def test_the_mapping_beside_the_fleet_repeats_the_import(type_in, german, tmp_path) -> None:
@@ -112,7 +121,8 @@ def test_a_fleet_of_one_warns_at_import_and_in_a_run(type_in, tmp_path, caplog) 
     assert "Warning: the fleet has one vehicle" in printed
     config = from_tables({"fleet": {"data": str(tmp_path / "own")}})
     open_fleet(config)
-    assert "has one vehicle, so there is nothing to federate" in caplog.text
+    open_fleet(config)
+    assert caplog.text.count("has one vehicle, so there is nothing to federate") == 1
 
 
 def test_a_fleet_that_reports_its_charge_is_told_what_it_lacks(type_in, tmp_path) -> None:

@@ -36,12 +36,19 @@ def test_one_is_not_many() -> None:
 
 
 def test_hills_without_private_ground_are_none_at_all() -> None:
-    lonely = SimpleNamespace(shared=SimpleNamespace(nodes=0), contributors={"car-001"})
+    own = SimpleNamespace(nodes=7, measured=False)
+    lonely = SimpleNamespace(
+        shared=SimpleNamespace(nodes=0), contributors={"car-001"}, own={"car-001": own}
+    )
     said = describe_hills(lonely, TerrainSettings(private=False))
     assert "a node needs 3 vehicles" in said
     assert "with 1 vehicle none has as many; with terrain.private = false no vehicle has" in said
     noisy = TerrainSettings(noise_multiplier=1.0, area=(42.2, 42.3, -83.8, -83.7))
     assert "none surely has as many, with the noise on counts" in describe_hills(lonely, noisy)
+    own.nodes = 0
+    assert "roads count as level: no vehicle has positions" in describe_hills(
+        lonely, TerrainSettings()
+    )
 
 
 def test_only_what_was_begun_can_be_continued(tmp_path: Path, capsys) -> None:

@@ -198,4 +198,5 @@ def map_(
         console.print(text, soft_wrap=True)
     else:
         out.write_text(text, encoding="utf-8")
-        console.print(f"{out} is a proposal: check its units and signs before you import with it.")
+        advice = "is a proposal: check its units and signs before you import with it."
+        console.print(f"{out} {advice}", soft_wrap=True)

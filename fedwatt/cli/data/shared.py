@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +29,8 @@ def refuse_filled(out: Path) -> None:
 
 def say_made(out: Path) -> None:
     """Where the new fleet is and what to do with it."""
-    console.print(f"The fleet is in {out}. Train on it with: fedwatt run --data {out}")
+    train = f"fedwatt run --data {quote(str(out))}"
+    console.print(f"The fleet is in {out}. Train on it with: {train}", soft_wrap=True)
 
 
 def say_account(account: "Account", units: tuple[str, ...]) -> None:

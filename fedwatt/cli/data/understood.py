@@ -89,11 +89,11 @@ def keep_mapping(found: "Understanding", out: Path) -> Path:
     if path.exists() and path.read_text(encoding="utf-8") != text:
         aside = path.with_suffix(".toml.bak")
         path.replace(aside)
-        console.print(f"The mapping that was there is now {aside}.")
+        console.print(f"The mapping that was there is now {aside}.", soft_wrap=True)
     path.write_text(text, encoding="utf-8")
     console.print(
-        f"Mapping: {path}. Edit it and repeat with: fedwatt data import csv PATH --map {path} "
-        "--out OTHER",
+        f"Mapping: {path}. Edit it and repeat with: fedwatt data import csv PATH --map "
+        f"{quote(str(path))} --out OTHER",
         soft_wrap=True,
     )
     return path

@@ -19,7 +19,7 @@ from fedwatt.data.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapp
 from fedwatt.data.readers.read_tables import Source, read_tables
 from fedwatt.data.readers.spill import KEYS, Spill
 from fedwatt.data.readers.stream import Candidate, Progress, VehicleStream
-from fedwatt.data.readers.table_blocks import TableLayout, WantedColumn
+from fedwatt.data.readers.table_blocks import LOST, TableLayout, WantedColumn
 from fedwatt.data.trip import Vehicle
 from fedwatt.errors import DataError, SettingError
 
@@ -84,6 +84,7 @@ class MappingReader:
         def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
             tidy = self._tidy(frame, source.path, source.number)
             self._refuse_unreadable_times(frame, tidy, source.where, first_row)
+            self._refuse_lost_letters(tidy, source.where, first_row)
             return self._add(tidy, spill, source.table.kind)
 
         account, _ = read_tables(self._tables, lambda _: self._layout, add, progress)
@@ -167,6 +168,19 @@ class MappingReader:
                 f"{where}, row {row + first}, column '{' '.join(names)}': {given[first]!r} is not "
                 f"a time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
             )
+
+    def _refuse_lost_letters(self, tidy: pl.DataFrame, where: str, row: int) -> None:
+        """Names that differ in a lost letter would become one."""
+        origins = {"vehicle": self._mapping.vehicle, "trip_name": self._mapping.trip}
+        for key, (how, column) in origins.items():
+            lost = tidy[key].str.contains(LOST, literal=True).fill_null(False)
+            if how == "column" and lost.any():
+                first = int(lost.arg_max() or 0)
+                raise DataError(
+                    f"{where}, row {row + first}, column '{column}': a letter of the name "
+                    f"{tidy[key][first]!r} is lost, and names that differ in it would become one. "
+                    "Export the file again as UTF-8."
+                )
 
 
 def _layout(mapping: CsvMapping) -> TableLayout:

@@ -21,6 +21,8 @@ BLOCK_BYTES = 16 << 20
 BLOCK_ROWS = 400_000
 NO_VALUE = ["NO DATA", "NA", "N/A", "null", "NULL", "None", "none", "#N/A", "-", "--"]
 MOSTLY = 0.5
+LOST = "\ufffd"
+"""Stands where bytes are no letter."""
 # A file may be one's own export or a download.
 AGAIN = "Export or download it again"
 
@@ -79,6 +81,18 @@ def tidy(name: str) -> str:
     'focus points'
     """
     return " ".join(name.strip().strip('"').rstrip("; ").split()).casefold()
+
+
+def as_text(raw: bytes) -> str:
+    """Text in UTF-8, or in cp1252 where more bytes break UTF-8 than there are letters beyond ASCII.
+
+    >>> as_text("Länge".encode()), as_text("Länge".encode("cp1252"))
+    ('Länge', 'Länge')
+    """
+    text = raw.decode("utf-8-sig", errors="replace")
+    broken = text.count(LOST) - raw.count(LOST.encode())
+    letters = len(text) - len(text.encode("ascii", errors="ignore")) - broken
+    return raw.decode("cp1252", errors="replace") if broken > letters else text
 
 
 def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int] | None:
@@ -167,11 +181,7 @@ class CsvFeed:
             raise DataError(
                 f"{self.where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
             )
-        try:
-            header = line.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            header = line.decode("cp1252", errors="replace")  # "°C", as older programs write it
-        names = next(csv.reader([header.rstrip("\r")], delimiter=form.separator))
+        names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator))
         self._columns = resolve(names, self.layout, self.where)
         self.passed_over = self._columns is None
         self._width = len(names)
@@ -200,18 +210,28 @@ class CsvFeed:
         return frame.select(chosen).collect()
 
     def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
+        assert self._columns is not None
+        form, wanted = self.layout.form, self.layout.wanted
+        numbers = [name for name in self._columns if not wanted[name].text]
         try:
             frame = self._scan(block, text=True)
+            # In a number a broken byte is a fault. In a name it is a letter of another encoding.
+            if _lost(frame if not form.thousands.isascii() else frame.drop(numbers)):
+                frame = self._scan(as_text(block).encode(), text=True)
         except pl.exceptions.PolarsError as error:
             raise DataError(
                 f"{self.where}, from row {self._row}: not a table with {self._width} columns "
-                f"separated by '{self.layout.form.separator}' ({str(error).splitlines()[0]})."
+                f"separated by '{form.separator}' ({str(error).splitlines()[0]})."
             ) from error
-        texts = [name for name in frame.columns if not self.layout.wanted[name].text]
-        frame = frame.with_columns(self.layout.form.plain(pl.col(texts)))
+        broken = _lost(frame)
+        frame = frame.with_columns(form.plain(pl.col(numbers)))
         frame, account = as_numbers(frame, self.layout, self.where, self._row)
-        broken = block.decode("utf-8", errors="replace").count("\ufffd")
         return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")
+
+
+def _lost(frame: pl.DataFrame) -> int:
+    """How many letters of a frame of texts are lost."""
+    return sum(int(column.str.count_matches(LOST, literal=True).sum()) for column in frame)
 
 
 def as_numbers(

@@ -148,14 +148,13 @@ def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
 
 
 def trips_of_files(
-    files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float
+    files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float, unnamed: str
 ) -> tuple[Origin, str]:
-    """Where trips come from that no column names, given where vehicles do, and why."""
+    """Where trips come from given where vehicles do, and why; `unnamed`: why by no column."""
     several_a_vehicle = len(files) > 1 and vehicle.get("from") != "file"
     if several_a_vehicle and "column" not in vehicle and all(one_each):
         return {"from": "file"}, "each file is one drive"
-    why = f"no column names trips: {pause_s / 60:.0f} min without driving end one"
-    return {"from": "gaps"}, why
+    return {"from": "gaps"}, f"{unnamed}: {pause_s / 60:.0f} min without driving end one"
 
 
 def one_stretch(times: pl.Series, pause_s: float) -> bool:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import polars as pl
 
-from fedwatt.data.readers.table_blocks import NO_VALUE, tidy
+from fedwatt.data.readers.table_blocks import NO_VALUE, as_text, tidy
 from fedwatt.data.recognise.text_layout import TextLayout, text_layout
 from fedwatt.errors import DataError
 
@@ -59,26 +59,26 @@ class TableSample:
         return {name: int(self.rows[name].is_not_null().sum()) for name in self.columns}
 
 
-def files_alike(paths: Sequence[Path]) -> tuple[list[TableSample], list[Path], list[str]]:
-    """Samples of files with the same columns; all files to read; sentences on those left out."""
+def files_alike(
+    paths: Sequence[Path],
+) -> tuple[list[TableSample], list[TableSample], list[Path], list[str]]:
+    """Samples of files with the same columns, and of others; all files; sentences on empty ones."""
     readable = [path for path in paths if path.suffix.lower() != ".7z"]
     if not readable:
         raise DataError(f"{paths[0].name} is an archive. Unpack it and name what is inside.")
     step = -(-len(readable) // LOOKED_AT)
     samples = [read_sample(path) for path in readable[::step]]
-    columns = {sample.path: tuple(map(tidy, sample.columns)) for sample in samples}
+    columns = {sample.path: frozenset(map(tidy, sample.columns)) for sample in samples}
     kinds = Counter(columns.values())
     usual = max(kinds, key=lambda kind: (kinds[kind], len(kind)))
-    others = [path for path, names in columns.items() if names != usual]
-    alike = [sample for sample in samples if sample.path not in others]
+    alike = [sample for sample in samples if columns[sample.path] == usual]
+    others = [sample for sample in samples if columns[sample.path] != usual]
     filled = [sample for sample in alike if sample.rows.height]
     empty = [sample.path for sample in alike if not sample.rows.height] if filled else []
-    remarks = [f"{path.name} has other columns than most files and is left out." for path in others]
-    remarks += [f"{path.name} has a header and no rows." for path in empty]
-    left_out = {*others, *empty}
+    remarks = [f"{path.name} has a header and no rows." for path in empty]
     # The longest file shows most of what columns hold.
     filled.sort(key=lambda sample: -sample.rows.height)
-    return filled or alike, [path for path in readable if path not in left_out], remarks
+    return filled or alike, others, [path for path in readable if path not in empty], remarks
 
 
 def read_sample(path: Path) -> TableSample:
@@ -93,19 +93,18 @@ def read_sample(path: Path) -> TableSample:
         whole_file = size <= HEAD_BYTES + PIECES * PIECE_BYTES
         head = file.read(size if whole_file else HEAD_BYTES)
         pieces = [] if whole_file else _pieces(file, size)
-    text, encoding = _decoded(head, path.name)
+    text = _decoded(head, path.name)
     whole = text[: text.rfind("\n") + 1] if pieces else text
     layout = text_layout(whole.splitlines(), path.name)
     body = whole.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
     if pieces:
         body = body[:HEAD_ROWS]
-    texts = (piece.decode(encoding, errors="replace") for piece in pieces)
-    blocks = [body, *(text.splitlines()[:PIECE_ROWS] for text in texts)]
+    blocks = [body, *(as_text(piece).splitlines()[:PIECE_ROWS] for piece in pieces)]
     frames = [_frame(lines, layout, number) for number, lines in enumerate(blocks)]
     return TableSample(path, pl.concat(frames), layout)
 
 
-def _decoded(head: bytes, where: str) -> tuple[str, str]:
+def _decoded(head: bytes, where: str) -> str:
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in head[:200]:
         raise DataError(
             f"{where} is UTF-16 or no text at all. Save it as CSV in UTF-8 "
@@ -113,11 +112,8 @@ def _decoded(head: bytes, where: str) -> tuple[str, str]:
         )
     if head[:4] in (b"PK\x03\x04", b"\x1f\x8b\x08\x00", b"\x1f\x8b\x08\x08"):
         raise DataError(f"{where} is a packed file. Unpack it and name what is inside.")
-    try:
-        # A letter may be cut in two at the end of what was read.
-        return head[: head.rfind(b"\n") + 1 or None].decode("utf-8-sig"), "utf-8"
-    except UnicodeDecodeError:
-        return head.decode("cp1252", errors="replace"), "cp1252"
+    # A letter may be cut in two at the end of what was read.
+    return as_text(head[: head.rfind(b"\n") + 1 or None])
 
 
 def _pieces(file: BinaryIO, size: int) -> list[bytes]:

@@ -25,6 +25,7 @@ from fedwatt.data.recognise.identity import (
     vehicles_of_files,
 )
 from fedwatt.data.recognise.known_format import better_reader, known_format, tables_of
+from fedwatt.data.recognise.other_columns import read_along, used_columns
 from fedwatt.data.recognise.spacing import Spacing, spacing
 from fedwatt.data.recognise.table_sample import TableSample, files_alike
 from fedwatt.data.trip import FloatArray
@@ -72,7 +73,7 @@ class Understanding:
     @property
     def unused(self) -> list[str]:
         """Columns that the mapping does not name."""
-        used = used_columns(self.tables)
+        used = used_columns(self.tables, self.tables["channels"])
         return [name for name in self.sample.columns if name not in used]
 
 
@@ -82,7 +83,7 @@ def understand(
     """Look at files or folders and decide what they are."""
     answers = answers or Answers()
     found = [table.path for table in find_tables(as_paths(paths))]
-    samples, files, remarks = files_alike(found)
+    samples, others, files, remarks = files_alike(found)
     first = samples[0]
     name = known_format(first.columns) if answers == Answers() else ""
     if name:
@@ -94,6 +95,9 @@ def understand(
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
+    joined, told = read_along(others, first, clock, tables, reasons)
+    left_out = {sample.path for sample in others if sample not in joined}
+    samples, files = [*samples, *joined], [path for path in files if path not in left_out]
     times = [clock.seconds(sample) for sample in samples]
     apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
     questions: tuple[str, ...] = ()
@@ -112,7 +116,7 @@ def understand(
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=(*remarks, *better_reader(first.columns)),
+        remarks=(*told, *remarks, *better_reader(first.columns)),
         questions=questions,
     )
 
@@ -139,7 +143,7 @@ def _decided(
         else find_vehicle_column(first, rest, times, tracks)
     )
     if trip and not answers.trip and not are_drives(first, times, vehicle, trip):
-        trip, trip_why = "", ""
+        trip, trip_why = "", f"values of '{trip}' come again after pauses or change in every row"
     columns = clock.columns[0] if len(clock.columns) == 1 else list(clock.columns)
     time = {"column": columns, "unit": clock.unit}
     tables: Tables = {
@@ -183,11 +187,12 @@ def _settle_identity(
     if not tables["vehicle"]:
         tables["vehicle"], reasons["vehicle"] = vehicles_of_files(files, times, one_each)
     if not tables["trip"]:
-        found = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s)
+        unnamed = reasons["trip"] or "no column names trips"
+        found = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s, unnamed)
         tables["trip"], reasons["trip"] = found
     if "column" in tables["vehicle"]:
         return ()
-    used = used_columns(tables)
+    used = used_columns(tables, tables["channels"])
     return unused_ids(samples[0], [name for name in samples[0].columns if name not in used])
 
 
@@ -201,9 +206,3 @@ def _stretches(
         parts = sample.rows.select(keys).with_columns(time.alias("time")).partition_by(keys)
         found += [part["time"].drop_nulls().to_numpy() for part in parts]
     return found
-
-
-def used_columns(tables: Tables) -> set[str]:
-    """Columns that a mapping names."""
-    named = [*(tables[key] for key in ("time", "vehicle", "trip")), *tables["channels"].values()]
-    return {column for table in named for column in named_columns(table)}

@@ -74,6 +74,26 @@ def test_a_mapped_table(tmp_path, mapping_file, kind):
     assert trip.channels["speed_mps"].mean() == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-8"])
+@pytest.mark.parametrize("numbers", ["", '\n[file]\nthousands = "\u00a0"'])
+def test_names_keep_their_letters_in_any_encoding(tmp_path, mapping_file, encoding, numbers):
+    cars = ("K-Ü 1", "K-Ö 1", "K-Ä 1")
+    rows = pl.concat(table().with_columns(car=pl.lit(car), driver=pl.lit("Jörg")) for car in cars)
+    text = rows.write_csv().replace("360.0", "0\u00a0360.0" if numbers else "360.0")
+    (tmp_path / "log.csv").write_bytes(text.encode(encoding))
+    vehicles = import_csv([tmp_path / "log.csv"], mapping_file(MAPPING + numbers))
+    assert {vehicle.name for vehicle in vehicles} == set(cars)
+    assert vehicles.account.count("repaired", "values") == 0
+
+
+@pytest.mark.parametrize("lost", [b"\xff", "\ufffd".encode()])
+def test_names_without_all_their_letters_are_refused(tmp_path, mapping_file, lost):
+    text = table().with_columns(car=pl.lit("Köln")).write_csv().encode()
+    (tmp_path / "log.csv").write_bytes(text.replace("Köln".encode(), b"K" + lost + b"ln", 1))
+    with pytest.raises(DataError, match=r"log\.csv, row 2, column 'car': a letter of the name"):
+        list(import_csv([tmp_path / "log.csv"], mapping_file()))
+
+
 def test_the_sign_of_the_current(tmp_path, mapping_file):
     path = tmp_path / "log.csv"
     table(current=-20.0).write_csv(path)

@@ -127,13 +127,44 @@ def test_files_with_other_columns_are_left_out(tmp_path) -> None:
     (tmp_path / "drivers.csv").write_text("name,birthday\nAda,1815\n")
     found = understand(tmp_path)
     assert [path.name for path in found.paths] == ["trip_a.csv", "trip_b.csv"]
-    assert "drivers.csv has other columns than most files" in found.remarks[0]
+    (remark,) = found.remarks
+    assert "drivers.csv lacks what trip_a.csv has, 'current', 'speed_mps', 'time'," in remark
+    assert "'fedwatt data merge'" in remark
+
+
+def test_vans_with_other_sensors_are_read_along(tmp_path) -> None:
+    sensors = {"a": {"temp": "ambient_c"}, "b": {"alt": "elevation_m", "soc": "soc"}, "c": {}}
+    for van, own in sensors.items():
+        rows = drives(2).with_columns(van=pl.lit(van), time=pl.col("t"))
+        kept = rows.select(
+            "van", "time", "speed", volt="volt", amp="amp", **{n: c for c, n in own.items()}
+        )
+        kept.rename({"volt": "voltage", "amp": "current"}).write_csv(tmp_path / f"{van}.csv")
+    found = understand(tmp_path)
+    assert found.remarks == ("Not all files have the columns elevation_m, soc, ambient_c.",)
+    mapping = parse_mapping(mapping_text(found), "kept.toml")
+    vans = {vehicle.name: vehicle.trips[0].channels for vehicle in import_csv(found.paths, mapping)}
+    assert set(vans["a"]["ambient_c"]) == {5.0}
+    assert set(vans["b"]["elevation_m"]) == {500.0}
+    assert {"elevation_m", "soc"}.isdisjoint(vans["c"])
+
+
+def test_a_file_written_in_another_way_is_not_read_along(tmp_path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"van_{name}.csv", drives(2))
+    text = (tmp_path / "van_b.csv").read_text().replace(",", ";").replace("lon\n", "place\n")
+    (tmp_path / "van_b.csv").write_text(text)
+    found = understand(tmp_path)
+    assert len(found.paths) == 1
+    assert "has another separator, decimal sign or place of its header" in found.remarks[-1]
 
 
 @pytest.mark.parametrize("name", ["drive", "run", "Trip"])
 def test_a_flag_of_driving_names_no_trips(tmp_path, name) -> None:
     write(tmp_path / "bus.csv", drives(3), **{name: pl.lit(1)})
-    assert understand(tmp_path).tables["trip"]["from"] == "gaps"
+    found = understand(tmp_path)
+    assert found.tables["trip"]["from"] == "gaps"
+    assert f"values of '{name}' come again after pauses" in found.reasons["trip"]
     assert imported(tmp_path) == {"bus": 3}
 
 

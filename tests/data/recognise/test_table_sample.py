@@ -19,6 +19,12 @@ def test_rows_that_head_and_pieces_would_cover_are_read_once(tmp_path: Path, siz
     assert sample.rows.height == rows
 
 
+def test_one_broken_byte_does_not_spoil_the_header(tmp_path: Path) -> None:
+    text = ("time,Länge,Straße\n" + ROW * 3).encode().replace(b"360.0", b"36\xff", 1)
+    (tmp_path / "log.csv").write_bytes(text)
+    assert read_sample(tmp_path / "log.csv").columns == ["time", "Länge", "Straße"]
+
+
 def test_a_larger_file_is_looked_into_here_and_there(tmp_path: Path) -> None:
     rows = 2 * LARGEST // len(ROW)
     (tmp_path / "log.csv").write_text("time,speed,voltage\n" + ROW * rows)
