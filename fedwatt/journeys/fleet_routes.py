@@ -11,7 +11,7 @@ import numpy as np
 from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.driving_field import DrivingSums, on_board
 from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
-from fedwatt.journeys.route_bars import Bars, error_counts, quantiles
+from fedwatt.journeys.route_bars import Bars, error_counts, filled, quantiles
 from fedwatt.journeys.route_board import Learnable, RouteBoard, left_out_errors, mass_factor
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.terrain.field import Field
@@ -92,12 +92,13 @@ class FleetRoutes:
         fleet, counts = self.effects[target], self.counts[target]
         trips = own.of(target)
         mine = own_effects(fleet, trips)
-        errors = error_counts(left_out_errors(fleet, mine, trips), own.metres / 1000)
+        errors = error_counts(left_out_errors(fleet, trips), own.metres / 1000)
         nobody = np.zeros_like(errors)
-        base = counts["insider" if contributed else "newcomer"]
+        # A fleet of very few trips does not know how far off it is: as far as for newcomers.
+        insider = filled(counts["insider"], counts["newcomer"])
         bars = Bars(
-            quantiles(base, errors),
-            quantiles(counts["insider"], nobody),
+            quantiles(insider if contributed else counts["newcomer"], errors),
+            quantiles(insider, nobody),
             quantiles(counts["unknown"], nobody),
             np.array(fleet.noise),
         )

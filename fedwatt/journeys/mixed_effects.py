@@ -32,6 +32,13 @@ SMALLEST = 0.3
 RIDGE = 1e-3
 SCALE_SPREAD = 0.2
 LEAST_SPREAD = 0.02
+"""Of τ to begin with, which is the most as well: 17 spreads that may grow as they like learn the
+trips of a small fleet by heart, and errors of trips left out then look too small."""
+FOLDS = 50
+"""Errors of up to so many trips are each those of a fit without it; of more, without every 50th."""
+LEAST_NOISE = 0.5
+"""Of τ to begin with. Few trips are met by their many coefficients without any error, and b would
+fall to nothing, and with it all that holds a vehicle to the fleet."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +129,18 @@ def own_equations(
 ) -> tuple[FloatArray, FloatArray]:
     """What a vehicle adds to the equations for β₀: A - A C A and a - A C a, C = (A + P)⁻¹.
 
-    C is of the scale that A is of, which the last step on board has changed: the difference of two
-    large matrices would show that. With 1 - A C = P C there is none, and P = diag τ⁻².
+    With P = diag τ⁻² and W^½ X s τ = U S Vᵀ these are
+
+        L (S² / (1 + S²)) Lᵀ  and  L (S / (1 + S²)) Uᵀ W^½ y,    L = diag τ⁻¹ V
+
+    which is never below 0, however much the trips say.
     """
-    a, right = _normal(trips.x / fleet.unit * own.scale, trips.y, own.weights)
+    z, root = trips.x / fleet.unit * own.scale, np.sqrt(own.weights)
     if not fleet.noise:
-        return a, right
-    prior = np.diag(fleet.spread**-2.0)
-    left = prior @ np.linalg.inv(a + prior)
-    return left @ a, left @ right
+        return _normal(z, trips.y, own.weights)
+    u, s, v = np.linalg.svd(root[:, None] * z * fleet.spread, full_matrices=False)
+    left = v.T / fleet.spread[:, None]
+    return left * (s**2 / (1 + s**2)) @ left.T, left * (s / (1 + s**2)) @ (u.T @ (root * trips.y))
 
 
 def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:
@@ -206,10 +216,11 @@ def _fitted(
     vehicles = max(sums["vehicles"][0], 1.0)
     mean = solved(a, right) * np.exp(sums["scale"][0] / vehicles)
     # The first sums are of plain least squares, whose residuals nobody knows yet.
-    noise = float(sums["absolute"][0] / max(sums["trips"][0], 1.0)) if exchange else spread
+    found = float(sums["absolute"][0] / max(sums["trips"][0], 1.0))
+    noise = max(found, LEAST_NOISE * spread) if exchange else spread
     if exchange > EXCHANGES // 3:
         spread_v = np.sqrt(np.maximum(sums["effects"], 0.0) / vehicles)
-        fleet = replace(fleet, spread=np.maximum(spread_v, LEAST_SPREAD * spread))
+        fleet = replace(fleet, spread=np.clip(spread_v, LEAST_SPREAD * spread, spread))
     return Fitted(replace(fleet, mean=mean, noise=noise), a, right)
 
 
@@ -233,10 +244,15 @@ def solved(a: FloatArray, right: FloatArray) -> FloatArray:
     return np.linalg.solve(a + ridge + 1e-12 * np.eye(columns), right)
 
 
-def left_out(fleet: FleetEffects, own: OwnEffects, trips: Observations) -> FloatArray:
-    """Residuals (y - ŷ) / σ [trips] as if each trip had not taught β_v, by its leverage."""
-    z = trips.x / fleet.unit * own.scale
-    leverage = own.weights * np.einsum("ij,jk,ik->i", z, own.covariance, z)  # w zᵀ C z
-    residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
-    found: FloatArray = residual / (1 - np.minimum(leverage, 0.9))
+def left_out(fleet: FleetEffects, trips: Observations) -> FloatArray:
+    """(β₀ + β_v) s_v [trips, p] for columns x / unit, where each trip has taught neither part.
+
+    That is so if `fleet` has not seen the vehicle: β_v and s_v are learned anew from the others.
+    """
+    found, fold = np.zeros(trips.x.shape), np.arange(len(trips.y)) % FOLDS
+    for out in range(min(FOLDS, len(trips.y))):
+        kept = fold != out
+        rest = Observations(trips.x[kept], trips.y[kept], trips.sigma[kept])
+        own = own_effects(fleet, rest)
+        found[~kept] = (fleet.mean + own.beta) * own.scale
     return found

@@ -5,8 +5,8 @@ had taught nothing; b is the fleet's mean absolute error by σ = D + 2 km, and k
 predictions from vanishing. Cold and hills make a trip dear and its error large alike, so these bars
 fit closer than bars in proportion to σ. Vehicles count theirs in narrow bins, by length of way; the
 counts add up to the fleet's distribution. On board a vehicle's own errors are counted in with the
-fleet's, which weigh as much as 100 trips of its own: a vehicle of few trips has the fleet's bars,
-one of many its own.
+fleet's, which weigh as many trips as they are, and 100 at most: a vehicle of few trips has the
+fleet's bars, one of many its own.
 
 Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as newcomers
 (coefficients and field without them) and on unknown ground (no field, level road).
@@ -31,6 +31,8 @@ WIDEST = 2.0
 """Relative errors are counted up to this; beyond, in the last bin."""
 LEVELS = np.arange(1, 100) / 100
 FLEET_TRIPS = 100.0
+LEAST_TRIPS = 30.0
+"""Fewer errors do not say where 90 % of others lie: the outermost of 30 hold 94 %."""
 
 
 def sigma(metres: FloatArray | float) -> FloatArray:
@@ -64,21 +66,34 @@ def counted_errors(errors: FloatArray) -> FloatArray:
 def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
     """Relative errors at `levels` [n] of 0 to 1, from counts in bins [320]."""
     grown = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1e-300)
-    return np.interp(levels, grown, np.linspace(-WIDEST, WIDEST, BINS + 1))
+    last = np.searchsorted(grown, grown[-1]) + 1  # beyond it nothing is counted
+    return np.interp(levels, grown[:last], np.linspace(-WIDEST, WIDEST, BINS + 1)[:last])
+
+
+def filled(counts: FloatArray, others: FloatArray) -> FloatArray:
+    """Counts, and others' in proportion for what these lack of 30 trips, as far as there are any.
+
+    >>> filled(np.array([10.0, 10.0]), np.array([0.0, 40.0])).tolist()
+    [10.0, 20.0]
+    """
+    lacks = min(max(LEAST_TRIPS - counts.sum(), 0.0), others.sum())
+    found: FloatArray = counts + others / max(others.sum(), 1.0) * lacks
+    return found
 
 
 def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
     """Relative errors at 99 levels by class of length, [3, 99], from counts [3 · 320] of both.
 
-    A class that nobody drove takes the others' errors. The middle is taken off: what is predicted
-    is the middle of what is expected.
+    A class of few trips takes the others' errors for those that it lacks. The middle is taken off:
+    what is predicted is the middle of what is expected.
     """
     shape = (len(MIDDLES_KM), BINS)
     table = []
     everybody = fleet.reshape(shape)
     for shared, mine in zip(everybody, own.reshape(shape), strict=True):
-        base = shared if shared.sum() else everybody.sum(axis=0)
-        counts = base / max(base.sum(), 1.0) * FLEET_TRIPS + mine
+        base = filled(shared, everybody.sum(axis=0) - shared)
+        weight = min(base.sum(), FLEET_TRIPS)
+        counts = base / max(base.sum(), 1.0) * weight + mine
         # As many conformal predictors do: n trips leave room for one more, half of it at each end.
         room = 0.5 / (counts.sum() + 1)
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)

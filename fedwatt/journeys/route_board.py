@@ -1,7 +1,7 @@
 """A vehicle's part in learning routes: the passes that it keeps, and the sums that it answers."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,12 +20,10 @@ from fedwatt.journeys.driving_field import (
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
-    OwnEffects,
     effect_sums,
     left_out,
     own_effects,
     own_equations,
-    predict,
     solved,
     unit_sums,
 )
@@ -254,22 +252,31 @@ def judged(
     """Counts of a vehicle's errors: as an insider, as a newcomer, and on unknown ground.
 
     `equations` are the fleet's for β₀; without the vehicle's own part they give the β₀ that it
-    would meet as a newcomer.
+    would meet as a newcomer. An insider's trip is judged by that β₀, too, and by what the vehicle's
+    other trips teach: in a small fleet, β₀ that has seen a trip knows it by heart. (b, τ and hills
+    have seen it all the same.)
     """
     trips, new, lost = (one.of(target) for one in (lessons.inside, lessons.new, lessons.lost))
-    own = own_effects(fleet, trips)
-    a, right = own_equations(fleet, own, trips)
-    others = solved(equations[0] - a, equations[1] - right)
-    errors = {
-        "insider": left_out_errors(fleet, own, trips),
-        "newcomer": relative_errors(new.y, new.x / fleet.unit @ others, fleet.noise),
-        "unknown": relative_errors(lost.y, predict(fleet, own, lost.x), fleet.noise),
+    a, right = own_equations(fleet, own_effects(fleet, trips), trips)
+    others = replace(fleet, mean=solved(equations[0] - a, equations[1] - right))
+    without = left_out(others, trips)
+    predicted = {
+        "insider": (trips, without),
+        "newcomer": (new, others.mean),
+        "unknown": (lost, without),
     }
     kilometres = lessons.inside.metres / 1000
-    return {name: error_counts(found, kilometres) for name, found in errors.items()}
+    return {
+        name: error_counts(_errors(fleet, seen, beta), kilometres)
+        for name, (seen, beta) in predicted.items()
+    }
 
 
-def left_out_errors(fleet: FleetEffects, own: OwnEffects, trips: Observations) -> FloatArray:
+def left_out_errors(fleet: FleetEffects, trips: Observations) -> FloatArray:
     """Relative errors [trips] of a vehicle's own trips as if each had not taught its part."""
-    predicted = trips.y - left_out(fleet, own, trips) * trips.sigma
-    return relative_errors(trips.y, predicted, fleet.noise)
+    return _errors(fleet, trips, left_out(fleet, trips))
+
+
+def _errors(fleet: FleetEffects, trips: Observations, beta: FloatArray) -> FloatArray:
+    """Relative errors [trips] of coefficients for columns x / unit, [p] or [trips, p]."""
+    return relative_errors(trips.y, (trips.x / fleet.unit * beta).sum(axis=1), fleet.noise)

@@ -4,6 +4,7 @@ import pytest
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
+    OwnEffects,
     effect_sums,
     fit,
     left_out,
@@ -80,13 +81,52 @@ def test_what_a_vehicle_adds_is_at_most_what_its_own_part_may_vary_by():
     assert np.linalg.solve(a, right) == pytest.approx(1.2 * BETA / own.scale, rel=0.05)
 
 
-def test_left_out_errors_are_larger_than_fitted_ones():
+def test_what_a_vehicle_adds_is_positive_however_much_its_trips_say():
+    # Fewer trips than columns, and weights of 1 / b² = 1e12: inverses would be rounding noise.
+    rng = np.random.default_rng(7)
+    x = rng.uniform(0, 1, (6, 17)) * np.geomspace(1e-3, 1e3, 17)
+    trips = Observations(x, x.sum(axis=1), np.ones(6))
+    fleet = FleetEffects(np.ones(17), np.zeros(17), np.geomspace(0.1, 5, 17), 1e-6)
+    own = OwnEffects(np.zeros(17), 1.0, np.eye(17), np.full(6, 1e12))
+    a, _ = own_equations(fleet, own, trips)
+    assert np.diag(a).min() > 0
+    assert np.linalg.eigvalsh(a).min() > -1e-12 * np.trace(a)
+
+
+def test_what_a_vehicle_adds_is_what_its_equations_say():
+    trips = vehicle(np.random.default_rng(8), 1.2, trips=6)
+    fleet = FleetEffects(np.array([2.0, 3.0]), BETA, np.array([5.0, 1.0]), 4.0)
+    own = own_effects(fleet, trips)
+    z = trips.x / fleet.unit * own.scale
+    a, right = z.T @ np.diag(own.weights) @ z, z.T @ (own.weights * trips.y)
+    c = np.linalg.inv(a + np.diag(fleet.spread**-2))
+    found = own_equations(fleet, own, trips)
+    np.testing.assert_allclose(found[0], a - a @ c @ a, rtol=1e-6)
+    np.testing.assert_allclose(found[1], right - a @ c @ right, rtol=1e-6)
+
+
+def test_noise_does_not_fall_to_nothing_where_every_trip_is_met():
+    rng = np.random.default_rng(9)
+    assert fitted([vehicle(rng, trips=1) for _ in range(3)]).noise == 2.5  # half of τ = 5
+
+
+def test_a_left_out_trip_is_predicted_by_the_others():
     rng = np.random.default_rng(5)
-    vehicles = [vehicle(rng, trips=8) for _ in range(4)]
-    fleet = fitted(vehicles)
-    own = own_effects(fleet, vehicles[0])
-    fitted_errors = (vehicles[0].y - predict(fleet, own, vehicles[0].x)) / vehicles[0].sigma
-    assert (np.abs(left_out(fleet, own, vehicles[0])) >= np.abs(fitted_errors)).all()
+    fleet = fitted([vehicle(rng, trips=8) for _ in range(4)])
+    trips = vehicle(rng, 1.1, trips=8)
+    found = left_out(fleet, trips)
+    own = own_effects(fleet, Observations(trips.x[1:], trips.y[1:], trips.sigma[1:]))
+    np.testing.assert_array_equal(found[0], (fleet.mean + own.beta) * own.scale)
+    wrong = Observations(trips.x, trips.y * np.r_[1.5, np.ones(7)], trips.sigma)
+    np.testing.assert_array_equal(left_out(fleet, wrong)[0], found[0])
+
+
+def test_of_many_trips_every_fiftieth_is_left_out_together():
+    rng = np.random.default_rng(6)
+    fleet, trips = fitted([vehicle(rng) for _ in range(4)]), vehicle(rng, 1.1, trips=120)
+    found = left_out(fleet, trips)
+    np.testing.assert_array_equal(found[7], found[107])
+    assert len(np.unique(found[:, 0])) == 50
 
 
 def test_what_is_handed_up_has_no_row_of_a_trip():

@@ -1,0 +1,86 @@
+"""Fleets of hardly more trips than coefficients: they are fitted, and their bars are wide."""
+
+import numpy as np
+import pytest
+
+from fedwatt.data import DataSettings, synthetic_vehicles
+from fedwatt.data.client import split_of_trips
+from fedwatt.journeys.mixed_effects import fit, own_effects, predict
+from fedwatt.journeys.route_bars import Bars, filled, interval, quantiles
+from fedwatt.journeys.route_board import Learnable, Lessons, RouteBoard, judged, passes
+from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_questions import Pupil, RouteQuestion, SharedDriving
+from fedwatt.randomness import generator
+from fedwatt.terrain.learn import learn
+from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.terrain.survey import mass_kg
+
+from .towns import GRID
+
+COLUMNS = 17
+
+
+def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
+    vehicles = list(synthetic_vehicles(4, trips=8))
+    data, settings = DataSettings(), TerrainSettings()
+    learned = learn(vehicles, settings, data)
+    boards = {}
+    for vehicle in vehicles:
+        part = split_of_trips(vehicle, data)
+        taught = [trip for trip in vehicle.trips if part.get(trip.name, "test") != "test"]
+        own = learned.own[vehicle.name]
+        boards[vehicle.name] = RouteBoard(passes(taught, GRID), own, mass_kg(vehicle), GRID)
+    fleet = learn_routes(boards, settings, hills=learned.shared)
+    shared = SharedDriving(fleet.driving, None, settings.minimum_vehicles)
+    question = RouteQuestion("effects", fleet.effects)
+    for board in boards.values():
+        answer = question.answer(Pupil(board, shared))
+        a = np.zeros((COLUMNS, COLUMNS))
+        a[np.triu_indices(COLUMNS)] = answer["energy.matrix"]
+        assert np.linalg.eigvalsh(a, "U").min() > -1e-9 * np.trace(a)
+    # Some 24 trips cannot promise a twentieth.
+    low, high = interval(fleet.personal(board, "last").bars["energy"].own, 0.9)
+    assert (high - low).min() / 2 > 0.1
+
+
+def a_linear_vehicle(rng, trips):
+    """17 features of trips of 3 to 20 km; 150 Wh/km in all, a tenth off by vehicle and by trip."""
+    metres = rng.uniform(3000, 20_000, trips)
+    x = metres[:, None] / 1000 * rng.uniform(0.2, 1.8, (trips, COLUMNS))
+    level = 1 + 0.1 * rng.standard_normal()
+    energy = x.sum(axis=1) * 150 / COLUMNS * level * (1 + 0.1 * rng.standard_normal(trips))
+    return Learnable(x, metres, {"energy": energy}, 1700.0)
+
+
+@pytest.mark.parametrize(("vehicles", "trips"), [(4, 6), (6, 6), (6, 9), (6, 12)])
+def test_bars_of_a_small_fleet_cover_trips_that_taught_nothing(vehicles, trips):
+    covered = [cover for seed in range(8) for cover in covers(seed, vehicles, trips)]
+    assert np.mean(covered) > 0.8
+
+
+def covers(seed, vehicles, trips):
+    """Whether 90 % bars hold each of 20 further trips of every vehicle."""
+    rng = generator(seed, "linear fleet", f"{vehicles} of {trips}")
+    driven = [a_linear_vehicle(rng, trips + 20) for _ in range(vehicles)]
+    taught, later = ([part(one, at) for one in driven] for at in (slice(trips), slice(trips, None)))
+
+    def total(known):
+        found = [one.answer("energy", known.get("energy")) for one in taught]
+        return {"energy": {name: sum(own[name] for own in found) for name in found[0]}}
+
+    fitted = fit(total, COLUMNS, {"energy": 5.0})["energy"]
+    fleet, equations = fitted.effects, (fitted.matrix, fitted.right)
+    counts = [judged(Lessons(one, one, one), "energy", fleet, equations) for one in taught]
+    insider, newcomer = (sum(own[name] for own in counts) for name in ("insider", "newcomer"))
+    table = quantiles(filled(insider, newcomer), np.zeros_like(insider))
+    bars = Bars(table, table, table, np.array(fleet.noise))
+    for one, new in zip(taught, later, strict=True):
+        predicted = predict(fleet, own_effects(fleet, one.of("energy")), new.of("energy").x)
+        low, high = interval(bars.errors(new.metres, predicted, 0.0), 0.9)
+        off = new.measured["energy"] - predicted
+        yield from (low <= off) & (off <= high)
+
+
+def part(one, at):
+    """Some of a vehicle's trips."""
+    return Learnable(one.x[at], one.metres[at], {"energy": one.measured["energy"][at]}, 1700.0)
