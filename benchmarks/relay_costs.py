@@ -166,7 +166,7 @@ def record(rows: list[dict[str, Any]], load: float) -> None:
     """Write down what was measured while so many other processes were at work."""
     found = {"machine": machine(), "load_before": load, "rows": rows}
     write_text(RESULT, json.dumps(found, indent=2) + "\n")
-    about = f"Measured on 2 cores that {load:.0f} other processes were at work on."
+    about = f"Measured on 2 cores; {load:.1f} processes were at work on them before (load)."
     write_blocks(PAGE, {"relay costs": f"{pages(rows)}\n\n{about}"})
 
 
