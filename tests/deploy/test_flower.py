@@ -451,6 +451,7 @@ def test_the_server_and_a_vehicle_are_killed_in_mid_round(followed: Machine) -> 
 
     followed.type("fedwatt deploy server", "server again")
     until(lambda: "of a server that was killed" in followed.say("server again"))
+    until(lambda: "The server is up at" in followed.say("server again"))
     followed.done("fedwatt deploy submit --resume --out runs/faulty", name="resumed")
     assert "continuing after round" in followed.say("resumed")
     assert killed.wait(1) == -signal.SIGKILL
