@@ -17,8 +17,8 @@ from benchmarks.marked import write_blocks
 from fedwatt.audit import LEVELS, attack_fleet
 from fedwatt.audit.card import MEASURES, SET
 from fedwatt.audit.levels import GUESS
-from fedwatt.data import synthetic_fleet, synthetic_vehicles
-from fedwatt.data.store import load_fleet, read_vehicle, vehicle_folders
+from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
+from fedwatt.telemetry.store import load_fleet, read_vehicle, vehicle_folders
 
 ROOT = Path(__file__).parents[1]
 SIZE: dict[str, Any] = {"inputs": 48, "windows": 100, "rounds": 3, "victims": 2, "say": print}

@@ -26,8 +26,6 @@ import torch
 from flwr.app import Message
 
 from benchmarks.machine import machine
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import load_fleet, write_fleet
 from fedwatt.deploy import flower, node
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.limits import Limits
@@ -38,6 +36,8 @@ from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.files import write_text
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.tables import read_table
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import load_fleet, write_fleet
 
 RESULT = Path(__file__).parents[1] / "results" / "performance_deploy.json"
 FEDWATT = str(Path(sys.executable).parent / "fedwatt")

@@ -19,15 +19,16 @@ import numpy as np
 import torch
 
 from benchmarks.marked import write_blocks
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
-from fedwatt.data.store import load_fleet
-from fedwatt.data.synthetic import synthetic_vehicle
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
-from fedwatt.physics.driver import DriverStyle, draw_style
-from fedwatt.physics.duty import Duty
 from fedwatt.styles import Styles, find_styles
 from fedwatt.styles.verdict import adjusted_rand
+from fedwatt.synthetic.driver import DriverStyle, draw_style
+from fedwatt.synthetic.duty import Duty
+from fedwatt.synthetic.fleet import synthetic_vehicle
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import load_fleet
+from fedwatt.windows import DataSettings, Fleet, build_fleet
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "driving_styles.json"
@@ -64,7 +65,7 @@ def drivers(count: int, seed: int, efforts: tuple[float, float]) -> Iterator[Veh
                 speed_factor=speed * usual.speed_factor,
             )
 
-        with patch("fedwatt.data.synthetic.draw_style", style):
+        with patch("fedwatt.synthetic.fleet.draw_style", style):
             yield synthetic_vehicle(f"car-{number + 1:03d}", seed=seed, trips=12)
 
 

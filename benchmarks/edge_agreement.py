@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwatt.data import Client, Fleet, Vehicle
-from fedwatt.data.features import trip_features
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.graph import Network, build
 from fedwatt.models import Model, get_model
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import Client, Fleet
+from fedwatt.windows.features import trip_features
 
 
 def agreement(

@@ -9,11 +9,12 @@ import torch
 
 from benchmarks.edge_agreement import physical, torch_predictions
 from benchmarks.latency import Subject
-from fedwatt.data import Fleet, Vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.graph import Network, build
 from fedwatt.models import Model, get_model
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import Fleet
 
 
 def both_agree(

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data import DataSettings, Trip, Vehicle
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.readers.spill import Spill
-from fedwatt.data.readers.stream import silent
-from fedwatt.data.readers.ved import VedReader
-from fedwatt.data.trip import RawTrip
-from fedwatt.data.windows import window_ends, window_energy
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.terrain.climb import LOOK_AHEAD_S
-from fedwatt.terrain.positions import trusted_positions
+from fedwatt.elevation.climb import LOOK_AHEAD_S
+from fedwatt.elevation.positions import trusted_positions
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.readers.spill import Spill
+from fedwatt.telemetry.readers.stream import silent
+from fedwatt.telemetry.readers.ved import VedReader
+from fedwatt.telemetry.trip import RawTrip
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import split_of_trips
+from fedwatt.windows.windows import window_ends, window_energy
 
 
 def stream(

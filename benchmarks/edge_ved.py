@@ -32,22 +32,24 @@ from benchmarks.edge_level import both_agree, subjects
 from benchmarks.edge_stream import stream
 from benchmarks.edge_tables import write_tables
 from benchmarks.latency import backbone_subjects, measure, method_subjects
-from fedwatt.data import Client, DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.readers import VED_CLEANING, import_ved
 from fedwatt.edge.calibration import ErrorBars
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.trips import outcome, predict_trip
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.learn import Learned, give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.evaluation.finetune import Personal, personal_models
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
 from fedwatt.models import get_model
-from fedwatt.personal.finetune import Personal, personal_models
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.learn import Learned, give_terrain, learn
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+from fedwatt.windows import Client, DataSettings, Fleet, build_fleet
+from fedwatt.windows.client import split_of_trips
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "edge_ved.json"

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data.client import DataSettings, split_of_trips
-from fedwatt.data.electrified import electrified_vehicle
-from fedwatt.data.readers import VED_CLEANING, import_ved
-from fedwatt.physics.duty import DUTIES
+from fedwatt.synthetic.duty import DUTIES
+from fedwatt.synthetic.electrified import electrified_vehicle
+from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+from fedwatt.windows.client import DataSettings, split_of_trips
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

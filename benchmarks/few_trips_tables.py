@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.marked import write_blocks
+from fedwatt.elevation.level import Evidence
 from fedwatt.federation.kept import BROKEN
-from fedwatt.terrain.level import Evidence
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "journeys.md"

@@ -20,8 +20,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from fedwatt.data import synthetic_fleet
 from fedwatt.federation import Federation, Training
+from fedwatt.synthetic import synthetic_fleet
 
 METHODS: Final = ("fedavg", "fo-ri-fedavg")
 RATES: Final = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)

@@ -123,9 +123,10 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
     """A process with one fleet: a round of a method whenever it is asked for one."""
     import torch
 
-    from fedwatt.data import paged, synthetic_fleet
     from fedwatt.federation import Federation, Training, memory
     from fedwatt.methods import get
+    from fedwatt.synthetic import synthetic_fleet
+    from fedwatt.windows import paged
 
     torch.set_num_threads(1)
     paged.DENSE_BYTES = memory.DENSE_BYTES = 0

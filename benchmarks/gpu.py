@@ -28,10 +28,10 @@ from benchmarks.recipe import (
     interleaved,
     rounds_of,
 )
-from fedwatt.data import Fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM, MLP, Model
+from fedwatt.windows import Fleet
 
 # Probes are a cost of their own (every R rounds) and are left out here.
 METHODS = [get("fedavg"), get("fo-ri-fedavg", probe_every=10**6)]

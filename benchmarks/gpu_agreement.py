@@ -18,9 +18,10 @@ from time import perf_counter
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import METHODS, get
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings, Fleet
 
 SOME = ("fedavg", "scaffold", "moon", "fo-ri-fedavg")
 BACKBONES = {"mlp": tuple(METHODS), "gru": SOME, "lstm": SOME}

@@ -19,12 +19,13 @@ from statistics import median
 
 import torch
 
-from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.federation.loop import Trained
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import get
 from fedwatt.runs.provenance import provenance
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings, Fleet
 
 METHODS = ("fedavg", "fo-ri-fedavg", "scaffold", "feddyn", "moon", "fedel")
 STACKS = (1, 4, 12, 30)

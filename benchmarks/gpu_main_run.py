@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from fedwatt.data import Fleet
-from fedwatt.data.store import load_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
+from fedwatt.telemetry.store import load_fleet
+from fedwatt.windows import Fleet
 
 VEHICLES, SEEDS, ROUNDS = 10, range(1, 6), 300
 METHODS = (

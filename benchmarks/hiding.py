@@ -17,8 +17,6 @@ import numpy as np
 import torch
 
 from benchmarks.marked import write_blocks
-from fedwatt.data import Fleet, synthetic_fleet
-from fedwatt.data.store import load_fleet
 from fedwatt.deploy.policy import Policy
 from fedwatt.federation import Federation, Loop, State, Training
 from fedwatt.federation.port import Present
@@ -27,6 +25,9 @@ from fedwatt.federation.work import Work
 from fedwatt.methods import Method, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.hiding import chance_share, chance_weight, noisy
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.telemetry.store import load_fleet
+from fedwatt.windows import Fleet
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "results" / "hiding.json"

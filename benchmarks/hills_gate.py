@@ -23,15 +23,15 @@ import torch
 from benchmarks.kept_model import ALONE
 from benchmarks.terrain_cells import vehicles_of
 from benchmarks.terrain_ved import shuffled
-from fedwatt.data import DataSettings, build_fleet
-from fedwatt.data.store import read_fleet
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.level import evidence
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
 from fedwatt.models import get_model
-from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.level import evidence
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import DataSettings, build_fleet
 
 
 def predictions(fleet: Any, seed: int) -> tuple[FloatArray, FloatArray]:

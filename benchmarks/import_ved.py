@@ -47,7 +47,7 @@ LINEAR = ["speed", "latitude", "longitude"]
 
 
 def with_fedwatt(path: Path) -> dict[str, float]:
-    from fedwatt.data.readers import VED_CLEANING, import_ved
+    from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 
     cleaning = replace(VED_CLEANING, minimum_trips=1)
     vehicles = import_ved([path], powertrain=("ev", "phev-electric"), cleaning=cleaning)

@@ -26,7 +26,7 @@ def bench_import(path: Path, *, repeats: int = 3) -> dict[str, float]:
 
 def main() -> None:
     """Import once and print the figures as JSON."""
-    from fedwatt.data.readers import VED_CLEANING, import_ved
+    from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 
     begin = perf_counter()
     vehicles = import_ved(

@@ -31,7 +31,6 @@ from torch import Tensor
 
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_cells import balanced, data_settings, vehicles_of
-from fedwatt.data import build_fleet
 from fedwatt.engine.together import train
 from fedwatt.federation import Federation, State, Training
 from fedwatt.federation.local_round import LocalRound
@@ -40,6 +39,7 @@ from fedwatt.methods.roughness import loss_slices, roughness_index, unit
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.methods.sharpness import SharpnessProximal, filter_normalised, landscape
 from fedwatt.metrics import Stopwatch
+from fedwatt.windows import build_fleet
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = ROOT / "results" / "index_repeatability.json"

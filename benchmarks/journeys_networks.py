@@ -22,15 +22,16 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import vehicles_of
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
-from fedwatt.data.client import prepared as aligned
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.evaluation import Personal
+from fedwatt.evaluation.finetune import personal_models
 from fedwatt.federation import Federation, Training
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.models import get_model
-from fedwatt.personal import Personal
-from fedwatt.personal.finetune import personal_models
-from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.client import prepared as aligned
 
 FEATURES = "base, physics, terrain, journey"
 FIELD = TerrainSettings(minimum_vehicles=1, private=False)

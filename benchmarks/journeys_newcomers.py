@@ -15,15 +15,15 @@ import numpy as np
 
 from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, three, wh_per_km
 from benchmarks.terrain_cells import NAMES, data_settings
-from fedwatt.data import Vehicle
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.learn import learn, own_fields, survey_fleet
+from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import Pass
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.learn import learn, own_fields, survey_fleet
-from fedwatt.terrain.survey import mass_kg
+from fedwatt.telemetry import Vehicle
 
 FLEET = "fleet's Wh/km"
 BEFORE, AFTER, INSIDER = "before any trip", "after 20 trips", "as an insider"

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_cells import data_settings
-from fedwatt.data import Vehicle
-from fedwatt.data.client import split_of_trips
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.survey import mass_kg
 from fedwatt.journeys.route_board import Pass, RouteBoard, passes
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import mass_kg
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows.client import split_of_trips
 
 SETTINGS = TerrainSettings()
 GRID = Grid(cell_m=SETTINGS.cell_m)

@@ -43,14 +43,14 @@ from benchmarks.journeys_passes import (
 )
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
-from fedwatt.data import Vehicle
+from fedwatt.elevation.learn import learn
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
 from fedwatt.journeys.route_bars import crps, interval
 from fedwatt.journeys.route_board import Pass
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.terrain.learn import learn
+from fedwatt.telemetry import Vehicle
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "journeys_ved.json"
 PAGE = RECORD.parents[1] / "docs" / "journeys.md"

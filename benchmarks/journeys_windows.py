@@ -14,10 +14,6 @@ import numpy as np
 import torch
 
 from benchmarks.journeys_networks import FEATURES, prepared, residual_fleet, settings
-from fedwatt.data import Client, Fleet, Trip, Vehicle, build_client, build_fleet
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import feature_names
-from fedwatt.data.trip import BoolArray, FloatArray, IntArray
 from fedwatt.edge.calibration import LEVEL, Outcome, alike, calibrate, clustered_quantile
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.trips import outcome
@@ -27,6 +23,11 @@ from fedwatt.journeys.prior import fitted_prior, in_wh, residual_sums
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.journeys.trip_balance import trip_balance
 from fedwatt.models import get_model
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
+from fedwatt.windows import Client, Fleet, build_client, build_fleet
+from fedwatt.windows.client import split_of_trips
+from fedwatt.windows.features import feature_names
 
 MOST_TRAINING_TRIPS = 25
 """Training trips of a vehicle that the scale of its error bars is fitted to."""

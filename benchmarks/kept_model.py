@@ -21,14 +21,15 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import vehicles_of
-from fedwatt.data import DataSettings, Fleet, build_fleet, synthetic_vehicles
-from fedwatt.data.store import read_fleet
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.kept import keeps_mean
 from fedwatt.models import get_model
-from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.windows import DataSettings, Fleet, build_fleet
 
 ALONE = ("ved-10", "ved-371", "ved-443", "ved-453", "ved-492", "ved-561")
 MEANS = (5, 15)

@@ -24,8 +24,6 @@ from torch import Tensor
 
 from fedwatt import __version__
 from fedwatt.cores import threads
-from fedwatt.data import synthetic_fleet
-from fedwatt.data.features import FEATURE_SETS
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
@@ -33,6 +31,8 @@ from fedwatt.federation import Federation, Training
 from fedwatt.methods.catalogue import METHODS
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows.features import FEATURE_SETS
 
 WINDOW = 60
 FEATURES = FEATURE_SETS["base"]

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.physics.arrays import FloatArray
-from fedwatt.physics.electrify import Channels, driving_power_w
-from fedwatt.physics.parameters import VehicleParameters
+from fedwatt.synthetic.arrays import FloatArray
+from fedwatt.synthetic.electrify import Channels, driving_power_w
+from fedwatt.synthetic.parameters import VehicleParameters
 
 FITTED = ("auxiliary_w", "rolling_coefficient", "drivetrain losses")
 PASSES, DIFFERENCE, LARGEST_STEP = 15, 1e-3, 0.5

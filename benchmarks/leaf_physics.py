@@ -2,7 +2,7 @@
 
     python benchmarks/leaf_physics.py PATH/TO/ved
 
-The model of the Nissan Leaf of 2013 (`fedwatt.physics.LEAF_2013`, nothing fitted) predicts the
+The model of the Nissan Leaf of 2013 (`fedwatt.synthetic.LEAF_2013`, nothing fitted) predicts the
 energy of every trip of VED's three electric cars from speed, outside temperature and the measured
 heater and air conditioning; VED has no elevation, so the road is level. Then three parameters of
 each car are fitted on its training trips and judged on its test trips, for several splits.
@@ -25,14 +25,15 @@ from matplotlib.figure import Figure
 
 from benchmarks.leaf_calibration import FITTED, calibrated, trip_energy_wh
 from benchmarks.marked import write_blocks
-from fedwatt.data import Trip, Vehicle, synthetic_vehicles
-from fedwatt.data.features import acceleration
-from fedwatt.data.readers import VED_CLEANING, import_ved
-from fedwatt.data.split import split_trips
-from fedwatt.data.windows import window_ends, window_energy
-from fedwatt.physics.parameters import LEAF_2013, VehicleParameters
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 from fedwatt.report.svg import saved
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.synthetic.parameters import LEAF_2013, VehicleParameters
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+from fedwatt.windows.features import acceleration
+from fedwatt.windows.split import split_trips
+from fedwatt.windows.windows import window_ends, window_energy
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLIT = (0.7, 0.1, 0.2)

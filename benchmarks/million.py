@@ -39,9 +39,9 @@ def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
     import torch
 
     from benchmarks.machine import machine
-    from fedwatt.data.on_demand import sketched_fleet, town_fleet
     from fedwatt.federation import Federation, Training
     from fedwatt.methods import get
+    from fedwatt.windows.on_demand import sketched_fleet, town_fleet
 
     fleet = (sketched_fleet if source == "sketch" else town_fleet)(VEHICLES, trips=TRIPS)
     training = Training(

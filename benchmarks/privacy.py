@@ -20,11 +20,12 @@ from statistics import mean, stdev
 from typing import Any
 
 from benchmarks.marked import write_blocks
-from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import get_model
 from fedwatt.privacy import budget
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings, Fleet
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results" / "privacy.json"

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedwatt.data import Client, DataSettings, Fleet
 from fedwatt.federation import Federation, State, Training
 from fedwatt.methods import Method
+from fedwatt.windows import Client, DataSettings, Fleet
 
 FEATURES: Final = 8
 WINDOW: Final = 60

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.networks import flat_weights, load, torch_module
-from fedwatt.data import Client, Fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
@@ -29,6 +28,7 @@ from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Average
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
+from fedwatt.windows import Client, Fleet
 
 KNOWN: Final[tuple[type[LocalRule], ...]] = (Proximal, RoughnessProximal, Fractional)
 """The local rules written out here."""

@@ -29,12 +29,12 @@ from safetensors.numpy import load_file
 from benchmarks.machine import machine
 from benchmarks.many_vehicles import free_port, until
 from benchmarks.marked import write_blocks
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import write_fleet
 from fedwatt.deploy.orphans import orphans
 from fedwatt.deploy.policy import Policy, create_owner, install
 from fedwatt.errors import RunError
 from fedwatt.files import write_text
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
 
 RESULT: Final = Path(__file__).parents[1] / "results" / "relays.json"
 PAGE: Final = Path(__file__).parents[1] / "docs" / "relays.md"

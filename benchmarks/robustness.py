@@ -17,12 +17,13 @@ import matplotlib
 import torch
 from matplotlib.figure import Figure
 
-from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_atomically, write_text
 from fedwatt.methods import get
 from fedwatt.methods.attack import is_faulty
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE, WIDTH_IN, styled
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings, Fleet
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "robustness.json"

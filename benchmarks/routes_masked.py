@@ -22,8 +22,7 @@ import numpy as np
 
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_masked import AREA, ROOT, size
-from fedwatt.data.store import read_fleet
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.learn import learn
 from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
 from fedwatt.journeys.route_board import RouteBoard
 from fedwatt.journeys.route_exchange import learn_from_pupils, learn_routes
@@ -33,7 +32,8 @@ from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.routes import route_board
-from fedwatt.terrain.learn import learn
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.telemetry.trip import FloatArray
 
 Question = DrivingQuestion | RouteQuestion
 

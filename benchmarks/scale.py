@@ -29,12 +29,12 @@ from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
 from benchmarks.server import method_loads
 from benchmarks.traffic import LargeFleet, Traffic, churn, simulate_methods
-from fedwatt.data.store import load_fleet
 from fedwatt.files import write_atomically, write_text
 from fedwatt.methods import get
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model
 from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, name_of, styled
+from fedwatt.telemetry.store import load_fleet
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "scale.json"

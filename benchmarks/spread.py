@@ -27,7 +27,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.machine import machine  # noqa: E402
-from fedwatt.data.on_demand import sketched_fleet  # noqa: E402
 from fedwatt.federation import Federation, Training  # noqa: E402
 from fedwatt.federation.dealing import (  # noqa: E402
     Deal,
@@ -38,6 +37,7 @@ from fedwatt.federation.dealing import (  # noqa: E402
     train_share,
 )
 from fedwatt.methods import get  # noqa: E402
+from fedwatt.windows.on_demand import sketched_fleet  # noqa: E402
 
 RESULTS = ROOT / "results" / "spread.json"
 PAGE = ROOT / "docs" / "scale.md"
@@ -81,8 +81,8 @@ def processes(workers: int) -> Iterator[Deal]:
 def on_ray(workers: int) -> Iterator[Deal]:
     """Workers of a Ray cluster on this machine."""
     from fedwatt.runs.config import from_toml
-    from fedwatt.studies.grid import library
-    from fedwatt.studies.ray_workers import RayWorkers
+    from fedwatt.tuning.grid import library
+    from fedwatt.tuning.ray_workers import RayWorkers
 
     config = from_toml(
         f"seeds = [1]\ndevice = 'cpu'\n[fleet]\ndata = 'sketch'\nvehicles = {VEHICLES}\n"

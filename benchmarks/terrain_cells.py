@@ -19,19 +19,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwatt.data import DataSettings, Vehicle
-from fedwatt.data.client import Fleet, split_of_trips
-from fedwatt.data.features import physics_features, trip_features
-from fedwatt.data.ridge import ridge
-from fedwatt.data.store import read_fleet
-from fedwatt.data.windows import window_ends, window_energy, window_means
+from fedwatt.elevation.climb import trip_rise_m
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.evaluation import Personal, personalise
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
-from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
-from fedwatt.terrain.climb import trip_rise_m
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import Fleet, split_of_trips
+from fedwatt.windows.features import physics_features, trip_features
+from fedwatt.windows.ridge import ridge
+from fedwatt.windows.windows import window_ends, window_energy, window_means
 
 NAMES = tuple(
     f"ved-{number}" for number in (10, 11, 371, 398, 443, 453, 455, 457, 492, 550, 554, 561)
@@ -67,7 +68,7 @@ def vehicles_of(folder: Path) -> tuple[Vehicle, ...]:
     if (folder / "fleet.json").exists():
         found: Iterable[Vehicle] = read_fleet(folder)
     else:
-        from fedwatt.data.readers import import_ved
+        from fedwatt.telemetry.readers import import_ved
 
         files = sorted(folder.glob("EV_PHEV.parquet")) or [folder]
         found = import_ved(files, powertrain=("ev", "phev-electric"))

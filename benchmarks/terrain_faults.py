@@ -37,15 +37,16 @@ from benchmarks.terrain_cells import (
     run,
     vehicles_of,
 )
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
-from fedwatt.data.channels import POSITION
-from fedwatt.data.client import split_of_trips
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.evaluation import Personal, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
-from fedwatt.personal import Personal, personalise
 from fedwatt.randomness import generator
 from fedwatt.runs.level import predictions_of, with_level
-from fedwatt.terrain.learn import give_terrain, learn
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.channels import POSITION
+from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.client import split_of_trips
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
 SETTINGS = FIXED

@@ -30,14 +30,15 @@ from benchmarks.terrain_cells import (
     run,
     vehicles_of,
 )
-from fedwatt.data import Client, Vehicle, build_fleet
+from fedwatt.elevation.climb import STANDING_MPS, with_terrain
+from fedwatt.elevation.field import Field, find
+from fedwatt.elevation.learn import learn
+from fedwatt.elevation.positions import trusted_positions
 from fedwatt.engine.batches import Draw
 from fedwatt.federation.participation import participants
 from fedwatt.randomness import generator
-from fedwatt.terrain.climb import STANDING_MPS, with_terrain
-from fedwatt.terrain.field import Field, find
-from fedwatt.terrain.learn import learn
-from fedwatt.terrain.positions import trusted_positions
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import Client, build_fleet
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_gradient.json"
 ALL = replace(FIXED, minimum_vehicles=1, private=False)

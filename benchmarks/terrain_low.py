@@ -32,10 +32,11 @@ from benchmarks.terrain_cells import (
     run,
     vehicles_of,
 )
-from fedwatt.data import Vehicle, build_fleet
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.federation import Training
-from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import build_fleet
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_low.json"
 ALL = replace(FIXED, minimum_vehicles=1, private=False)

@@ -19,18 +19,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from fedwatt.data import DataSettings
-from fedwatt.data.store import read_fleet
+from fedwatt.elevation.exchange import learn_from_totals
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import shared_field
+from fedwatt.elevation.question import Question
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.survey import survey
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure.plain import to_plain
 from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.terrain.exchange import learn_from_totals
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import shared_field
-from fedwatt.terrain.question import Question
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import survey
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.windows import DataSettings
 
 ROOT = Path(__file__).parents[1]
 AREA = (42.2, 42.35, -83.85, -83.65)

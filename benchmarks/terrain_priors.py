@@ -18,15 +18,16 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
-from fedwatt.data.store import read_fleet
+from fedwatt.elevation.compare import Comparison, compare
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.learn import learn
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError
-from fedwatt.physics import landscape
-from fedwatt.physics.town import town
-from fedwatt.terrain.compare import Comparison, compare
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.learn import learn
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.synthetic import landscape, synthetic_vehicles
+from fedwatt.synthetic.town import town
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.windows import DataSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results" / "terrain_priors.json", ROOT / "docs" / "accuracy.md"

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, hills_m
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.learn import shared_field
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.runs.hills import terrain_budget
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.learn import shared_field
-from fedwatt.terrain.settings import TerrainSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_private.json"
 SIDE_M = 4000.0

@@ -36,20 +36,21 @@ from benchmarks.terrain_cells import (
     run,
     vehicles_of,
 )
-from fedwatt.data import Client, Vehicle, build_fleet
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import physics_features, trip_features
-from fedwatt.data.maps import read_terrain
-from fedwatt.data.ridge import ridge
-from fedwatt.data.trip import FloatArray, IntArray, Trip
-from fedwatt.data.windows import window_means
+from fedwatt.elevation.climb import climbing, rise_m, trip_rise_m
+from fedwatt.elevation.compare import against_reference
+from fedwatt.elevation.learn import Learned, learn, learn_shared
+from fedwatt.evaluation import Personal, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
-from fedwatt.personal import Personal, personalise
 from fedwatt.runs.level import predictions_of
-from fedwatt.terrain.climb import climbing, rise_m, trip_rise_m
-from fedwatt.terrain.compare import against_reference
-from fedwatt.terrain.learn import Learned, learn, learn_shared
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.maps import read_terrain
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
+from fedwatt.windows import Client, build_fleet
+from fedwatt.windows.client import split_of_trips
+from fedwatt.windows.features import physics_features, trip_features
+from fedwatt.windows.ridge import ridge
+from fedwatt.windows.windows import window_means
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)

@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data import DataSettings, Trip, Vehicle
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.power import Residual, residual
+from fedwatt.elevation.solve import solve_field
+from fedwatt.elevation.statistics import NOTHING, Contribution, add, contribution
+from fedwatt.elevation.survey import Survey, survey
 from fedwatt.randomness import generator
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.power import Residual, residual
-from fedwatt.terrain.solve import solve_field
-from fedwatt.terrain.statistics import NOTHING, Contribution, add, contribution
-from fedwatt.terrain.survey import Survey, survey
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.windows import DataSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_scale.json"
 GRID = Grid(cell_m=80.0)

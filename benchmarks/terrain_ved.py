@@ -42,17 +42,18 @@ from benchmarks.terrain_cells import (
     run,
     vehicles_of,
 )
-from fedwatt.data import Vehicle, build_fleet
+from fedwatt.elevation.climb import with_terrain
+from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import give_terrain, learn, own_fields
+from fedwatt.elevation.refresh import refreshed
+from fedwatt.elevation.survey import whole_survey
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.methods import get
 from fedwatt.randomness import generator
-from fedwatt.terrain.climb import with_terrain
-from fedwatt.terrain.field import Field, empty_field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import give_terrain, learn, own_fields
-from fedwatt.terrain.refresh import refreshed
-from fedwatt.terrain.survey import whole_survey
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import build_fleet
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_ved.json"
 METHODS = ("fo-ri-fedavg", "fedavg")

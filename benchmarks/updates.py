@@ -20,8 +20,6 @@ from typing import Any, Final
 from flwr.supercore.task_identity import TaskIdentity
 
 from benchmarks.marked import write_blocks
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import vehicle_folders, write_fleet
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.execute import execute
 from fedwatt.deploy.flower import taken_apart
@@ -31,6 +29,8 @@ from fedwatt.observers import Observers
 from fedwatt.runs.config import RunConfig, from_tables
 from fedwatt.runs.deployment import UPDATE_TYPES
 from fedwatt.runs.tables import read_table
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import vehicle_folders, write_fleet
 from tests.deploy.loopback import KINDS, Loopback
 
 ROOT: Final = Path(__file__).parents[1]

@@ -40,17 +40,19 @@ from benchmarks.journeys_passes import forecast_only, recorded, three
 from benchmarks.journeys_routes import SHARES, split_rows
 from benchmarks.marked import write_blocks
 from benchmarks.terrain_rows import markdown
-from fedwatt.data import DataSettings, Vehicle, synthetic_vehicles
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import trip_features
-from fedwatt.data.ridge import RIDGE, pulled
-from fedwatt.data.store import read_fleet
-from fedwatt.data.trip import FloatArray
-from fedwatt.data.windows import window_means
+from fedwatt.elevation.compare import compare
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError, counted
-from fedwatt.terrain.compare import compare
-from fedwatt.terrain.learn import give_terrain, learn
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_fleet
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import split_of_trips
+from fedwatt.windows.features import trip_features
+from fedwatt.windows.ridge import RIDGE, pulled
+from fedwatt.windows.windows import window_means
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results" / "world.json", ROOT / "docs" / "accuracy.md"

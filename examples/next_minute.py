@@ -5,9 +5,9 @@ fedwatt run --set data.target=./examples/next_minute.py:next_minute
 
 from collections.abc import Mapping
 
-from fedwatt.data.targets import Target
-from fedwatt.data.trip import FloatArray, IntArray
-from fedwatt.data.windows import window_sums
+from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows.targets import Target
+from fedwatt.windows.windows import window_sums
 
 
 def energy(values: Mapping[str, FloatArray], ends: IntArray, seconds: int) -> FloatArray:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
-from fedwatt.data.frames import vehicles_from_frame
-from fedwatt.data.readers import VehicleStream
+from fedwatt.telemetry.frames import vehicles_from_frame
+from fedwatt.telemetry.readers import VehicleStream
 
 
 def read(paths: Sequence[Path], **how: object) -> VehicleStream:

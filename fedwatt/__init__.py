@@ -16,33 +16,34 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 if TYPE_CHECKING:
     from fedwatt import methods
-    from fedwatt.data import DataSettings, Fleet, synthetic_fleet
-    from fedwatt.data.frames import fleet_from_frame
-    from fedwatt.data.store import load_fleet
     from fedwatt.federation import Availability, Training
     from fedwatt.methods import Method
     from fedwatt.models import Model
     from fedwatt.observers import Observer
     from fedwatt.report.write import write_report
+    from fedwatt.synthetic import synthetic_fleet
+    from fedwatt.telemetry.frames import fleet_from_frame
+    from fedwatt.telemetry.store import load_fleet
     from fedwatt.trained import Federation, Trained, load
+    from fedwatt.windows import DataSettings, Fleet
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Availability": "fedwatt.federation",
-    "DataSettings": "fedwatt.data",
+    "DataSettings": "fedwatt.windows",
     "Federation": "fedwatt.trained",
-    "Fleet": "fedwatt.data",
+    "Fleet": "fedwatt.windows",
     "Method": "fedwatt.methods",
     "Model": "fedwatt.models",
     "Observer": "fedwatt.observers",
     "Trained": "fedwatt.trained",
     "Training": "fedwatt.federation",
-    "fleet_from_frame": "fedwatt.data.frames",
+    "fleet_from_frame": "fedwatt.telemetry.frames",
     "load": "fedwatt.trained",
-    "load_fleet": "fedwatt.data.store",
+    "load_fleet": "fedwatt.telemetry.store",
     "methods": "fedwatt.methods",
-    "synthetic_fleet": "fedwatt.data",
+    "synthetic_fleet": "fedwatt.synthetic",
     "write_report": "fedwatt.report.write",
 }
 

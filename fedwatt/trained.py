@@ -22,9 +22,6 @@ import torch
 from torch import Tensor
 
 from fedwatt import federation as plain
-from fedwatt.data.client import Client, Fleet, build_client
-from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.trip import FloatArray, Trip, Vehicle
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation import RoundRecord, State
 from fedwatt.federation.kept import GLOBAL_MODELS
@@ -36,13 +33,16 @@ from fedwatt.observers import Observer, Observers, OnRound
 from fedwatt.plugins import short
 from fedwatt.privacy import budget_for
 from fedwatt.tables import blank, declared
+from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
+from fedwatt.windows.client import Client, Fleet, build_client
+from fedwatt.windows.features import feature_names, needs_climb
 
 if TYPE_CHECKING:
     import polars as pl
 
     from fedwatt.edge.card import ModelCard
+    from fedwatt.evaluation import Personal
     from fedwatt.federation.local_fleet import Network
-    from fedwatt.personal import Personal
     from fedwatt.runs.config import RunConfig
     from fedwatt.styles import Styles
 
@@ -80,7 +80,7 @@ class Federation(plain.Federation):
             outcome = self.loop.train(method, on_round=told, epsilon=epsilon)
             followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
-        from fedwatt.references import References
+        from fedwatt.evaluation import References
         from fedwatt.runs.in_memory import configuration, train_into
 
         config = configuration(self, method)
@@ -203,7 +203,7 @@ class Trained(Outcome):
 
         Where the method gives vehicles models of their own, they fine-tune those.
         """
-        from fedwatt.personal import Personal, PersonalModel, personalise
+        from fedwatt.evaluation import Personal, PersonalModel, personalise
 
         settings = replace(settings or Personal(), enabled=True)
         seeds, names = self.federation.seeds, self.fleet.names
@@ -373,7 +373,7 @@ class Trained(Outcome):
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 
     def _write(self, folder: Path, *, references: bool) -> None:
-        from fedwatt.references import References
+        from fedwatt.evaluation import References
         from fedwatt.runs.in_memory import write_run
 
         own = tuple(choice for choice in self.config.methods if choice.label == self.label)

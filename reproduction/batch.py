@@ -22,9 +22,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
-from fedwatt.data import DataSettings, Fleet
 from fedwatt.federation.participation import participant_count
 from fedwatt.files import write_text
+from fedwatt.windows import DataSettings, Fleet
 from reproduction.cell import Cell, key_of, run_config
 from reproduction.data import Wanted, find_sources
 from reproduction.lab import Lab

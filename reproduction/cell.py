@@ -7,10 +7,10 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
-from fedwatt.data import DataSettings
 from fedwatt.federation import Availability, Training
 from fedwatt.methods import RoughnessProximal, get
 from fedwatt.runs.config import MethodChoice, ModelChoice, RunConfig, choose
+from fedwatt.windows import DataSettings
 from reproduction.scale import MANY, Scale
 
 FORMAT: Final = 2
@@ -46,7 +46,7 @@ class Cell:
     """What is trained, on what, for how long. Hyperparameters are pairs, so that it can be hashed.
 
     partition   who has which trips: "natural" (each vehicle its own), or a recipe of
-                `fedwatt.data.partition` that deals them to ten clients
+                `fedwatt.windows.partition` that deals them to ten clients
     work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
                 "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
                 methods are timed in turns)

@@ -15,15 +15,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet, synthetic_vehicles
-from fedwatt.data.channels import POSITION
-from fedwatt.data.electrified import electrified_vehicle
-from fedwatt.data.faults import Fault, spoil_some
-from fedwatt.data.partition import repartition
-from fedwatt.data.split import natural_key
-from fedwatt.data.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
+from fedwatt.elevation.climb import with_measured_terrain
 from fedwatt.errors import DataError
-from fedwatt.terrain.climb import with_measured_terrain
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.synthetic.electrified import electrified_vehicle
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.channels import POSITION
+from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
+from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.faults import Fault, spoil_some
+from fedwatt.windows.partition import repartition
+from fedwatt.windows.split import natural_key
 from reproduction.traces import read_traces, write_traces
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")
@@ -219,9 +221,9 @@ def source_of(wanted: Wanted) -> str:
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
     """Vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.data.maps.elevation import read_terrain
-    from fedwatt.data.maps.enrich import EnrichedVehicles
-    from fedwatt.data.readers import VED_CLEANING, import_eved, import_ved
+    from fedwatt.telemetry.maps.elevation import read_terrain
+    from fedwatt.telemetry.maps.enrich import EnrichedVehicles
+    from fedwatt.telemetry.readers import VED_CLEANING, import_eved, import_ved
 
     if name == "traces":
         cleaning = replace(VED_CLEANING, unlabelled=True)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedwatt.data import DataSettings, Fleet
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import RunError
 from fedwatt.federation.participation import participant_count, participants
 from fedwatt.files import exclusively
+from fedwatt.windows import DataSettings, Fleet
 from reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
 from reproduction.data import Sources, Wanted, open_dataset
 from reproduction.order import all_cells, grouped

@@ -11,10 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from fedwatt.data import DataSettings
 from fedwatt.methods import RoughnessProximal, get
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model
+from fedwatt.windows import DataSettings
 from reproduction.cell import run_config
 from reproduction.record import Record
 from reproduction.scale import Scale

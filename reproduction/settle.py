@@ -10,7 +10,7 @@ from fedwatt.federation import Training
 from fedwatt.methods import get
 from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
-from fedwatt.studies.ranges import ranges_of
+from fedwatt.tuning.ranges import ranges_of
 from reproduction.cell import Cell
 from reproduction.record import Record
 from reproduction.scale import Scale

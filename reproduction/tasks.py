@@ -8,8 +8,8 @@ the repository, whose root an editable install puts on Python's path.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fedwatt.data import Fleet
-from fedwatt.studies.grid import fingerprint, run_cells
+from fedwatt.tuning.grid import fingerprint, run_cells
+from fedwatt.windows import Fleet
 from reproduction.cell import Cell, key_of
 from reproduction.record import Record, read_record, write_record
 from reproduction.scale import Scale

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedwatt.data import Vehicle
-from fedwatt.data.trip import UNLABELLED, Trip
 from fedwatt.files import write_atomically, write_text
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.trip import UNLABELLED, Trip
 
 CHANNELS: Final = ("speed_mps", "ambient_c", "ac_w", "heater_w")
 

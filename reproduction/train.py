@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.data import SPLITS, Client, Fleet
 from fedwatt.engine.device import resolve_device
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.participation import participant_count
@@ -20,6 +19,7 @@ from fedwatt.metrics import micro
 from fedwatt.runs.environment import describe_fleet
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.provenance import provenance
+from fedwatt.windows import SPLITS, Client, Fleet
 from reproduction.cell import Cell, run_config
 from reproduction.latency import latencies
 from reproduction.record import (

@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.cores import threads
-from fedwatt.data import Fleet
 from fedwatt.engine import plain
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.local_round import LocalRound
@@ -40,6 +39,7 @@ from fedwatt.federation.simulated import SimulatedFleet
 from fedwatt.methods import Method, RoughnessProximal, get
 from fedwatt.methods.roughness import unit
 from fedwatt.metrics import Stopwatch
+from fedwatt.windows import Fleet
 from reproduction.cell import Cell
 
 PERIOD: Final = RoughnessProximal().probe_every

@@ -21,11 +21,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data import DataSettings, synthetic_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.environment import describe_fleet
 from fedwatt.runs.provenance import same_kind
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings
 from reproduction.cell import Cell, key_of, run_config
 from reproduction.lab import Lab
 from reproduction.record import Record

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedwatt.studies.grid import connected
+from fedwatt.tuning.grid import connected
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 from fedwatt import DataSettings, Federation, Training, load, load_fleet
 from fedwatt.cli import app
 from fedwatt.cli.configure import configuration
-from fedwatt.data.store import read_vehicle, write_fleet
-from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.methods import get
 from fedwatt.observers import Observers
 from fedwatt.runs.config import from_tables, read_config
 from fedwatt.runs.execute import execute
+from fedwatt.synthetic.fleet import synthetic_vehicles
+from fedwatt.telemetry.store import read_vehicle, write_fleet
 from tests.examples import EXAMPLES
 from tests.runs.killing import kill_after
 
@@ -150,7 +150,7 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
     args = ["export", "killed", "--method", "sam", "--out", "sam.onnx", "--vehicle"]
     exported = CliRunner().invoke(app, [*args, str(stored / "car-002")])
     assert exported.exit_code == 0, exported.output
-    from fedwatt.data.features import feature_names, trip_features
+    from fedwatt.windows.features import feature_names, trip_features
 
     trip = vehicle.trips[0]
     columns = trip_features(trip, feature_names("base"), "car-002")

@@ -55,7 +55,7 @@ def test_a_changed_file_is_read_anew(folder: Path) -> None:
 
 def test_module_from_the_working_folder(folder: Path) -> None:
     assert number("beside:two").value == 2
-    assert number("fedwatt.data.features:SUMMARY_S").value == 60
+    assert number("fedwatt.windows.features:SUMMARY_S").value == 60
 
 
 def test_entry_point(package: Path) -> None:
@@ -132,7 +132,7 @@ def test_code_that_does_not_load(folder: Path, code: str, sentence: str) -> None
 def test_a_server_names_installed_plugins_only(package: Path) -> None:
     with named_by_server():
         assert number("seven").value == number("sevens:seven").value == 7
-        assert number("fedwatt.data.features:SUMMARY_S").value == 60
+        assert number("fedwatt.windows.features:SUMMARY_S").value == 60
         for reference in ("./own.py:one", "beside:two", "os.path:sep"):
             with pytest.raises(SettingError, match="A vehicle does not run"):
                 number(reference)

@@ -11,24 +11,26 @@ from polars.testing import assert_frame_equal
 from torch import nn
 
 import fedwatt
-from fedwatt.data import DataSettings, Fleet, Trip, build_fleet, synthetic_fleet
-from fedwatt.data.features import feature_names, trip_features
-from fedwatt.data.lag import MOTION, aligned
-from fedwatt.data.synthetic import synthetic_vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.evaluation import Personal
 from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
 from fedwatt.observers import Observers
-from fedwatt.personal import Personal
 from fedwatt.privacy import Budget
 from fedwatt.report.load import load_run, load_runs, where
 from fedwatt.report.privacy import privacy_table
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.execute import execute
 from fedwatt.runs.in_memory import named
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.synthetic.fleet import synthetic_vehicle
+from fedwatt.telemetry import Trip
 from fedwatt.trained import Federation, Trained, load
+from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.features import feature_names, trip_features
+from fedwatt.windows.lag import MOTION, aligned
 
 SETTINGS = DataSettings(window=10, stride=97, evaluation_stride=97)
 TRAINING = Training(rounds=2, batch=16)

@@ -20,7 +20,7 @@ from typer.main import get_command
 from benchmarks.marked import filled
 from fedwatt import tables
 from fedwatt.cli import app
-from fedwatt.data.channels import CHANNELS, MAPPABLE
+from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Section → what it is for, and its names. "Class:*" stands for its public methods as well, and
@@ -35,7 +35,8 @@ PYTHON = {
     "Fleets": (
         "Where vehicles come from, and how windows are made of their trips.",
         "fedwatt.synthetic_fleet fedwatt.load_fleet fedwatt.fleet_from_frame fedwatt.DataSettings "
-        "fedwatt.Fleet fedwatt.data.Vehicle fedwatt.data.Trip fedwatt.data.targets.Target",
+        "fedwatt.Fleet fedwatt.telemetry.Vehicle fedwatt.telemetry.Trip "
+        "fedwatt.windows.targets.Target",
     ),
     "Methods": (
         "A method is a list of local rules and a server rule. [Extending](extending.md) shows how "

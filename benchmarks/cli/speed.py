@@ -111,7 +111,7 @@ def reference(
     """The engine beside the one-vehicle-at-a-time reference whose numbers it must reproduce."""
     from benchmarks.machine import machine
     from benchmarks.reference import bench_reference
-    from fedwatt.data import synthetic_fleet
+    from fedwatt.synthetic import synthetic_fleet
 
     fleet = synthetic_fleet(vehicles=vehicles)
     with console.status("Training both ways ..."):

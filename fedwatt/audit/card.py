@@ -11,8 +11,9 @@ from fedwatt.audit.imprint import extreme_window
 from fedwatt.audit.levels import CURIOUS, GUESS, LEVELS, MASKS, PLAIN
 from fedwatt.audit.poisoning import poisoning
 from fedwatt.audit.victims import Victims
-from fedwatt.data import Fleet, Vehicle
 from fedwatt.errors import SettingError
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows import Fleet
 
 MEASURES: Final = {
     "crafted evaluation": "share of a test window recovered; 1 is all of it",

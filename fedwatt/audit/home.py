@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.audit import levels
-from fedwatt.data import Vehicle
+from fedwatt.telemetry import Vehicle
 
 CELL_DEGREES = 0.001
 """About 100 m: the nodes of a grid, for counting alone."""

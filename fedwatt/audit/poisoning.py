@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from fedwatt.audit.levels import PLAIN
-from fedwatt.data import Fleet
 from fedwatt.deploy.limits_of_replies import capped, shortened
 from fedwatt.federation import Federation, Loop, State, Training
 from fedwatt.federation.port import Present
@@ -26,6 +25,7 @@ from fedwatt.methods import Method, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.deployment import Deployment
+from fedwatt.windows import Fleet
 
 MILLIONS: Final = 4_000_000.0
 """Windows, of 1 Hz: a month and a half of driving without a stop."""

@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Client, Fleet
 from fedwatt.federation import LocalFleet, Training
 from fedwatt.federation.settings import Availability
 from fedwatt.federation.terms import Terms
 from fedwatt.methods.rule import Rows
 from fedwatt.models import Model
+from fedwatt.windows import Client, Fleet
 
 FloatArray = NDArray[np.float64]
 

@@ -32,10 +32,10 @@ def audit(
     from dataclasses import replace
 
     from fedwatt.audit import attack_fleet
-    from fedwatt.data.features import feature_names, needs_climb
+    from fedwatt.elevation.level import level_data
     from fedwatt.runs.config import from_tables, read_config
     from fedwatt.runs.source import open_fleet, source_vehicles
-    from fedwatt.terrain.level import level_data
+    from fedwatt.windows.features import feature_names, needs_climb
 
     config = from_tables(read_config(run / "config.toml"))
     source = replace(config.fleet, data=str(data), vehicles=0) if data else config.fleet

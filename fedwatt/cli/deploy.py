@@ -124,13 +124,13 @@ def vehicle(
     dry_run: DryRun = False,
 ) -> None:
     """Take part: answer the server's questions from this vehicle's own data."""
-    from fedwatt.data.store import read_vehicle
     from fedwatt.deploy.board import Board, refuse_unknown_server
     from fedwatt.deploy.commands import quiet
     from fedwatt.deploy.connection import Connection
     from fedwatt.deploy.limits import Limits
     from fedwatt.deploy.pace import bytes_per_second
     from fedwatt.deploy.trial import describe_vehicle, stock_command
+    from fedwatt.telemetry.store import read_vehicle
 
     refuse_without_keys(key_folder, insecure)
     limits = Limits(threads=threads, memory_mb=memory_mb, nice=nice)

@@ -64,7 +64,7 @@ def _table(name: str) -> Table:
     from fedwatt.methods.costs import costs
     from fedwatt.models import get_model
     from fedwatt.plugins import parts, refers, resolve
-    from fedwatt.studies.ranges import RATE
+    from fedwatt.tuning.ranges import RATE
 
     method, meanings = get(name), dict(_meanings())
     for rule in method.rules:

@@ -27,10 +27,10 @@ def plugins() -> None:
 
 
 def _built_in(kind: str) -> list[str]:
-    from fedwatt.data import FEATURE_SETS, FEATURES
-    from fedwatt.data.importing import USUAL_CLEANING
-    from fedwatt.data.targets import TARGETS
     from fedwatt.models import MODELS
+    from fedwatt.telemetry.importing import USUAL_CLEANING
+    from fedwatt.windows import FEATURE_SETS, FEATURES
+    from fedwatt.windows.targets import TARGETS
 
     names = {
         "model": [*MODELS],

@@ -14,10 +14,10 @@ from fedwatt.errors import counted
 from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
-    from fedwatt.data import Fleet
+    from fedwatt.elevation.learn import Learned
+    from fedwatt.elevation.settings import TerrainSettings
     from fedwatt.federation import History, RoundRecord, State
-    from fedwatt.terrain.learn import Learned
-    from fedwatt.terrain.settings import TerrainSettings
+    from fedwatt.windows import Fleet
 
 LARGE_FLEET = 500
 """Fleets of this many vehicles take long enough to build that their progress is shown."""
@@ -93,7 +93,7 @@ class RunView(Observer):
 
     def on_reference(self, name: str) -> None:
         """One line about a reference."""
-        from fedwatt.references import REFERENCES
+        from fedwatt.evaluation import REFERENCES
 
         self.say(f"reference: {REFERENCES[name].title}")
 

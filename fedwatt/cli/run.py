@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from fedwatt.data import Fleet
     from fedwatt.observers import Observer
     from fedwatt.runs.config import RunConfig
+    from fedwatt.windows import Fleet
 
 Participation = Annotated[
     float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
@@ -127,8 +127,8 @@ def _on_cluster(
         return
     from fedwatt.runs.hills import refuse_refreshes
     from fedwatt.runs.source import vehicle_maker
-    from fedwatt.studies.grid import connected
-    from fedwatt.studies.ray_workers import RayWorkers, cluster_size, deals_participants
+    from fedwatt.tuning.grid import connected
+    from fedwatt.tuning.ray_workers import RayWorkers, cluster_size, deals_participants
 
     refuse_refreshes(chosen)
     vehicles = vehicle_maker(chosen.fleet).count - chosen.data.held_out
@@ -146,7 +146,7 @@ def _in_tasks(
 ) -> "Callable[[RunConfig, Path, Fleet], None]":
     """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
     from fedwatt.runs.level import level_label
-    from fedwatt.studies.spread import train_in_tasks
+    from fedwatt.tuning.spread import train_in_tasks
 
     def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         def done(name: str, finished: int, of: int) -> None:

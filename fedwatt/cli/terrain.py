@@ -8,12 +8,12 @@ from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Fleet
-from fedwatt.data import DataSettings
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError, SettingError
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.windows import DataSettings
 
 if TYPE_CHECKING:
-    from fedwatt.terrain.field import Field
+    from fedwatt.elevation.field import Field
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
 FieldFile = Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")]
@@ -47,7 +47,7 @@ def learn_(
 
     The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
     """
-    from fedwatt.terrain.sources import publish_field
+    from fedwatt.elevation.sources import publish_field
 
     settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
@@ -68,8 +68,8 @@ def map_(
     ] = None,
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
+    from fedwatt.elevation.store import driven_nodes, read_field
     from fedwatt.report.field_map import write_map
-    from fedwatt.terrain.store import driven_nodes, read_field
 
     file = field_file(field, method)
     write_map(read_field(file), out, driven=driven_nodes(file))
@@ -94,7 +94,7 @@ def compare_(
 
     Against a fleet, where its trips drive; against a terrain model, at the field's nodes.
     """
-    from fedwatt.terrain.store import read_field
+    from fedwatt.elevation.store import read_field
 
     learned = read_field(field_file(field, None))
     fleet = (truth / "fleet.json").is_file()
@@ -113,8 +113,8 @@ def compare_(
 
 def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
     """What a fleet's measured elevation says of a field."""
-    from fedwatt.data.store import read_fleet
-    from fedwatt.terrain.compare import compare
+    from fedwatt.elevation.compare import compare
+    from fedwatt.telemetry.store import read_fleet
 
     found = compare(field, read_fleet(fleet))
     return {
@@ -132,8 +132,8 @@ def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
 
 def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str, str]:
     """What a terrain model says of a field, drawn into `figure` if that is given."""
-    from fedwatt.data.maps import read_terrain
-    from fedwatt.terrain.compare import against_reference
+    from fedwatt.elevation.compare import against_reference
+    from fedwatt.telemetry.maps import read_terrain
 
     found = against_reference(field, read_terrain([model]))
     if figure is not None:

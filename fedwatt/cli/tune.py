@@ -11,8 +11,8 @@ from fedwatt.cli.console import console
 from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
-    from fedwatt.data.targets import Target
-    from fedwatt.studies.tune import Tuned
+    from fedwatt.tuning.tune import Tuned
+    from fedwatt.windows.targets import Target
 
 
 def tune(
@@ -30,7 +30,7 @@ def tune(
     out: configure.Out = None,
 ) -> None:
     """Tune methods on equal terms by their validation error and write best.toml."""
-    from fedwatt.studies.tune import tune as tune_methods
+    from fedwatt.tuning.tune import tune as tune_methods
 
     out = configure.folder_for(out, resume)
     chosen = configure.configuration(
@@ -68,7 +68,7 @@ class _TrialView:
 
     def trial(self, label: str, wanted: int, study: "Tuned") -> None:
         """Move the bar, or say what the trial came to."""
-        from fedwatt.studies.tune import shown_score
+        from fedwatt.tuning.tune import shown_score
 
         done = len(study.trials)
         best = shown_score(study.best, self.target, self.unit) if done else "…"
@@ -82,7 +82,7 @@ class _TrialView:
 
 def _summary(found: "list[Tuned]", target: "Target") -> Table:
     """The table of tuning.md in the width of a terminal."""
-    from fedwatt.studies.tune import tuning_table
+    from fedwatt.tuning.tune import tuning_table
 
     made = tuning_table(found, target)
     table = Table(title=made.title, caption=made.note, caption_justify="left")

@@ -15,11 +15,11 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.messages import MESSAGE_TYPES
 from fedwatt.deploy.node import answer
 from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.telemetry.store import read_vehicle
 
 app = ClientApp()
 

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from fedwatt.data.labelled import STRATA
 from fedwatt.errors import DataError
 from fedwatt.federation.records import FleetErrors
 from fedwatt.metrics import SUMS, ErrorSums
 from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.windows.labelled import STRATA
 
 MOST_WINDOWS: Final = 4_000_000
 """Of a vehicle, of each kind."""

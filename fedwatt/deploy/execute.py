@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedwatt.data import Fleet
 from fedwatt.deploy.buffered_road import BufferedRoad
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, hills_of_run
@@ -22,6 +21,7 @@ from fedwatt.deploy.secure_fleet import SecureFleet
 from fedwatt.deploy.state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.deploy.summed_fleet import SummedFleet
 from fedwatt.deploy.updates import update_fault
+from fedwatt.elevation.exchange import refuse_unmaskable
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
@@ -37,7 +37,7 @@ from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import kept_weights
-from fedwatt.terrain.exchange import refuse_unmaskable
+from fedwatt.windows import Fleet
 
 
 def refuse_undeployable(config: RunConfig) -> None:

@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from fedwatt.data import DataSettings
-from fedwatt.data.client import prepared
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.memory import forget_old_runs, mark, run_folder
 from fedwatt.deploy.messages import Content, Value
 from fedwatt.deploy.secure_board import Secrets
+from fedwatt.elevation.encoding import field_digest, field_from_arrays
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.ground import Ground
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.store import read_field, write_field
 from fedwatt.errors import DataError
 from fedwatt.files import flush, oldest_first, write_atomically
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
-from fedwatt.terrain.encoding import field_digest, field_from_arrays
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.ground import Ground
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import read_field, write_field
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import prepared
 
 HILLS = "hills"  # the value of a question that names the field it is about, by its digest
 

@@ -16,14 +16,14 @@ from fedwatt.deploy.messages import Content, ReplyForm, Value
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secret_totals import SecretTotals
 from fedwatt.deploy.state import RunState
+from fedwatt.elevation.encoding import field_digest, field_to_arrays, judged_prefix
+from fedwatt.elevation.exchange import SharedField, learn_from_totals
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.question import Question
+from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError
 from fedwatt.noise import SystemNoise
-from fedwatt.terrain.encoding import field_digest, field_to_arrays, judged_prefix
-from fedwatt.terrain.exchange import SharedField, learn_from_totals
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.question import Question
-from fedwatt.terrain.store import Provenance, read_field, read_provenance, write_field
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -39,7 +39,6 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedwatt.data.store import folder_name
 from fedwatt.deploy.board import FLEET_KEY, VOUCHER
 from fedwatt.deploy.key_request import (
     KeyRequest,
@@ -58,6 +57,7 @@ from fedwatt.files import (
     write_text,
 )
 from fedwatt.privacy.secure.identity import public_bytes, vouch
+from fedwatt.telemetry.store import folder_name
 
 CA_DAYS: Final = 3650
 SERVER_DAYS: Final = 397

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Fleet
-from fedwatt.data.client import Client
 from fedwatt.deploy import memory
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.messages import Content
@@ -32,6 +30,8 @@ from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.privacy.secure_settings import Terms as SumTerms
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import FULL
+from fedwatt.windows import Fleet
+from fedwatt.windows.client import Client
 
 
 def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> LocalFleet:

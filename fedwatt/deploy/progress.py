@@ -15,8 +15,8 @@ from fedwatt.files import read_rows
 from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
-    from fedwatt.data import Fleet
     from fedwatt.federation import History, RoundRecord, State
+    from fedwatt.windows import Fleet
 
 log = logging.getLogger("fedwatt.deploy")
 

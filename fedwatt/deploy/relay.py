@@ -50,10 +50,10 @@ from fedwatt.deploy.questions import value
 from fedwatt.deploy.relay_roster import TAKERS, RelayRoster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.sums import GATHER_SECONDS
+from fedwatt.elevation.encoding import field_from_arrays
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, SettingError
 from fedwatt.files import oldest_first
-from fedwatt.terrain.encoding import field_from_arrays
-from fedwatt.terrain.grid import Grid
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -17,9 +17,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import fedwatt
-from fedwatt.data import DataSettings, Fleet
-from fedwatt.data.client import Client
-from fedwatt.data.split import SPLITS, held_out_vehicles, natural_key
 from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.error_vectors import MOST_WINDOWS
 from fedwatt.deploy.event_log import AWAY as AWAY_NOW
@@ -33,6 +30,9 @@ from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_rows, read_rows
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.earlier import earlier_toml
+from fedwatt.windows import DataSettings, Fleet
+from fedwatt.windows.client import Client
+from fedwatt.windows.split import SPLITS, held_out_vehicles, natural_key
 
 if TYPE_CHECKING:
     from fedwatt.deploy.hills_on_server import PublishedHills

@@ -9,13 +9,12 @@ the masks of a secure sum, and none in the clear. What it keeps:
 
 from pathlib import Path
 
-from fedwatt.data.client import prepared
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.hills_on_board import HillsOnBoard, hills_of
 from fedwatt.deploy.memory import forget_old_runs, mark, run_folder
 from fedwatt.deploy.messages import Content
 from fedwatt.deploy.questions import value
 from fedwatt.deploy.secure_board import Secrets
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_bytes
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingQuestion
@@ -25,7 +24,8 @@ from fedwatt.journeys.route_questions import ASKED, Pupil, RouteQuestion, Shared
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.routes import route_board
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows.client import prepared
 
 ASKS = "asks"  # the value of a question that says what of routes it asks for
 FIELD = "driving"  # the value that names the driving field it is about, by its digest

@@ -14,6 +14,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.routes_on_board import ASKS, FIELD
 from fedwatt.deploy.secret_totals import SecretTotals
 from fedwatt.deploy.state import RunState
+from fedwatt.elevation.summands import Total
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
@@ -22,7 +23,6 @@ from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_questions import RouteQuestion, SharedDriving
 from fedwatt.runs.routes import ROUTES
-from fedwatt.terrain.summands import Total
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -15,10 +15,10 @@ from fedwatt.deploy.parts import NoSum
 from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.secure_exchange import SecureExchange
 from fedwatt.deploy.state import RunState
+from fedwatt.elevation.summands import Fields, Total
 from fedwatt.errors import RunError
 from fedwatt.privacy.fixed_point import CLIPPED, Layout
 from fedwatt.runs.earlier import earlier_toml
-from fedwatt.terrain.summands import Fields, Total
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -4,16 +4,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedwatt.data import DataSettings
-from fedwatt.data.client import build_client
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.board import FLEET_KEY, Board
 from fedwatt.deploy.connection import Connection, key_pair
 from fedwatt.deploy.hours import until
 from fedwatt.deploy.policy import differences
 from fedwatt.deploy.privacy_ledger import LIFETIME_DELTA, PrivacyLedger, shown
+from fedwatt.elevation.store import read_field, read_provenance
 from fedwatt.errors import DataError, RunError, counted
-from fedwatt.terrain.store import read_field, read_provenance
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import build_client
 
 
 def describe_vehicle(

@@ -17,11 +17,6 @@ from flwr.app import RecordDict
 from torch import Tensor
 
 import fedwatt
-from fedwatt.data import DataSettings, trip
-from fedwatt.data.client import Client, build_client, prepared
-from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.split import SPLITS
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import memory
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.configuration import configuration_of, read_configuration
@@ -58,14 +53,19 @@ from fedwatt.deploy.purpose import Purpose
 from fedwatt.deploy.questions import AFTER, RoundQuestion, Task, value, weights
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.secure_board import Secrets
+from fedwatt.elevation.climb import with_measured_terrain, with_terrain
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.level import LEVEL, Predictions
+from fedwatt.elevation.store import read_field, read_provenance, warn_unknown
 from fedwatt.errors import DataError, RunError
+from fedwatt.evaluation import PersonalModel, personalise
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict
 from fedwatt.files import flush
 from fedwatt.methods import Method
 from fedwatt.methods.bounding import bounded
 from fedwatt.metrics import ErrorSums
-from fedwatt.personal import PersonalModel, personalise
 from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.hiding import chance_share, own_seed
@@ -73,11 +73,12 @@ from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.hills import learns_hills
 from fedwatt.runs.level import level_config, predictions_of, with_level
 from fedwatt.runs.model_file import own_weights, write_own_model
-from fedwatt.terrain.climb import with_measured_terrain, with_terrain
-from fedwatt.terrain.field import empty_field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.level import LEVEL, Predictions
-from fedwatt.terrain.store import read_field, read_provenance, warn_unknown
+from fedwatt.telemetry import trip
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import Client, build_client, prepared
+from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.split import SPLITS
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.trip import BoolArray, FloatArray
 from fedwatt.edge.card import ModelCard
 from fedwatt.errors import DataError
 from fedwatt.journeys.filter import TripPrior, in_trip
 from fedwatt.settings import from_table
+from fedwatt.telemetry.trip import BoolArray, FloatArray
 
 LEVEL = 0.9
 LEVELS = (LEVEL, 0.8, 0.5)

@@ -26,7 +26,7 @@ class ModelCard:
     window, interval_s samples in a window and seconds between them
     vehicle            whose scaling is in the graph; "" for a model of scaled features
     output             unit of a prediction, such as "Wh"; "scaled" for a model of scaled features
-    target             what a window predicts (`fedwatt.data.targets`); only "energy" adds up to
+    target             what a window predicts (`fedwatt.windows.targets`); only "energy" adds up to
                        trips
     backbone, form     the network, and how its weights are kept: float32, float16 or int8
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
@@ -37,7 +37,7 @@ class ModelCard:
     personal           whether the model is the vehicle's own: fine-tuned, or given by its method
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
                        scaling or its error bars were made with
-    level              the level model in the file (`fedwatt.terrain.level`): its "features",
+    level              the level model in the file (`fedwatt.elevation.level`): its "features",
                        whether hills are "borne_out" on the vehicle's validation windows with known
                        climb, how many "windows" these are, and the "calibration" of the level model
                        alone. Without a vehicle borne_out is None, and windows with known climb are

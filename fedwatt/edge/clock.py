@@ -1,6 +1,6 @@
 """Telemetry samples as they come, turned into whole seconds with the training pipeline's own rules.
 
-A second is worked out by the functions of `fedwatt.data.cleaning.resample`, as soon as no sample in
+A second is worked out by `fedwatt.telemetry.cleaning.resample`, as soon as no sample in
 order can change it any more: speed is a straight line between updates, so a second waits for the
 next update or for one usual hold without one. The policy for what goes wrong:
 
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedwatt.data.channels import CHANNELS, POSITION
-from fedwatt.data.cleaning.order import RESET_S
-from fedwatt.data.cleaning.resample import any_set, between_updates, held
-from fedwatt.data.trip import FloatArray
 from fedwatt.errors import check
+from fedwatt.telemetry.channels import CHANNELS, POSITION
+from fedwatt.telemetry.cleaning.order import RESET_S
+from fedwatt.telemetry.cleaning.resample import any_set, between_updates, held
+from fedwatt.telemetry.trip import FloatArray
 
 SPEED = "speed_mps"
 # Samples in a row that show that a clock was really set back, not that one sample strayed.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.features import FEATURES
-from fedwatt.data.trip import BoolArray, FloatArray, IntArray
 from fedwatt.edge.card import KEY, ROUTES_KEY, ModelCard
+from fedwatt.elevation.encoding import FIELD_KEY, field_from_text
 from fedwatt.errors import DataError
 from fedwatt.plugins import refers
-from fedwatt.terrain.encoding import FIELD_KEY, field_from_text
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
+from fedwatt.windows.features import FEATURES
 
 try:
     import onnxruntime as ort

@@ -1,7 +1,7 @@
 """From a run folder to a model file that a vehicle can use.
 
 A run with hills has a level model in RUN/level; a vehicle's file then holds both networks, and
-`fedwatt.terrain.level` says which of them predicts a window.
+`fedwatt.elevation.level` says which of them predicts a window.
 """
 
 import math
@@ -13,17 +13,16 @@ from typing import Any
 import numpy as np
 
 from fedwatt import __version__
-from fedwatt.data import FEATURES, INTERVAL_S, Client, Trip, Vehicle, build_client, feature_names
-from fedwatt.data.client import prepared, split_of_trips
-from fedwatt.data.features import needs_climb
-from fedwatt.data.targets import ENERGY
-from fedwatt.data.trip import FloatArray
 from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
+from fedwatt.elevation.climb import with_measured_terrain, with_terrain
+from fedwatt.elevation.encoding import FIELD_KEY, field_to_text
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.level import LEVEL, borne_out
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.files import write_bytes
@@ -45,10 +44,12 @@ from fedwatt.runs.model_file import (
     read_own_file,
     read_own_model,
 )
-from fedwatt.terrain.climb import with_measured_terrain, with_terrain
-from fedwatt.terrain.encoding import FIELD_KEY, field_to_text
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.level import LEVEL, borne_out
+from fedwatt.telemetry import INTERVAL_S, Trip, Vehicle
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import FEATURES, Client, build_client, feature_names
+from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.features import needs_climb
+from fedwatt.windows.targets import ENERGY
 
 
 @dataclass(frozen=True, eq=False)

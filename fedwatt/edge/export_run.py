@@ -6,10 +6,6 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from fedwatt.data import Fleet, Vehicle
-from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.store import read_vehicle
-from fedwatt.data.trip import FloatArray
 from fedwatt.edge.about import about_fleet, about_run
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
@@ -23,6 +19,11 @@ from fedwatt.runs.journeys import read_trip_prior
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.routes import vehicle_routes
 from fedwatt.runs.source import vehicle_maker
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import Fleet
+from fedwatt.windows.features import feature_names, needs_climb
 
 if TYPE_CHECKING:
     from fedwatt.deploy.state_folder import StateFolder

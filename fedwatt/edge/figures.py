@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from fedwatt.data.features import CLIMB
-from fedwatt.data.trip import FloatArray
 from fedwatt.edge.drive_page import Drawn, drive_figure
 from fedwatt.edge.trips import SECONDS_PER_HOUR, TripPrediction
 from fedwatt.journeys.totals import energy_by_second, exact_windows
 from fedwatt.report.style import LOOKS, MUTED
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows.features import CLIMB
 
 PREDICTED = LOOKS["fo-ri-fedavg"]
 MEASURED = LOOKS["fedavg"]

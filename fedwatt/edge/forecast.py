@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedwatt.data.features import CLIMB
-from fedwatt.data.trip import FloatArray, Trip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.reading import read_trip
@@ -15,8 +13,10 @@ from fedwatt.edge.trips import (
     estimate_range,
     predict_trip,
 )
+from fedwatt.elevation.climb import climb_from
 from fedwatt.errors import SettingError
-from fedwatt.terrain.climb import climb_from
+from fedwatt.telemetry.trip import FloatArray, Trip
+from fedwatt.windows.features import CLIMB
 
 Rows = list[tuple[str, str]]
 

@@ -13,7 +13,7 @@ features in float64 go in, Wh come out, and the network between them sees the ve
 that it was trained on.
 
 A model with hills may hold its level model as well, the network without climb. The graph then has a
-second input, whether each window's climb is known, and `fedwatt.terrain.level` says which of the
+second input, whether each window's climb is known, and `fedwatt.elevation.level` says which of the
 two networks gives a window's energy.
 
 ONNX orders gates differently: GRU update, reset, new (torch: reset, update, new) and LSTM input,
@@ -32,11 +32,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwatt.data.scaling import Scaler
 from fedwatt.edge.card import KEY, ModelCard
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.journeys.mixture import Mixture
 from fedwatt.models import Model, ModuleModel
+from fedwatt.windows.scaling import Scaler
 
 try:
     import onnx

@@ -1,12 +1,12 @@
 """Window energy each second from telemetry as it comes: numpy and onnxruntime, constant memory.
 
-Seconds come from `clock` and features from `fedwatt.data.features`, the training pipeline's own.
+Seconds come from `clock` and features from `fedwatt.windows.features`, the training pipeline's own.
 A prediction comes a few seconds after the second it is about: acceleration looks two seconds ahead,
 and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
 which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
 last ten minutes each second, so in a gap that is not over yet it is not known for now, and is put
 right in the windows that still hold it once it is. Where a window's climb is not known its level
-model predicts it (`fedwatt.terrain.level`), if the file has one.
+model predicts it (`fedwatt.elevation.level`), if the file has one.
 
 Where the pack's energy is measured and given to `step`, predictions also learn from the trip under
 way (`fedwatt.journeys.filter`), and `rest_of_trip` corrects what was predicted of the way ahead.
@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
-from fedwatt.data.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
-from fedwatt.data.lag import MOTION, delayed_by
-from fedwatt.data.trip import FloatArray, Trip
-from fedwatt.data.windows import known_windows
 from fedwatt.edge.calibration import ErrorBars
 from fedwatt.edge.clock import SecondClock, Timing
 from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.elevation.climb import LOOK_AHEAD_S, SOURCES, with_climb
+from fedwatt.elevation.climb import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.errors import DataError
 from fedwatt.journeys.filter import Correction, TripFilter, TripPrior
-from fedwatt.terrain.climb import LOOK_AHEAD_S, SOURCES, with_climb
-from fedwatt.terrain.climb import MEMORY_S as GROUND_MEMORY_S
+from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
+from fedwatt.telemetry.trip import FloatArray, Trip
+from fedwatt.windows.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.windows.lag import MOTION, delayed_by
+from fedwatt.windows.windows import known_windows
 
 # As an import has it: climate devices that never report are taken as off.
 TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}

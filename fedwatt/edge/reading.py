@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwatt.data.channels import CHANNELS, POSITION, STORED
-from fedwatt.data.cleaning.order import in_order
-from fedwatt.data.cleaning.resample import resample
-from fedwatt.data.features import CLIMB
-from fedwatt.data.trip import INTERVAL_S, FloatArray, RawTrip, Trip
+from fedwatt.elevation.grid import distance_m
 from fedwatt.errors import DataError, unknown
-from fedwatt.terrain.grid import distance_m
+from fedwatt.telemetry.channels import CHANNELS, POSITION, STORED
+from fedwatt.telemetry.cleaning.order import in_order
+from fedwatt.telemetry.cleaning.resample import resample
+from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, RawTrip, Trip
+from fedwatt.windows.features import CLIMB
 
 TIME, SPEED = "time_s", "speed_mps"
 CLIMATE = ("ac_w", "heater_w")
@@ -36,7 +36,7 @@ def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
     if route:
         raise DataError(f"There is no route '{path}'. Give a CSV file with a row for each point.")
     if (path.parent / "vehicle.json").is_file():
-        from fedwatt.data.store import read_vehicle
+        from fedwatt.telemetry.store import read_vehicle
 
         vehicle = read_vehicle(path.parent)
         trips = {trip.name: trip for trip in vehicle.trips}

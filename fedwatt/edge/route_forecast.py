@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.route_reading import read_route
+from fedwatt.elevation.survey import USUAL_MASS_KG
 from fedwatt.errors import DataError, SettingError, counted, unknown
 from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge
 from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
-from fedwatt.terrain.survey import USUAL_MASS_KG
+from fedwatt.telemetry.trip import FloatArray
 
 BARS = (0.5, 0.9)
 
@@ -215,9 +215,9 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
             )
         return routes
     # A computer that only predicts has model files, and none of what run folders need.
-    from fedwatt.data.store import read_vehicle
     from fedwatt.runs.model_file import read_model_config
     from fedwatt.runs.routes import run_routes, vehicle_routes
+    from fedwatt.telemetry.store import read_vehicle
 
     config = read_model_config(path)
     if plan.vehicle is None:

@@ -8,11 +8,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.edge.drive_page import Drawn, drive_figure, drive_page, score
 from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan
 from fedwatt.journeys.route_bars import interval
 from fedwatt.report.style import LOOKS, MUTED, Look
+from fedwatt.telemetry.trip import FloatArray
 
 MOST_POINTS = 800
 """Of a drawn line; more would be finer than a screen."""

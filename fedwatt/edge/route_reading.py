@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from fedwatt.data.channels import POSITION
-from fedwatt.data.recognise.header_words import fit
-from fedwatt.data.trip import FloatArray
 from fedwatt.edge.reading import read_trip
 from fedwatt.errors import DataError
 from fedwatt.journeys.route import Route, outside_c, recorded_route, route_of
+from fedwatt.telemetry.channels import POSITION
+from fedwatt.telemetry.recognise.header_words import fit
+from fedwatt.telemetry.trip import FloatArray
 
 POINTS = ("trkpt", "rtept")
 LARGEST_BYTES = 500_000_000

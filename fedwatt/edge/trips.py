@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwatt.data.features import CLIMB, FEATURES, feature_columns, trip_features
-from fedwatt.data.lag import delayed
-from fedwatt.data.trip import BoolArray, FloatArray, Trip
-from fedwatt.data.windows import known_windows, window_ends, window_energy, window_means
 from fedwatt.edge.calibration import ErrorBars, Outcome
+from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.totals import energy_by_second, tile_ends
-from fedwatt.terrain.climb import with_climb
+from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
+from fedwatt.windows.features import CLIMB, FEATURES, feature_columns, trip_features
+from fedwatt.windows.lag import delayed
+from fedwatt.windows.windows import known_windows, window_ends, window_energy, window_means
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
     from fedwatt.edge.energy_model import EnergyModel

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Client, Fleet
-from fedwatt.data.paged import Mapped
-from fedwatt.data.split import SPLITS
 from fedwatt.errors import DataError
+from fedwatt.windows import Client, Fleet
+from fedwatt.windows.paged import Mapped
+from fedwatt.windows.split import SPLITS
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.data import Client
 from fedwatt.engine.pool import Pool, Windows
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model
+from fedwatt.windows import Client
 
 CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of the fleet
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fedwatt.data import Fleet
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.buffered import BufferedFleet
@@ -24,6 +23,7 @@ from fedwatt.federation.simulated import SimulatedFleet
 from fedwatt.federation.state import State
 from fedwatt.federation.terms import Terms, checked_seeds
 from fedwatt.methods import Method
+from fedwatt.windows import Fleet
 
 
 class Federation(LocalFleet):

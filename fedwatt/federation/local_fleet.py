@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwatt.data import Fleet
 from fedwatt.engine.batches import Batches
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
@@ -25,6 +24,7 @@ from fedwatt.federation.terms import Terms
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
 from fedwatt.models.own import made
+from fedwatt.windows import Fleet
 
 Network = Model | nn.Module | Callable[..., Model | nn.Module]
 """A network, or a class or function that makes one of `window` and `features`."""

@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data import Fleet
 from fedwatt.errors import SettingError
+from fedwatt.windows import Fleet
 
 
 @dataclass(frozen=True, eq=False)

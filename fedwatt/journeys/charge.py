@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.errors import SettingError
 from fedwatt.journeys.route_bars import LEVELS, interval
 from fedwatt.journeys.route_model import RouteForecast
+from fedwatt.telemetry.trip import FloatArray
 
 MOST_KWH = 2000.0
 """No road vehicle carries more; the largest electric lorries have about 1,000 kWh."""

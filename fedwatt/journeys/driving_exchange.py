@@ -21,17 +21,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.trip import FloatArray, IntArray
+from fedwatt.elevation.encoding import array_of
+from fedwatt.elevation.field import find, marked
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.noise import SURELY, Draws, seeded
+from fedwatt.elevation.plausible import refuse_impossible_counts
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.summands import LARGEST, Fields, Total, refuse_long
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
 from fedwatt.journeys.route import HEADINGS
-from fedwatt.terrain.encoding import array_of
-from fedwatt.terrain.field import find, marked
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.noise import SURELY, Draws, seeded
-from fedwatt.terrain.plausible import refuse_impossible_counts
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.summands import LARGEST, Fields, Total, refuse_long
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRIVING: Final = ("places", "headings", "sums")
 """Kinds of questions, in the order in which they are asked."""

@@ -21,10 +21,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fedwatt.data.trip import BoolArray, FloatArray, IntArray, Trip
+from fedwatt.elevation.field import find
+from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.route import HEADINGS, Route
-from fedwatt.terrain.field import find
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
 
 SUMS = ("route_m", "wheel_m", "seconds", "air", "drive", "brake", "standing")
 STANDING_MPS = 0.5

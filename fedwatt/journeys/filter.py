@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.errors import check
 from fedwatt.journeys.kalman import State, begin, carried, expected, updated
+from fedwatt.telemetry.trip import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)

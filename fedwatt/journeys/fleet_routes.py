@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.driving_field import DrivingSums, on_board
 from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
 from fedwatt.journeys.route_bars import Bars, error_counts, filled, quantiles
 from fedwatt.journeys.route_board import Learnable, RouteBoard, left_out_errors, mass_factor
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry.trip import FloatArray
 
 JUDGED = ("insider", "newcomer", "unknown")
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.summands import LARGEST, Fields
 from fedwatt.errors import RunError
-from fedwatt.terrain.summands import LARGEST, Fields
+from fedwatt.telemetry.trip import FloatArray
 
 EXCHANGES = 12
 ON_BOARD = 6

@@ -18,10 +18,10 @@ from itertools import combinations
 
 import numpy as np
 
-from fedwatt.data.client import Client
-from fedwatt.data.trip import FloatArray
 from fedwatt.journeys.ridge import LOCAL, MIXED, fleet_moments, moments, solve, window_features
 from fedwatt.journeys.trip_balance import trip_balance
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows.client import Client
 
 USUAL = (0.4, 0.4, 0.2)
 """Weights of the network, of the vehicle's own ridge, and of that with the fleet's as a prior; set

@@ -17,11 +17,11 @@ from itertools import combinations
 
 import numpy as np
 
-from fedwatt.data.client import Client
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.field import find
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.trip_balance import trip_numbers
-from fedwatt.terrain.field import find
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows.client import Client
 
 MOST_WINDOWS = 12
 """How many windows apart residuals are compared at most."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.client import Client
-from fedwatt.data.ridge import pulled
-from fedwatt.data.trip import FloatArray, IntArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows.client import Client
+from fedwatt.windows.ridge import pulled
 
 LOCAL = 1e-3
 MIXED = 0.1

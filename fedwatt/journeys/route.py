@@ -14,10 +14,10 @@ from math import cos, radians
 
 import numpy as np
 
-from fedwatt.data.channels import POSITION
-from fedwatt.data.trip import FloatArray, IntArray, Trip
+from fedwatt.elevation.grid import EARTH_RADIUS_M, Grid, distance_m
 from fedwatt.errors import DataError
-from fedwatt.terrain.grid import EARTH_RADIUS_M, Grid, distance_m
+from fedwatt.telemetry.channels import POSITION
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 
 STEP_M = 20.0
 APART_M = 15.0

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray, IntArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 BASE_KM = 2.0
 CLASSES_KM = (4.0, 8.0)

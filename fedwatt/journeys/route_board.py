@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray, IntArray, Trip
+from fedwatt.elevation.field import Field, find
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import (
     OWN_WEIGHT,
@@ -32,8 +33,7 @@ from fedwatt.journeys.route_bars import BASE_KM, error_counts, relative_errors, 
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS, seconds_along
 from fedwatt.journeys.under_way import SHARES, Moments, UnderWay, driven, moments
-from fedwatt.terrain.field import Field, find
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 
 SHORTEST_M = 500.0
 REFERENCE_MASS_KG = 1700.0

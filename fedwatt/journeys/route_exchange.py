@@ -15,7 +15,10 @@ from typing import Protocol
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.summands import AddUp, Answer, Total, plainly, totals_by
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
 from fedwatt.journeys.driving_field import DrivingSums, published
@@ -25,10 +28,7 @@ from fedwatt.journeys.route_board import RouteBoard
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
 from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.summands import AddUp, Answer, Total, plainly, totals_by
+from fedwatt.telemetry.trip import FloatArray
 
 SPREADS = {"energy": 5.0, "duration": 2.0}
 """τ to begin with, in Wh or seconds a km of σ, for columns of size 1."""

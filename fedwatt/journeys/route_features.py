@@ -13,10 +13,10 @@ of how this trip will really be driven.
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.climb import rise_m
+from fedwatt.elevation.field import Field
 from fedwatt.journeys.route import Route
-from fedwatt.terrain.climb import rise_m
-from fedwatt.terrain.field import Field
+from fedwatt.telemetry.trip import FloatArray
 
 NAMES = (
     "distance", "climb", "descent", "time", "air", "drive", "brake", "standing",

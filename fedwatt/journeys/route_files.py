@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fedwatt.elevation.field import Field, bare_field
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums
 from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
 from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
-from fedwatt.terrain.field import Field, bare_field
-from fedwatt.terrain.grid import Grid
 
 FORMAT = 3
 KINDS: dict[np.dtype[Any], str] = {

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.field import Field
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.driving_field import DrivingField
 from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.under_way import UnderWay
-from fedwatt.terrain.field import Field
+from fedwatt.telemetry.trip import FloatArray
 
 TARGETS = ("energy", "duration")
 LEAST_KNOWN = 0.2

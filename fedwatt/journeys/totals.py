@@ -16,7 +16,7 @@ Needs numpy only.
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray, IntArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 
 def tile_ends(seconds: int, *, window: int, stride: int = 1) -> IntArray:

@@ -13,9 +13,9 @@ windows by the same squares lacks the same, so a mixture takes all of δ.
 
 import numpy as np
 
-from fedwatt.data.client import Client
-from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.journeys.ridge import WindowMoments, window_features
+from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows.client import Client
 
 PULL = 30.0
 """Chosen on validation trips of VED: with a weaker pull trips gain little more and windows lose."""

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.summands import LARGEST, Fields
 from fedwatt.journeys.kalman import State, begin, carried, updated
 from fedwatt.journeys.route_bars import BINS, LEVELS, counted_errors, quantiles_of, relative_errors
-from fedwatt.terrain.summands import LARGEST, Fields
+from fedwatt.telemetry.trip import FloatArray
 
 BLOCK_M = 200.0
 AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035

@@ -7,14 +7,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.data.client import Client
-from fedwatt.data.features import feature_names, trip_features
-from fedwatt.data.lag import delayed
-from fedwatt.data.trip import FloatArray, IntArray, Trip
-from fedwatt.data.windows import window_ends
 from fedwatt.journeys.mixture import Mixture, chosen_mixture, vehicle_ridges
 from fedwatt.journeys.ridge import series_features
 from fedwatt.models import Model
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
+from fedwatt.windows.client import Client
+from fedwatt.windows.features import feature_names, trip_features
+from fedwatt.windows.lag import delayed
+from fedwatt.windows.windows import window_ends
 
 CHUNK: Final = 4096
 """Windows predicted at a time."""

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 if TYPE_CHECKING:
-    from fedwatt.data import Fleet
+    from fedwatt.elevation.learn import Learned
+    from fedwatt.elevation.settings import TerrainSettings
     from fedwatt.federation import History, RoundRecord, State
-    from fedwatt.terrain.learn import Learned
-    from fedwatt.terrain.settings import TerrainSettings
+    from fedwatt.windows import Fleet
 
 
 class Observer:
@@ -43,7 +43,7 @@ class Observer:
         """A method has done all it will do."""
 
     def on_reference(self, name: str) -> None:
-        """A reference (`fedwatt.references`) has been worked out."""
+        """A reference (`fedwatt.evaluation`) has been worked out."""
 
     def on_finish(self, run: Path) -> None:
         """All methods are done, and their tables and models are in the folder `run`."""

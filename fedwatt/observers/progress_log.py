@@ -22,8 +22,8 @@ from fedwatt.files import writing
 from fedwatt.observers.observer import Observer
 
 if TYPE_CHECKING:
-    from fedwatt.data import Fleet
     from fedwatt.federation import History, RoundRecord, State
+    from fedwatt.windows import Fleet
 
 FILE: Final = "progress.jsonl"
 

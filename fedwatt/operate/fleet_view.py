@@ -14,10 +14,10 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
-from fedwatt.data.split import natural_key
 from fedwatt.deploy.standing import STATES, Standing, rest_reason
 from fedwatt.operate.depot_facts import SHARE, DepotFacts
 from fedwatt.operate.run_facts import RunFacts, newest_run
+from fedwatt.windows.split import natural_key
 
 LOOK_SECONDS: Final = 1.0
 """Fewest seconds between two looks at the files."""

@@ -14,9 +14,9 @@ from fedwatt.errors import SettingError, check
 from fedwatt.privacy.rdp import FloatArray, sampled_gaussian, to_epsilon
 
 if TYPE_CHECKING:  # torch is not needed to account
-    from fedwatt.data import Fleet
     from fedwatt.federation import Training
     from fedwatt.methods import Method
+    from fedwatt.windows import Fleet
 
 
 @dataclass(frozen=True)

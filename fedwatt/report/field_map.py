@@ -9,12 +9,12 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from fedwatt.elevation.field import Field
 from fedwatt.errors import SettingError
 from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of, terrain_figure
 from fedwatt.report.page import fill
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
 from fedwatt.report.svg import saved
-from fedwatt.terrain.field import Field
 
 DPI: Final = 220
 PAGE_PIXELS: Final = 2200

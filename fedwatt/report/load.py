@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.data.targets import ENERGY
 from fedwatt.errors import RunError
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.styles import read_styles
 from fedwatt.runs.tables import read_table
 from fedwatt.styles import Styles
 from fedwatt.tables import TABLES
+from fedwatt.windows.targets import ENERGY
 
 REFERENCES = "references"  # the table that not every run has
 Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
@@ -25,7 +25,7 @@ Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What windows predict, as environment.json describes it (`fedwatt.data.targets`)."""
+    """What windows predict, as environment.json describes it (`fedwatt.windows.targets`)."""
 
     name: str = ENERGY.name
     unit: str = ENERGY.unit

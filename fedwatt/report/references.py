@@ -9,7 +9,7 @@ from math import nan
 
 import numpy as np
 
-from fedwatt.references import REFERENCES
+from fedwatt.evaluation import REFERENCES
 from fedwatt.report.load import Predicted, Run, where
 from fedwatt.report.statistics import Estimate, estimate, final, kept_model, vehicle_rmse
 from fedwatt.report.style import name_of

@@ -7,7 +7,6 @@ from statistics import median
 
 import numpy as np
 
-from fedwatt.data.targets import ENERGY
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
@@ -22,6 +21,7 @@ from fedwatt.report.styles import run_styles_table
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 from fedwatt.tables import declared
+from fedwatt.windows.targets import ENERGY
 
 FURTHER = {ON_BOARD_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
 """Errors that not every run has."""

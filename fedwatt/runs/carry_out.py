@@ -19,7 +19,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
-from fedwatt.data import Fleet
+from fedwatt.elevation.level import LEVEL
 from fedwatt.federation import State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
@@ -36,7 +36,7 @@ from fedwatt.runs.provenance import provenance
 from fedwatt.runs.results import RunResults
 from fedwatt.runs.tables import write_table
 from fedwatt.runs.train import Rounds, train_method
-from fedwatt.terrain.level import LEVEL
+from fedwatt.windows import Fleet
 
 REFERENCES: Final = "references"  # the table of references
 FINISHED: Final = "environment.json"  # the file that a run folder gets last

@@ -27,22 +27,21 @@ from typing import Any, Final
 
 import tomli_w
 
-from fedwatt.data import DataSettings, Fleet
-from fedwatt.data.targets import ENERGY
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import SettingError, check, unknown
+from fedwatt.evaluation import Personal, References
 from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
-from fedwatt.personal import Personal
 from fedwatt.plugins import short
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.references import References
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.own_code import Sources, sources_of
 from fedwatt.settings import convert, from_table, to_table
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.windows import DataSettings, Fleet
+from fedwatt.windows.targets import ENERGY
 
 
 @dataclass(frozen=True, kw_only=True)

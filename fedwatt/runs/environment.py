@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.data import Fleet
+from fedwatt.windows import Fleet
 
 
 def describe_fleet(fleet: Fleet) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedwatt.data import Fleet
+from fedwatt.elevation.learn import Learned
+from fedwatt.elevation.level import Predictions, level_data
+from fedwatt.evaluation import PersonalModel, personalise, reference_rows
 from fedwatt.federation import Federation, State
 from fedwatt.federation.local_fleet import Network
 from fedwatt.federation.records import Row
 from fedwatt.observers import Observer, Observers, ProgressLog
-from fedwatt.personal import PersonalModel, personalise
-from fedwatt.references import reference_rows
 from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
@@ -30,8 +30,7 @@ from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_tr
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.source import open_fleet
-from fedwatt.terrain.learn import Learned
-from fedwatt.terrain.level import Predictions, level_data
+from fedwatt.windows import Fleet
 
 Elsewhere = Callable[[RunConfig, Path, Fleet], None]
 """Trains the methods of a configuration on other machines and leaves their checkpoints in the run

@@ -4,7 +4,7 @@ RUN/field.parquet                                 what was published before the 
 RUN/terrain/LABEL.parquet                         what was published last in a method's training
 RUN/checkpoint/LABEL/field-000010.safetensors     sums after the refresh of round 10
 
-How a field is learned is `fedwatt.terrain`'s.
+How a field is learned is `fedwatt.elevation`'s.
 """
 
 import json
@@ -19,9 +19,14 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
-from fedwatt.data import Fleet
-from fedwatt.data.features import feature_names, needs_climb
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.exchange import refuse_unmaskable, share_by
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.learn import Learned, own_fields, survey_fleet
+from fedwatt.elevation.refresh import refreshed, solved_again
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.sources import learn_fields, learns_field
+from fedwatt.elevation.statistics import Contribution
+from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
@@ -31,14 +36,9 @@ from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
-from fedwatt.terrain.exchange import refuse_unmaskable, share_by
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.learn import Learned, own_fields, survey_fleet
-from fedwatt.terrain.refresh import refreshed, solved_again
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.sources import learn_fields, learns_field
-from fedwatt.terrain.statistics import Contribution
-from fedwatt.terrain.store import Provenance, read_field, read_provenance, write_field
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import Fleet
+from fedwatt.windows.features import feature_names, needs_climb
 
 SUMS = tuple(part.name for part in fields(Contribution))
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedwatt.data import Fleet
 from fedwatt.errors import FedwattError, SettingError
 from fedwatt.federation import Federation, History, State
 from fedwatt.methods import Method, get
@@ -30,6 +29,7 @@ from fedwatt.runs.execute import Simulation
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.level import level_config
 from fedwatt.runs.source import OWN
+from fedwatt.windows import Fleet
 
 
 def configuration(federation: Federation, method: Method) -> RunConfig:

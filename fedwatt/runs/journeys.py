@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedwatt.data import Client
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.level import Predictions
 from fedwatt.errors import RunError
 from fedwatt.federation import LocalFleet
 from fedwatt.files import write_text
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.mixture import chosen_mixture, fleet_ridge, vehicle_ridges
 from fedwatt.journeys.prior import fitted_prior, residual_sums
-from fedwatt.terrain.level import Predictions
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows import Client
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"

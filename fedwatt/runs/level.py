@@ -2,7 +2,7 @@
 
 RUN/level/      a whole run folder, trained before the networks with hills are
 
-`fedwatt.terrain.level` says which of the two networks predicts a window.
+`fedwatt.elevation.level` says which of the two networks predicts a window.
 """
 
 from dataclasses import dataclass, replace
@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from torch import Tensor
 
-from fedwatt.data.trip import FloatArray
+from fedwatt.elevation.level import LEVEL as LEVEL
+from fedwatt.elevation.level import Predictions, borne_out, level_data
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import SettingError
+from fedwatt.evaluation import References
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.observers import Observer
-from fedwatt.references import References
 from fedwatt.runs.config import RunConfig
-from fedwatt.terrain.level import LEVEL as LEVEL
-from fedwatt.terrain.level import Predictions, borne_out, level_data
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.telemetry.trip import FloatArray
 
 
 def level_config(config: RunConfig) -> RunConfig | None:

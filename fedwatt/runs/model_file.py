@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fedwatt.data.store import folder_name
 from fedwatt.errors import RunError
+from fedwatt.evaluation import PersonalModel
 from fedwatt.federation import LocalFleet
 from fedwatt.models.layout import Layout
-from fedwatt.personal import PersonalModel
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.own_code import changed_since, sentence
 from fedwatt.runs.tensors import write_tensors
+from fedwatt.telemetry.store import folder_name
 
 MODEL_FILE: Final = "model.safetensors"
 CONFIG: Final = "fedwatt"
 """One entry: safetensors writes several in no fixed order, and equal runs make equal files."""
-OWNER: Final = "fedwatt.personal"
+OWNER: Final = "fedwatt.evaluation"
 Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedwatt import plugins
-from fedwatt.data import FEATURE_SETS, FEATURES, DataSettings
-from fedwatt.data.targets import TARGETS
 from fedwatt.errors import SettingError
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, METHODS, SERVERS
 from fedwatt.models import MODELS
 from fedwatt.models.catalogue import OWN
+from fedwatt.windows import FEATURE_SETS, FEATURES, DataSettings
+from fedwatt.windows.targets import TARGETS
 
 Sources = dict[str, dict[str, str]]
 """Kind, in the plural → reference → hash."""

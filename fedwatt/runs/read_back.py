@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fedwatt.data import Fleet
 from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.federation import Federation, History, State
 from fedwatt.federation.local_fleet import Network
@@ -13,6 +12,7 @@ from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.hills import run_fleet
 from fedwatt.runs.model_file import read_model_config
+from fedwatt.windows import Fleet
 
 
 @dataclass(frozen=True, eq=False)

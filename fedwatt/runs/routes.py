@@ -7,9 +7,10 @@ simulated vehicles it is written when it is first needed; a real fleet makes it 
 
 from pathlib import Path
 
-from fedwatt.data import Vehicle
-from fedwatt.data.client import prepared, split_of_trips
-from fedwatt.data.split import held_out_vehicles
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import own_fields, survey_fleet
+from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.fleet_routes import FleetRoutes
@@ -21,10 +22,9 @@ from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import learned_hills
 from fedwatt.runs.source import source_vehicles
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import own_fields, survey_fleet
-from fedwatt.terrain.survey import mass_kg
+from fedwatt.telemetry import Vehicle
+from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.split import held_out_vehicles
 
 ROUTES = "routes.json"
 FEWEST_TRIPS = 3

@@ -5,18 +5,19 @@ from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 
-from fedwatt.data import DataSettings, Fleet, Vehicle, build_fleet
-from fedwatt.data.client import prepared
-from fedwatt.data.makers import Maker
-from fedwatt.data.on_demand import fleet_on_demand, refuse_climb
-from fedwatt.data.sketched import SketchedVehicles
-from fedwatt.data.store import StoredVehicles
-from fedwatt.data.synthetic import TownVehicles
+from fedwatt.elevation.learn import Learned
+from fedwatt.elevation.sources import with_climb_channels
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.observers import SILENT, Observer
 from fedwatt.runs.config import RunConfig, Source
-from fedwatt.terrain.learn import Learned
-from fedwatt.terrain.sources import with_climb_channels
+from fedwatt.synthetic.fleet import TownVehicles
+from fedwatt.synthetic.sketched import SketchedVehicles
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import StoredVehicles
+from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.client import prepared
+from fedwatt.windows.makers import Maker
+from fedwatt.windows.on_demand import fleet_on_demand, refuse_climb
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from fedwatt.data.trip import FloatArray
 from fedwatt.errors import DataError
+from fedwatt.telemetry.trip import FloatArray
 
 RIDGE: Final = 0.05
 """Of the mean variance, added to W: units that are hardly ever active say nothing about style."""

@@ -8,8 +8,6 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from fedwatt.data import FEATURES, Client
-from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import LocalFleet
 from fedwatt.models import Model
@@ -17,6 +15,8 @@ from fedwatt.randomness import generator
 from fedwatt.styles.directions import StyleSums, directions
 from fedwatt.styles.on_board import driving, fleet_scale, motion_features, scale_sums
 from fedwatt.styles.verdict import Excess, adjusted_rand, excess, explained
+from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows import FEATURES, Client
 
 MOST_CLUSTERS: Final = 6
 FEWEST_VEHICLES: Final = 3

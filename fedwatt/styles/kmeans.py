@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.data.trip import FloatArray, IntArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 STARTS: Final = 10
 """Sets of centres that are tried; the tightest clusters are kept."""

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.data import FEATURES, Client
-from fedwatt.data.trip import BoolArray, FloatArray
 from fedwatt.errors import SettingError
 from fedwatt.models import Model
+from fedwatt.telemetry.trip import BoolArray, FloatArray
+from fedwatt.windows import FEATURES, Client
 
 SPEED: Final = "speed"
 MOST_WINDOWS: Final = 2000

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.data.trip import FloatArray, IntArray
 from fedwatt.styles.kmeans import Clustering, k_means
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRAWS: Final = 99
 

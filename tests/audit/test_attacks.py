@@ -19,13 +19,15 @@ from fedwatt.audit.home import CELL_DEGREES, home_position
 from fedwatt.audit.levels import CURIOUS, GUESS, MASKS, NOISE, PLAIN, POLICY
 from fedwatt.audit.victims import explained
 from fedwatt.cli import app
-from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, synthetic_fleet, synthetic_vehicles
 from fedwatt.deploy.guard import Guard
 from fedwatt.deploy.ledger import Ledger
 from fedwatt.deploy.policy import Policy, Refusal
 from fedwatt.deploy.purpose import Purpose
 from fedwatt.methods import get
 from fedwatt.runs.config import from_tables
+from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.windows import DataSettings, Fleet
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from benchmarks.leaf_calibration import calibrated, trip_energy_wh, with_factors
-from fedwatt.physics.parameters import LEAF_2013
-from tests.physics.test_electrify import a_trip
+from fedwatt.synthetic.parameters import LEAF_2013
+from tests.synthetic.test_electrify import a_trip
 
 
 def test_calibration_finds_the_factors_that_made_the_trips():

@@ -41,7 +41,7 @@ def test_both_ways_are_measured() -> None:
 
 
 def test_a_method_without_a_plain_form_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedwatt.data.synthetic_fleet", lambda **_: random_fleet())
+    monkeypatch.setattr("fedwatt.synthetic.synthetic_fleet", lambda **_: random_fleet())
     result = CliRunner().invoke(app, ["bench", "reference", "--method", "scaffold"])
     assert result.exit_code != 0
     shown = " ".join(f"{result.output} {result.exception}".split())

@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, Trip, Vehicle
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.store import fleet_source, read_fleet, write_fleet
-from tests.data.conftest import VED_HEADER, ved_rows
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import split_of_trips
+from tests.telemetry.conftest import VED_HEADER, ved_rows
 
 
 def test_other_kinds_of_vehicles(type_in, tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings
-from fedwatt.data.readers import import_csv, import_eved, import_ved
-from fedwatt.data.readers.sumo_output import import_sumo
-from fedwatt.data.store import load_fleet, read_fleet
-from tests.data.conftest import VED_HEADER, ved_rows
-from tests.data.maps.osm_files import write_osm
+from fedwatt.telemetry.readers import import_csv, import_eved, import_ved
+from fedwatt.telemetry.readers.sumo_output import import_sumo
+from fedwatt.telemetry.store import load_fleet, read_fleet
+from fedwatt.windows import DataSettings
+from tests.telemetry.conftest import VED_HEADER, ved_rows
+from tests.telemetry.maps.osm_files import write_osm
 
 
 @pytest.fixture

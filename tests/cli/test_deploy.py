@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import write_fleet
-from fedwatt.terrain.store import read_field, write_field
+from fedwatt.elevation.store import read_field, write_field
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from fedwatt.cli.data.shared import say_made
-from fedwatt.data.store import read_fleet
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.source import open_fleet
-from tests.data.recognise.drives import comma, drives, fleet
+from fedwatt.telemetry.store import read_fleet
+from tests.telemetry.recognise.drives import comma, drives, fleet
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedwatt.cli.configure import resumable
 from fedwatt.cli.progress import RunView, describe_hills, results_table
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.elevation.settings import TerrainSettings
 
 
 def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import write_fleet
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
 
 HEAVY = ("torch", "flwr", "matplotlib", "polars", "pyarrow", "scipy")
 START = """

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.data import DataSettings
-from fedwatt.data.split import held_out_vehicles
-from fedwatt.data.store import write_fleet
-from fedwatt.data.synthetic import synthetic_vehicles
-from fedwatt.terrain.store import Provenance, read_provenance
+from fedwatt.elevation.store import Provenance, read_provenance
+from fedwatt.synthetic.fleet import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
+from fedwatt.windows import DataSettings
+from fedwatt.windows.split import held_out_vehicles
 
 
 @pytest.fixture(scope="module")

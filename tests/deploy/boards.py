@@ -5,11 +5,11 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.policy import Policy
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes, vouch
+from fedwatt.telemetry.store import read_vehicle, vehicle_folders
 from tests.deploy.loopback import Loopback
 
 AUTHORITY = ec.derive_private_key(11, CURVE)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import vehicle_folders, write_fleet
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.execute import execute as deploy
 from fedwatt.deploy.policy import OPEN
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.runs import from_toml
 from fedwatt.runs.tables import read_table
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import vehicle_folders, write_fleet
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
 

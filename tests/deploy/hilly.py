@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import write_fleet
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
 from tests.deploy.fleets import config_text
-from tests.terrain.toys import without_positions
+from tests.elevation.toys import without_positions
 
 AREA = [44.93, 45.07, -30.1, -29.98]
 """Around the town: about 24,000 nodes."""

@@ -29,12 +29,12 @@ from fedwatt.deploy.connection import key_pair
 from fedwatt.deploy.keys import Depot
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.state import RunState
+from fedwatt.elevation.level import LEVEL
+from fedwatt.elevation.store import read_field
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.privacy.secure.identity import public_bytes, vouch
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.level import LEVEL
-from fedwatt.terrain.store import read_field
 from tests.deploy.fleets import deployed, loopback, pooled, weights
 from tests.deploy.hilly import AREA
 from tests.runs.test_execute import Silent

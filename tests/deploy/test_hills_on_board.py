@@ -8,15 +8,15 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("cryptography")
 
-from fedwatt.data.store import vehicle_folders
 from fedwatt.deploy.hills_on_board import HillsOnBoard
 from fedwatt.deploy.memory import memory_folder, remember, run_folder
 from fedwatt.deploy.messages import Content
+from fedwatt.elevation.encoding import field_to_arrays
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.runs import from_toml
-from fedwatt.terrain.encoding import field_to_arrays
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry.store import vehicle_folders
 from tests.deploy.hilly import hilly, hilly_fleet
 
 

@@ -13,7 +13,6 @@ pytest.importorskip("cryptography")
 import torch
 from flwr.app import Message
 
-from fedwatt.data.store import vehicle_folders
 from fedwatt.deploy import node
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hours import Hours, NotNow
@@ -26,6 +25,7 @@ from fedwatt.operate.alert_rules import AlertRules, _replies
 from fedwatt.operate.fleet_view import FleetView
 from fedwatt.runs import from_toml
 from fedwatt.runs.tables import read_table
+from fedwatt.telemetry.store import vehicle_folders
 from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fleet, weights
 from tests.deploy.loopback import Loopback
 

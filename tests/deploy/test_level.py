@@ -16,7 +16,6 @@ import torch
 from flwr.app import Message, RecordDict
 from safetensors.torch import load_file
 
-from fedwatt.data.client import build_client
 from fedwatt.deploy import node
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.memory import KEPT_RUNS, forget_old_runs, level_run, memory_folder, remember
@@ -24,6 +23,7 @@ from fedwatt.deploy.messages import MESSAGE_TYPES, REPLIES, Content, from_record
 from fedwatt.deploy.progress import LogLines, describe_run
 from fedwatt.deploy.state_folder import StateFolder
 from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.elevation.level import LEVEL
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -31,7 +31,7 @@ from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import to_toml
 from fedwatt.runs.level import level_config
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.level import LEVEL
+from fedwatt.windows.client import build_client
 from tests.deploy.fleets import BOARD, deploy, deployed, loopback, pooled, weights
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback, SuperNodes

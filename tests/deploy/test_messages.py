@@ -15,8 +15,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.common.serde import message_to_proto
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from fedwatt.data import DataSettings
-from fedwatt.data.store import read_vehicle, vehicle_folders
 from fedwatt.deploy import node
 from fedwatt.deploy.messages import (
     IN_THE_CLEAR,
@@ -38,6 +36,8 @@ from fedwatt.methods import METHODS
 from fedwatt.methods.catalogue import Recipe
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import ROUGHNESS
+from fedwatt.telemetry.store import read_vehicle, vehicle_folders
+from fedwatt.windows import DataSettings
 from tests.deploy.fleets import BOARD, config_text, deployed, loopback, make_fleet
 from tests.deploy.loopback import open_policy
 from tests.federation.test_work import Weighed

@@ -17,8 +17,6 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.memory import KEPT_RUNS
 from fedwatt.deploy.messages import from_records, to_records
 from fedwatt.deploy.vehicle import Vehicle
@@ -30,6 +28,8 @@ from fedwatt.metrics import ErrorSums
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.model_file import own_model_file
 from fedwatt.runs.tables import read_table
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows.client import split_of_trips
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.runs.test_execute import Silent

@@ -11,7 +11,6 @@ pytest.importorskip("flwr")
 import torch
 from flwr.app import RecordDict
 
-from fedwatt.data.targets import TARGETS
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.deploy.messages import from_records
 from fedwatt.deploy.progress import LogLines, describe_run, log
@@ -25,6 +24,7 @@ from fedwatt.methods import get
 from fedwatt.runs import from_toml
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.tables import read_table
+from fedwatt.windows.targets import TARGETS
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 from tests.deploy.loopback import Loopback
 

@@ -23,11 +23,11 @@ from fedwatt.deploy.relay_roster import RelayRoster
 from fedwatt.deploy.routes_on_board import RoutesOnBoard
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.elevation.encoding import field_digest
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import from_toml
 from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.encoding import field_digest
 from tests.deploy.boards import guarded
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 from tests.deploy.hilly import hilly, hilly_fleet

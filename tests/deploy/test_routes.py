@@ -16,7 +16,6 @@ from flwr.app import RecordDict
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import PublishedHills, secret_draws
@@ -26,6 +25,7 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.routes_on_server import RoadPupils, learn_routes
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.elevation.store import read_field
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingQuestion, learn_driving
 from fedwatt.journeys.driving_field import DrivingSums
@@ -38,7 +38,7 @@ from fedwatt.privacy.fixed_point import Layout, add_up
 from fedwatt.runs import from_toml
 from fedwatt.runs.config import to_toml
 from fedwatt.runs.routes import learn_run_routes, run_routes, vehicle_routes
-from fedwatt.terrain.store import read_field
+from fedwatt.telemetry.store import read_vehicle
 from tests.deploy.boards import guarded
 from tests.deploy.fleets import BOARD, deployed, loopback
 from tests.deploy.hilly import hilly, hilly_fleet

@@ -9,14 +9,14 @@ pytest.importorskip("flwr")
 
 import torch
 
-from fedwatt.data import DataSettings
-from fedwatt.data.store import read_fleet, vehicle_folders
 from fedwatt.deploy.vehicle import Vehicle
+from fedwatt.elevation.learn import learn_shared
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.store import Provenance, write_field
 from fedwatt.errors import DataError, SettingError
 from fedwatt.runs import execute, from_toml
-from fedwatt.terrain.learn import learn_shared
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import Provenance, write_field
+from fedwatt.telemetry.store import read_fleet, vehicle_folders
+from fedwatt.windows import DataSettings
 from tests.deploy.fleets import BOARD, config_text, deployed, make_fleet, weights
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent

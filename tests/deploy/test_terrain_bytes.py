@@ -13,17 +13,17 @@ pytest.importorskip("cryptography")
 
 from flwr.app import Message
 
-from fedwatt.data.store import read_vehicle
 from fedwatt.deploy import node
 from fedwatt.deploy.messages import REPLIES, Content, from_records, to_records
+from fedwatt.elevation.encoding import field_from_arrays
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.question import Question
+from fedwatt.elevation.statistics import touched_nodes
+from fedwatt.elevation.store import read_field
+from fedwatt.elevation.survey import Survey, survey
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs import from_toml
-from fedwatt.terrain.encoding import field_from_arrays
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.question import Question
-from fedwatt.terrain.statistics import touched_nodes
-from fedwatt.terrain.store import read_field
-from fedwatt.terrain.survey import Survey, survey
+from fedwatt.telemetry.store import read_vehicle
 from tests.deploy.fleets import deployed, loopback
 from tests.deploy.hilly import hilly, hilly_fleet
 from tests.deploy.loopback import KINDS, Loopback

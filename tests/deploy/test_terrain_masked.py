@@ -13,7 +13,6 @@ pytest.importorskip("cryptography")
 import torch
 from flwr.app import RecordDict
 
-from fedwatt.data.store import read_fleet
 from fedwatt.deploy.exchange import Exchange
 from fedwatt.deploy.hills_on_server import learn_hills
 from fedwatt.deploy.messages import Content, from_records, to_records
@@ -21,20 +20,21 @@ from fedwatt.deploy.roster import Roster
 from fedwatt.deploy.state import RunState
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.edge.export import read_trained
+from fedwatt.elevation.exchange import SharedField, learn_from_totals, share_by
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import learn
+from fedwatt.elevation.noise import seeded
+from fedwatt.elevation.question import Question
+from fedwatt.elevation.store import driven_nodes, read_field, read_provenance
+from fedwatt.elevation.survey import survey
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.fixed_point import Layout, add_up
 from fedwatt.report.field_map import write_map
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.hills import terrain_budget, vehicle_field
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.exchange import SharedField, learn_from_totals, share_by
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import learn
-from fedwatt.terrain.noise import seeded
-from fedwatt.terrain.question import Question
-from fedwatt.terrain.store import driven_nodes, read_field, read_provenance
-from fedwatt.terrain.survey import survey
+from fedwatt.telemetry.store import read_fleet
 from tests.deploy.fleets import BOARD, deployed, loopback, pooled, weights
 from tests.deploy.hilly import AREA, hilly, hilly_fleet
 from tests.deploy.loopback import Loopback, SuperNodes

@@ -19,19 +19,19 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 import fedwatt.deploy.node  # all that a vehicle's process has loaded
 from fedwatt.deploy.messages import Content, to_records
-from fedwatt.data import DataSettings
+from fedwatt.windows import DataSettings
 from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.plain import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, mask_input, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.question import Question
-from fedwatt.terrain.summands import MOST_WORDS
-from fedwatt.terrain.field import empty_field
-from fedwatt.terrain.survey import survey
-from tests.terrain.toys import fleet
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.question import Question
+from fedwatt.elevation.summands import MOST_WORDS
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.survey import survey
+from tests.elevation.toys import fleet
 
 grid, settings = Grid(), TerrainSettings(area=(42.0, 42.24, -83.0, -82.676))
 own = survey(fleet(1)[0], grid, 8, DataSettings(features="speed"))

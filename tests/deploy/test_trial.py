@@ -9,14 +9,14 @@ pytest.importorskip("flwr")
 from flwr.app import Context, Message, RecordDict
 from flwr.common.config import parse_config_args
 
-from fedwatt.data.store import vehicle_folders
 from fedwatt.deploy import client_app
 from fedwatt.deploy.connection import Connection
 from fedwatt.deploy.messages import MESSAGE_TYPES, Content, from_records, to_records
 from fedwatt.deploy.trial import stock_command
-from fedwatt.terrain.field import empty_field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.store import write_field
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.store import write_field
+from fedwatt.telemetry.store import vehicle_folders
 from tests.deploy.fleets import config_text, make_fleet
 from tests.deploy.loopback import open_policy
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.data.cleaning.resample import resample
-from fedwatt.data.trip import RawTrip
 from fedwatt.edge.clock import MOST_WAITING, SecondClock, Timing
 from fedwatt.errors import SettingError
+from fedwatt.telemetry.cleaning.resample import resample
+from fedwatt.telemetry.trip import RawTrip
 
 from .toys import hold_of, raw_trip
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.data import Trip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.forecast import Forecast, forecast
 from fedwatt.edge.trips import TripPrediction, charge_over_time, estimate_range
 from fedwatt.errors import SettingError
+from fedwatt.telemetry import Trip
 
 CARD = ModelCard(
     features=("speed",),

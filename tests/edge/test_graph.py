@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.data import DataSettings, build_fleet, synthetic_fleet, synthetic_vehicles
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.features import trip_features
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import predict_trip
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
+from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
+from fedwatt.windows import DataSettings, build_fleet
+from fedwatt.windows.client import split_of_trips
+from fedwatt.windows.features import trip_features
 
 from .toys import trained
 

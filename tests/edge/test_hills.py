@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.data import Trip
-from fedwatt.data.cleaning.resample import resample, updates, usual_hold_s
-from fedwatt.data.trip import RawTrip
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
+from fedwatt.elevation.climb import CLIMB, LOOK_AHEAD_S, climb_from, trip_rise_m, with_terrain
+from fedwatt.elevation.encoding import field_from_text, field_to_text
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, SettingError
-from fedwatt.terrain.climb import CLIMB, LOOK_AHEAD_S, climb_from, trip_rise_m, with_terrain
-from fedwatt.terrain.encoding import field_from_text, field_to_text
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry import Trip
+from fedwatt.telemetry.cleaning.resample import resample, updates, usual_hold_s
+from fedwatt.telemetry.trip import RawTrip
 
 from .bare import ON_BOARD
 from .toys import a_vehicle, hold_of, raw_trip, trained, with_level

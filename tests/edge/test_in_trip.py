@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.data import build_client
-from fedwatt.data.client import prepared, split_of_trips
 from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
@@ -15,6 +13,8 @@ from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.journeys.filter import TripPrior, in_trip
 from fedwatt.journeys.mixture import chosen_mixture, fleet_ridge, vehicle_ridges
+from fedwatt.windows import build_client
+from fedwatt.windows.client import prepared, split_of_trips
 
 from .toys import trained
 

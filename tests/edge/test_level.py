@@ -9,11 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.data import Trip, build_client
-from fedwatt.data.cleaning.resample import resample
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.store import write_vehicle
-from fedwatt.data.trip import RawTrip
 from fedwatt.edge.card import KEY
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
@@ -22,9 +17,15 @@ from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.reading import route_trip
 from fedwatt.edge.trips import estimate_range, level_share, predict_trip
+from fedwatt.elevation.climb import climb_from, with_climb, with_terrain
+from fedwatt.elevation.store import write_field
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.terrain.climb import climb_from, with_climb, with_terrain
-from fedwatt.terrain.store import write_field
+from fedwatt.telemetry import Trip
+from fedwatt.telemetry.cleaning.resample import resample
+from fedwatt.telemetry.store import write_vehicle
+from fedwatt.telemetry.trip import RawTrip
+from fedwatt.windows import build_client
+from fedwatt.windows.client import split_of_trips
 
 from .test_graph import BACKBONES, torch_energy
 from .test_hills import as_known_then, hilly_field, located_vehicle, on_the_road

@@ -5,9 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.store import read_vehicle, write_fleet
-from fedwatt.data.synthetic import synthetic_vehicles
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, personal, read_trained
 from fedwatt.edge.trips import outcome
@@ -15,6 +12,9 @@ from fedwatt.errors import RunError, SettingError
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.hills import vehicle_field
 from fedwatt.runs.tables import read_table
+from fedwatt.synthetic.fleet import synthetic_vehicles
+from fedwatt.telemetry.store import read_vehicle, write_fleet
+from fedwatt.windows.client import split_of_trips
 from tests.runs.test_execute import Silent
 
 CONFIG = """

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.data import Trip, Vehicle
-from fedwatt.data.cleaning.resample import resample
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import DataError
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.cleaning.resample import resample
 
 from .bare import ON_BOARD
 from .toys import hold_of, raw_trip, trained

@@ -5,22 +5,22 @@ import re
 import numpy as np
 import pytest
 
-from fedwatt.data import Vehicle
-from fedwatt.data.cleaning.clean import clean_vehicle
-from fedwatt.data.cleaning.cleaning import VED_CLEANING
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.readers.powertrain import engine_reason
-from fedwatt.data.readers.spill import Spill
-from fedwatt.data.readers.stream import silent
-from fedwatt.data.readers.ved import VedReader
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.terrain.climb import LOOK_AHEAD_S
-from fedwatt.terrain.learn import learn
-from fedwatt.terrain.positions import trusted_positions
-from fedwatt.terrain.settings import TerrainSettings
+from fedwatt.elevation.climb import LOOK_AHEAD_S
+from fedwatt.elevation.learn import learn
+from fedwatt.elevation.positions import trusted_positions
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.cleaning.clean import clean_vehicle
+from fedwatt.telemetry.cleaning.cleaning import VED_CLEANING
+from fedwatt.telemetry.readers.powertrain import engine_reason
+from fedwatt.telemetry.readers.spill import Spill
+from fedwatt.telemetry.readers.stream import silent
+from fedwatt.telemetry.readers.ved import VedReader
+from fedwatt.windows.client import split_of_trips
 
 from .toys import trained
 

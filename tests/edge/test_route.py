@@ -5,13 +5,13 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.data.store import write_vehicle
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.reading import read_trip, route_trip
 from fedwatt.edge.trips import predict_trip
+from fedwatt.elevation.store import write_field
 from fedwatt.errors import DataError, FedwattError
-from fedwatt.terrain.store import write_field
+from fedwatt.telemetry.store import write_vehicle
 
 from .test_hills import LATITUDE, LONGITUDE, M_PER_DEGREE, hilly_field, located_vehicle
 from .toys import run_folder, trained

@@ -9,9 +9,9 @@ from fedwatt.edge.export import export
 from fedwatt.edge.route_forecast import Plan, plan_routes
 from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import estimate_range, predict_trip
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route_exchange import learn_routes
-from fedwatt.terrain.settings import TerrainSettings
 from tests.journeys.towns import DEGREE_M, boards
 
 from .toys import trained

@@ -7,13 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.data import Trip
-from fedwatt.data.client import split_of_trips
-from fedwatt.data.store import write_vehicle
 from fedwatt.edge.page import headline
 from fedwatt.edge.reading import read_trip
 from fedwatt.edge.trips import TripPrediction, estimate_range, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
+from fedwatt.telemetry import Trip
+from fedwatt.telemetry.store import write_vehicle
+from fedwatt.windows.client import split_of_trips
 
 from .toys import rendered, run_folder, trained
 

@@ -6,21 +6,22 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedwatt.data import Vehicle, synthetic_vehicles
-from fedwatt.data.cleaning.resample import updates, usual_hold_s
-from fedwatt.data.trip import RawTrip
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import TripPrediction
+from fedwatt.elevation.level import LEVEL
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import model_prefix, write_models
-from fedwatt.terrain.level import LEVEL
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.cleaning.resample import updates, usual_hold_s
+from fedwatt.telemetry.trip import RawTrip
 
 
 def trained(backbone: str = "mlp", **data: object) -> TrainedModel:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
-from fedwatt.data import Fleet
 from fedwatt.engine.batches import Batches, Draw, mixed, orders_on, stacked_orders
 from fedwatt.engine.pool import pool_fleet
 from fedwatt.errors import DataError
 from fedwatt.federation import Federation, Training
+from fedwatt.windows import Fleet
 from tests.federation.toys import random_fleet
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from fedwatt import Federation, Training, synthetic_fleet
-from fedwatt.data import DataSettings
 from fedwatt.engine.version import VERSION, code_of, sources_digest
+from fedwatt.windows import DataSettings
 
 NUMBERS = {
     1: {

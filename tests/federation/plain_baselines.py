@@ -15,12 +15,12 @@ from torch.nn.functional import cosine_similarity
 
 from benchmarks.networks import flat_weights, torch_module
 from benchmarks.reference import gathered
-from fedwatt.data import Client, Fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.federation import Training
 from fedwatt.federation.participation import participants
 from fedwatt.models import MLP
 from fedwatt.randomness import generator
+from fedwatt.windows import Client, Fleet
 
 Table = dict[str, Tensor]
 """Something remembered for each vehicle, by its name."""

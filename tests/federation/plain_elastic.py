@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fedwatt.data import Client
 from fedwatt.federation import Availability
 from fedwatt.federation.participation import device_speed
 from fedwatt.models import MLP
 from fedwatt.randomness import generator
+from fedwatt.windows import Client
 from tests.federation.plain_baselines import Plain
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from benchmarks.networks import torch_module
 from benchmarks.reference import gathered
-from fedwatt.data import Client
 from fedwatt.engine.batches import Draw
 from fedwatt.randomness import generator
+from fedwatt.windows import Client
 from tests.federation.plain_baselines import Plain, Table
 
 

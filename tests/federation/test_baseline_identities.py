@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedwatt.data import Fleet
 from fedwatt.engine.batches import Draw
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, State, Training
@@ -22,6 +21,7 @@ from fedwatt.methods.proximal import pull_accumulation
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.methods.server import Replies
 from fedwatt.models import GRU, LSTM, MLP, Model
+from fedwatt.windows import Fleet
 from tests.federation.toys import Line, a_start, random_fleet
 
 SMALL = MLP(4, 8, (6, 5))

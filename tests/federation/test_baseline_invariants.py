@@ -9,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.data import Client, DataSettings, Fleet
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import get
 from fedwatt.methods.elastic_selection import front_after, next_window, select
 from fedwatt.models import MLP
+from fedwatt.windows import Client, DataSettings, Fleet
 from tests.federation.toys import Line, random_fleet
 
 shares = st.floats(0, 0.6)

@@ -4,9 +4,9 @@ import pytest
 import torch
 from pytest import approx
 
-from fedwatt.data import Client
 from fedwatt.federation import Federation, State, Training
 from fedwatt.methods import get
+from fedwatt.windows import Client
 from tests.federation.toys import line_client, line_federation, random_fleet
 
 

@@ -5,11 +5,11 @@ import pickle
 import pytest
 import torch
 
-from fedwatt.data import synthetic_fleet
-from fedwatt.data.on_demand import town_fleet
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.federation.dealing import DealtFederation, Sums, added, adds_up, train_share
 from fedwatt.methods import get
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows.on_demand import town_fleet
 
 TRAINING = Training(rounds=2, participation=0.7, steps=4, batch=16)
 LOSSY = Availability(reply_loss=0.2, speeds=(1.0, 0.5), deadline=3)

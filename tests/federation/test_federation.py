@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.data import Fleet
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.methods import get
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import MLP, ModuleModel
+from fedwatt.windows import Fleet
 from tests.federation.toys import line_client, line_federation, random_fleet
 
 QUICK_PROBE = {"directions": 2, "points": 4, "probe_batch": 16}

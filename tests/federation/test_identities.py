@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from fedwatt.data import Fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
+from fedwatt.windows import Fleet
 from tests.federation.toys import random_fleet
 
 SMALL_PROBE = {"directions": 2, "points": 4, "probe_batch": 16, "radius": 0.5}

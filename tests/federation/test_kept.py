@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from pytest import approx
 
-from fedwatt.data import Client
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.port import Judgement
 from fedwatt.federation.state import State
+from fedwatt.windows import Client
 from tests.federation.test_loop import Answering
 from tests.federation.toys import line_client, line_federation
 

@@ -167,7 +167,7 @@ LARGE = """
     import json, resource, sys, time
     from dataclasses import replace
     from fedwatt.federation import Federation, Training
-    from fedwatt.data import Fleet
+    from fedwatt.windows import Fleet
     from fedwatt.methods import get
     from fedwatt.models import MLP
     from tests.federation.toys import random_fleet

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.data import on_demand, synthetic_fleet
-from fedwatt.data.on_demand import sketched_fleet, town_fleet
 from fedwatt.federation import Asynchronous, Availability, Federation, Training, memory
 from fedwatt.federation.participation import (
     first_available,
@@ -14,6 +12,9 @@ from fedwatt.federation.participation import (
     participants,
 )
 from fedwatt.randomness import generator
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import on_demand
+from fedwatt.windows.on_demand import sketched_fleet, town_fleet
 
 TRAINING = Training(rounds=2, participation=0.5, steps=3, batch=16)
 LOSSY = Availability(reply_loss=0.3, p_leave=0.2, p_join=0.5, speeds=(1.0, 0.5))

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.data import DataSettings, Fleet, paged, synthetic_fleet
-from fedwatt.data.paged import gather_clients
-from fedwatt.data.split import SPLITS
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.models import MLP
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings, Fleet, paged
+from fedwatt.windows.paged import gather_clients
+from fedwatt.windows.split import SPLITS
 from tests.federation.toys import random_fleet
 
 
@@ -178,8 +179,8 @@ LARGE = """
     import numpy as np
     from dataclasses import replace
     from fedwatt.federation import Federation, Training
-    from fedwatt.data import Fleet, paged
-    from fedwatt.data.paged import gather_clients
+    from fedwatt.windows import Fleet, paged
+    from fedwatt.windows.paged import gather_clients
     from fedwatt.methods import get
     from fedwatt.models import MLP
     from tests.federation.toys import random_fleet

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
-from fedwatt.data import DataSettings, Fleet, synthetic_fleet
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import Method, get
 from fedwatt.methods.attack import is_faulty
 from fedwatt.models import MLP
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings, Fleet
 from tests.federation.toys import random_fleet
 
 SIZES = (70, 33, 128, 5, 60, 20)

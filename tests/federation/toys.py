@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.data import Client, DataSettings, Fleet
 from fedwatt.engine.call import Call
 from fedwatt.federation import Federation, State, Training
 from fedwatt.methods import Method
@@ -17,6 +16,7 @@ from fedwatt.metrics import Stopwatch
 from fedwatt.models import Layout, Model
 from fedwatt.models.loss import squared
 from fedwatt.models.model import Parts
+from fedwatt.windows import Client, DataSettings, Fleet
 
 
 def random_fleet(

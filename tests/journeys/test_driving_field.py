@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.summands import plainly, totals_by
 from fedwatt.errors import RunError
 from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
 from fedwatt.journeys.driving_field import (
@@ -14,8 +16,6 @@ from fedwatt.journeys.driving_field import (
     vehicle_sums,
 )
 from fedwatt.privacy.fixed_point import add_up
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.summands import plainly, totals_by
 
 from .towns import GRID, a_vehicle, board, boards
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import arrival, usable_wh
 from fedwatt.journeys.driving_field import published
@@ -23,8 +25,6 @@ from fedwatt.journeys.route_files import (
 from fedwatt.journeys.route_model import Coefficients
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.randomness import generator
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.settings import TerrainSettings
 from tests.edge.bare import ON_BOARD
 
 from .towns import DEGREE_M, GRID, a_vehicle, board, boards, street_trip

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, build_client, synthetic_vehicles
 from fedwatt.journeys.mixture import (
     USUAL,
     chosen_mixture,
@@ -12,6 +11,8 @@ from fedwatt.journeys.mixture import (
     vehicle_ridges,
 )
 from fedwatt.journeys.ridge import fleet_moments, moments, solve, window_features
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.windows import DataSettings, build_client
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.data.client import Client
 from fedwatt.journeys.prior import MOST_WINDOWS, USUAL, fitted_prior, in_wh, residual_sums
+from fedwatt.windows.client import Client
 
 
 def a_client(ends, labels) -> Client:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from fedwatt.data import Trip
+from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.journeys.route import fixes, recorded_route, route_of
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry import Trip
 
 DEGREE_M = 6_371_000 * np.pi / 180
 

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.summands import plainly
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import DrivingQuestion
 from fedwatt.journeys.driving_field import SUMS, published
@@ -18,9 +21,6 @@ from fedwatt.journeys.route_questions import (
     SharedDriving,
 )
 from fedwatt.journeys.under_way import USUAL
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.summands import plainly
 
 from .towns import GRID, boards
 

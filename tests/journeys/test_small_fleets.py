@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, synthetic_vehicles
-from fedwatt.data.client import split_of_trips
+from fedwatt.elevation.learn import learn
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.survey import mass_kg
 from fedwatt.journeys.mixed_effects import fit, own_effects, predict
 from fedwatt.journeys.route_bars import Bars, filled, interval, quantiles
 from fedwatt.journeys.route_board import Learnable, Lessons, RouteBoard, judged, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_questions import Pupil, RouteQuestion, SharedDriving
 from fedwatt.randomness import generator
-from fedwatt.terrain.learn import learn
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.survey import mass_kg
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import split_of_trips
 
 from .towns import GRID
 

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fedwatt.data import synthetic_vehicles
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.trips import predict_trip
 from fedwatt.journeys.totals import energy_by_second, exact_windows, tile_ends
+from fedwatt.synthetic import synthetic_vehicles
 from tests.real_data import real_file
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, build_client, synthetic_vehicles
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.journeys.trip_balance import trip_balance, trip_numbers
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.windows import DataSettings, build_client
 
 
 def test_windows_are_told_apart_by_trip_whatever_their_stride():

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from fedwatt.data import Trip, Vehicle
+from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.route_board import RouteBoard, passes
 from fedwatt.randomness import generator
-from fedwatt.terrain.grid import Grid
+from fedwatt.telemetry import Trip, Vehicle
 
 DEGREE_M = 6_371_000 * np.pi / 180
 GRID = Grid()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from flwr.app import Message, RecordDict
 
-from fedwatt.data.store import vehicle_folders
 from fedwatt.deploy.board import Board
 from fedwatt.deploy.commands import Flower
 from fedwatt.deploy.control import Node
@@ -14,6 +13,7 @@ from fedwatt.deploy.node import answer as node_answer
 from fedwatt.deploy.policy import OPEN
 from fedwatt.deploy.vehicle import Vehicle
 from fedwatt.errors import DataError, RunError
+from fedwatt.telemetry.store import vehicle_folders
 from tests.deploy.fleets import config_text, deployed, make_fleet
 from tests.deploy.loopback import KINDS, Loopback
 

@@ -9,8 +9,8 @@ from reproduction.data import find_sources, usual_folder
 
 
 def test_data_folders_are_told_apart(tmp_path) -> None:
-    from fedwatt.data import synthetic_vehicles
-    from fedwatt.data.store import write_fleet
+    from fedwatt.synthetic import synthetic_vehicles
+    from fedwatt.telemetry.store import write_fleet
 
     write_fleet(tmp_path / "stored", synthetic_vehicles(1, trips=3), "made up")
     raw = tmp_path / "raw"

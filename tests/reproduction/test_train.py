@@ -6,10 +6,11 @@ from math import inf
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, synthetic_fleet
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.participation import participants
 from fedwatt.methods import get
+from fedwatt.synthetic import synthetic_fleet
+from fedwatt.windows import DataSettings
 from reproduction.cell import Cell
 from reproduction.lab import Lab
 from reproduction.order import grouped

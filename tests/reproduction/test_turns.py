@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from fedwatt import synthetic_fleet
-from fedwatt.data import DataSettings
 from fedwatt.methods import RoughnessProximal
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.metrics import Stopwatch
+from fedwatt.windows import DataSettings
 from reproduction import turns
 from reproduction.cell import key_of
 from reproduction.judges import NOT_SUPPORTED, SUPPORTED

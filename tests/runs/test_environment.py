@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.data import DataSettings, build_fleet
 from fedwatt.runs.environment import coverage, describe_fleet
-from tests.data.toys import make_vehicle
+from fedwatt.windows import DataSettings, build_fleet
+from tests.windows.toys import make_vehicle
 
 
 def test_held_out_vehicles_have_no_part_in_the_training_windows():

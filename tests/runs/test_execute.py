@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import write_fleet
 from fedwatt.errors import RunError
 from fedwatt.federation import RoundRecord, State
 from fedwatt.runs import Observer, execute, from_toml
 from fedwatt.runs.tables import read_table
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
 from tests.runs.killing import kill_after
 
 CONFIG = """

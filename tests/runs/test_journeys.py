@@ -5,8 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from fedwatt.data import synthetic_vehicles
-from fedwatt.data.store import read_vehicle, vehicle_folders, write_fleet
 from fedwatt.deploy.execute import refuse_undeployable
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export_run import export_run
@@ -16,6 +14,8 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
 from fedwatt.runs.tables import read_table
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet
 from tests.runs.test_execute import Silent
 
 CONFIG = """

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedwatt.data.store import write_fleet
-from fedwatt.data.synthetic import synthetic_vehicles
+from fedwatt.elevation.level import LEVEL, Predictions
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.report.load import load_run, load_runs
@@ -17,9 +16,10 @@ from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.level import ModelPredictions, level_config, used_on_board
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.level import LEVEL, Predictions
+from fedwatt.synthetic.fleet import synthetic_vehicles
+from fedwatt.telemetry.store import write_fleet
+from tests.elevation.toys import without_positions
 from tests.runs.test_execute import Silent, results
-from tests.terrain.toys import without_positions
 
 CONFIG = """
 seeds = [1, 2]

@@ -33,7 +33,7 @@ class Net(nn.Module):
         return self.layers(x).mean(-1)
 """
 FEATURE = """
-from fedwatt.data import Feature
+from fedwatt.windows import Feature
 double = Feature("m/s", ("speed_mps",), lambda x: 2 * x["speed_mps"])
 """
 

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from fedwatt.data import DataSettings, Fleet
-from fedwatt.data.store import read_fleet, write_fleet
-from fedwatt.data.synthetic import synthetic_vehicles
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import Learned, learn, learn_shared
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.runs import execute, from_toml
@@ -19,11 +21,9 @@ from fedwatt.runs.hills import Refresh, refreshed_field
 from fedwatt.runs.model_file import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
-from fedwatt.terrain.field import empty_field
-from fedwatt.terrain.grid import Grid
-from fedwatt.terrain.learn import Learned, learn, learn_shared
-from fedwatt.terrain.settings import TerrainSettings
-from fedwatt.terrain.store import Provenance, read_field, read_provenance, write_field
+from fedwatt.synthetic.fleet import synthetic_vehicles
+from fedwatt.telemetry.store import read_fleet, write_fleet
+from fedwatt.windows import DataSettings, Fleet
 from tests.runs.test_execute import Silent
 
 CONFIG = """

@@ -10,9 +10,6 @@ from typer.testing import CliRunner
 
 from fedwatt import Federation, Training
 from fedwatt.cli import app
-from fedwatt.data import DataSettings, Fleet, Trip, Vehicle, build_fleet
-from fedwatt.data.features import trip_features
-from fedwatt.data.store import write_fleet
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.observers import Observers
 from fedwatt.report.load import load_run
@@ -23,6 +20,10 @@ from fedwatt.runs.styles import read_styles
 from fedwatt.styles import Styles
 from fedwatt.styles.on_board import Driving, fleet_scale, motion_features, scale_sums
 from fedwatt.styles.verdict import adjusted_rand
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.store import write_fleet
+from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows.features import trip_features
 
 SETTINGS = DataSettings(window=20, stride=10, features="speed, acceleration, ambient")
 CALM, BRISK = 0.6, 2.4

@@ -16,7 +16,7 @@ def merge(
     out: Out,
 ) -> None:
     """Put fleets together; a vehicle whose name clashes gets its fleet's name before its own."""
-    from fedwatt.data.merge import merge_fleets
+    from fedwatt.telemetry.merge import merge_fleets
 
     refuse_filled(out)
     with console.status("Merging ..."):
@@ -36,8 +36,8 @@ def partition(
     seed: Seed = 0,
 ) -> None:
     """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
-    from fedwatt.data.partition import repartition
-    from fedwatt.data.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.windows.partition import repartition
 
     refuse_filled(out)
     dealt = repartition(read_fleet(fleet), recipe, clients=clients, seed=seed)
@@ -64,9 +64,9 @@ def spoil(
 
     Runs on the fleet must split it the same way: same split seed and window, default shares.
     """
-    from fedwatt.data import DataSettings
-    from fedwatt.data.faults import Fault, spoil_some
-    from fedwatt.data.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
+    from fedwatt.windows import DataSettings
+    from fedwatt.windows.faults import Fault, spoil_some
 
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)

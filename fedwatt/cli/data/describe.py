@@ -11,7 +11,7 @@ from fedwatt.cli.console import console, write_figure
 from fedwatt.cli.data.shared import Fleet, say_account
 
 if TYPE_CHECKING:
-    from fedwatt.data import Vehicle
+    from fedwatt.telemetry import Vehicle
 
 COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
@@ -21,9 +21,9 @@ def describe(
     plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
 ) -> None:
     """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
-    from fedwatt.data import DataSettings
-    from fedwatt.data.cleaning.account import Account
-    from fedwatt.data.store import fleet_source, read_fleet
+    from fedwatt.telemetry.cleaning.account import Account
+    from fedwatt.telemetry.store import fleet_source, read_fleet
+    from fedwatt.windows import DataSettings
 
     window = DataSettings().window
     table = Table(title=fleet_source(fleet), title_justify="left")

@@ -12,8 +12,8 @@ from fedwatt.cli.data.understood import keep_mapping, say_next, understood
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
-    from fedwatt.data.cleaning.cleaning import Cleaning
-    from fedwatt.data.importing import Maps, Recordings
+    from fedwatt.telemetry.cleaning.cleaning import Cleaning
+    from fedwatt.telemetry.importing import Maps, Recordings
 
 Paths = Annotated[
     list[Path],
@@ -116,8 +116,8 @@ def import_(
 ) -> None:
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.data.importing import Maps, Recordings
-    from fedwatt.data.recognise.understand import Answers
+    from fedwatt.telemetry.importing import Maps, Recordings
+    from fedwatt.telemetry.recognise.understand import Answers
 
     if out is not None:
         refuse_filled(out)
@@ -159,8 +159,8 @@ def _cleaning(
     kind: str, trips: int | None, seconds: float, metres: float, gap_s: float | None
 ) -> "Cleaning":
     """The usual cleaning of a kind of recordings, with the limits asked for."""
-    from fedwatt.data.cleaning.cleaning import PLAIN_CLEANING
-    from fedwatt.data.importing import USUAL_CLEANING, own_reader
+    from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING
+    from fedwatt.telemetry.importing import USUAL_CLEANING, own_reader
 
     if kind not in USUAL_CLEANING:
         own_reader(kind)  # refuses what is none
@@ -176,7 +176,7 @@ def _cleaning(
 
 def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:
     """Write the fleet and say what became of the recordings."""
-    from fedwatt.data.importing import import_fleet
+    from fedwatt.telemetry.importing import import_fleet
 
     with import_progress() as report:
         sentences = import_fleet(out, recordings, maps, report)
@@ -190,8 +190,8 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
 ) -> None:
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
-    from fedwatt.data.recognise.mapping_text import mapping_text
-    from fedwatt.data.recognise.understand import understand
+    from fedwatt.telemetry.recognise.mapping_text import mapping_text
+    from fedwatt.telemetry.recognise.understand import understand
 
     text = mapping_text(understand(path))
     if out is None:

@@ -13,7 +13,7 @@ from fedwatt.cli.console import console
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
-    from fedwatt.data.cleaning.account import Account
+    from fedwatt.telemetry.cleaning.account import Account
 
 Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
 Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]

@@ -29,13 +29,13 @@ def synth(
     ] = Engine.TOWN,
 ) -> None:
     """Make a fleet from nothing: trips at 1 Hz over hilly roads, energy from physics."""
-    from fedwatt.data import synthetic_vehicles
-    from fedwatt.data.store import write_fleet
+    from fedwatt.synthetic import synthetic_vehicles
+    from fedwatt.telemetry.store import write_fleet
 
     shared.refuse_filled(out)
     if engine is Engine.SUMO:
-        from fedwatt.data.sumo_fleet import sumo_vehicles
-        from fedwatt.physics.sumo import SumoTown
+        from fedwatt.synthetic.sumo import SumoTown
+        from fedwatt.synthetic.sumo_fleet import sumo_vehicles
 
         made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
     else:
@@ -61,9 +61,9 @@ def electrify(
     ] = 10,
 ) -> None:
     """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
-    from fedwatt.data.electrified import electrified_vehicles
-    from fedwatt.data.readers import VED_CLEANING, import_ved
-    from fedwatt.data.store import write_fleet
+    from fedwatt.synthetic.electrified import electrified_vehicles
+    from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+    from fedwatt.telemetry.store import write_fleet
 
     shared.refuse_filled(out)
     with shared.import_progress() as report:

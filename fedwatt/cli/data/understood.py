@@ -9,7 +9,7 @@ from rich.table import Table
 from fedwatt.cli.console import console
 
 if TYPE_CHECKING:
-    from fedwatt.data.recognise.understand import Answers, Understanding
+    from fedwatt.telemetry.recognise.understand import Answers, Understanding
 
 LONGEST_READING = 12
 FEWEST_TRIPS = 3
@@ -23,8 +23,8 @@ ONLY_CHARGE = (
 
 def understood(paths: list[Path], answers: "Answers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
-    from fedwatt.data.recognise.shown import column_lines, refuse_incomplete, sentences
-    from fedwatt.data.recognise.understand import understand
+    from fedwatt.telemetry.recognise.shown import column_lines, refuse_incomplete, sentences
+    from fedwatt.telemetry.recognise.understand import understand
 
     with console.status("Looking at the files ..."):
         found = understand(paths, answers)
@@ -46,9 +46,9 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
 
 def say_next(out: Path) -> None:
     """The commands from here to a predicted trip, for a vehicle and a test trip of this fleet."""
-    from fedwatt.data import DataSettings
-    from fedwatt.data.split import split_trips
-    from fedwatt.data.store import read_vehicle, vehicle_folders
+    from fedwatt.telemetry.store import read_vehicle, vehicle_folders
+    from fedwatt.windows import DataSettings
+    from fedwatt.windows.split import split_trips
 
     folders = vehicle_folders(out)
     vehicles = (read_vehicle(folder) for folder in folders)
@@ -81,7 +81,7 @@ def say_next(out: Path) -> None:
 
 def keep_mapping(found: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
-    from fedwatt.data.recognise.mapping_text import mapping_text
+    from fedwatt.telemetry.recognise.mapping_text import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedwatt.data import Vehicle
 from fedwatt.report.style import MUTED, WIDTH_IN, horizontal, styled
+from fedwatt.telemetry import Vehicle
 
 COLOUR = "#0072b2"
 

@@ -3,8 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedwatt.elevation.compare import Reference
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
-from fedwatt.terrain.compare import Reference
 
 BLUE, ORANGE = "#0072b2", "#d55e00"
 

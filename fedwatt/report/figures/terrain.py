@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError
 from fedwatt.report.style import INK, WIDTH_IN, styled
-from fedwatt.terrain.field import Field
-from fedwatt.terrain.grid import EARTH_RADIUS_M
 
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]

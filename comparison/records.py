@@ -1,0 +1,136 @@
+"""The records of a tournament: a line of JSON for every match that was played."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+from comparison.entries import TWINS
+from comparison.plan import Plan
+from comparison.search import further
+from fedwatt.errors import SettingError
+from fedwatt.files import write_text
+
+RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "comparison.jsonl"
+VIEWS: Final = ("global", "personal", "newcomers", "newcomers personal", "stragglers")
+"""What of a match is judged: the model for all vehicles, the fine-tuned one of each, both on
+vehicles that never trained, and the model for all where some vehicles are slow."""
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What a match left."""
+
+    arena: str
+    entry: str
+    content: dict[str, Any]
+
+    def errors(self, view: str, basis: str = "rounds") -> dict[int, float]:
+        """Seed → test RMSE in Wh a window, at the round that `basis` pays for.
+
+        Empty where the match has no such error: all trials diverged, or a seed of the result did.
+        """
+        own = self.content
+        if "matched" not in own or own["diverged"]:
+            return {}
+        if view == "stragglers":
+            slow = own["stragglers"]
+            return {} if slow["diverged"] else _by_seed(slow["global"][-1])
+        at = own["matched"][basis]
+        if "personal" in view:
+            # Which rounds were fine-tuned was decided by the costs known when it was played.
+            tuned = max((int(done) for done in own["tuned"] if int(done) <= at), default=0)
+            part = "newcomers" if "newcomers" in view else "test"
+            return _by_seed(own["tuned"][str(tuned)][part]) if tuned else {}
+        return _by_seed(own["curves"][view][self._place(at)])
+
+    def driven(self, *, stragglers: bool) -> dict[int, float]:
+        """Seed → test RMSE of the models that vehicles drive with, before any fine-tuning."""
+        own = self.content
+        if "matched" not in own or own["diverged"] or own["stragglers"]["diverged"]:
+            return {}
+        return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
+
+    def errors_given_up(self, view: str) -> dict[int, float]:
+        """The same at the rate that the entry had to give up without having diverged there."""
+        return _by_seed(self.content.get("given_up", {}).get("errors", {}).get(view, {}))
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the result has a rate beyond the range."""
+        return "settings" in self.content and self.content["settings"]["rate"] > self._top
+
+    @property
+    def lost_at(self) -> float:
+        """The lowest rate beyond the range at which a seed diverged, with stragglers or without."""
+        own = self.content
+        given_up = own.get("given_up", {})
+        lost = [given_up["settings"]["rate"]] if given_up.get("diverged") else []
+        if self.beyond and (own["diverged"] or own["stragglers"]["diverged"]):
+            lost.append(own["settings"]["rate"])
+        return min(lost, default=inf)
+
+    def unfinished(self, limit: float) -> bool:
+        """Whether rates below `limit` have yet to be tried, since the highest tried is the best."""
+        plan = Plan.of(self.content["plan"])
+        return any(one["rate"] < limit for one in further(self.content["trials"], plan))
+
+    @property
+    def _top(self) -> float:
+        within = self.content["trials"][: self.content["plan"]["trials"]]
+        return float(max(trial["settings"]["rate"] for trial in within))
+
+    def _place(self, at: int) -> int:
+        plan: dict[str, int] = self.content["plan"]
+        return -(-at // min(plan["every"], plan["rounds"])) - 1
+
+
+def _by_seed(found: dict[str, float | None]) -> dict[int, float]:
+    return {int(seed): value for seed, value in found.items() if value is not None}
+
+
+def edge(arena: str, records: Mapping[tuple[str, str], Record]) -> float:
+    """The rate from which on no entry of an arena may be: FedAvg, in whatever words, diverges.
+
+    Whether a seed survives at such a rate is luck, so that entries of which none diverged would be
+    compared with others that had to go back to a safer rate.
+    """
+    here = [own for (name, _), own in records.items() if name == arena]
+    kept = [own.content.get("given_up", {}).get("edge", inf) for own in here]
+    return min([*kept, *(own.lost_at for own in here if own.entry in TWINS)], default=inf)
+
+
+def gathered(cells: Path) -> list[dict[str, Any]]:
+    """The records of all finished matches below a folder."""
+    files = sorted(cells.glob("*/record.json"))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def write_records(file: Path, records: Iterable[dict[str, Any]]) -> None:
+    """One line a match, in the order of their names; later ones take the place of earlier ones.
+
+    All must have been played by one plan, or entries would be compared that were not tuned alike.
+    """
+    records = list(records)
+    for one in records:
+        unlike = Plan.of(records[0]["plan"]).differences(Plan.of(one["plan"]))
+        if unlike:
+            raise SettingError(
+                f"'{one['arena']} {one['entry']}' was played by another plan than the others "
+                f"({unlike}). Keep matches of another plan out of {file.name}."
+            )
+    by_name = {(one["arena"], one["entry"]): one for one in records}
+    lines = [json.dumps(by_name[name], separators=(",", ":")) + "\n" for name in sorted(by_name)]
+    write_text(file, "".join(lines))
+
+
+def read_records(file: Path) -> dict[tuple[str, str], Record]:
+    """(Arena, entry) → record; nothing where there is no file yet."""
+    if not file.exists():
+        return {}
+    contents = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return {
+        (own["arena"], own["entry"]): Record(own["arena"], own["entry"], own) for own in contents
+    }

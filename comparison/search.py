@@ -1,0 +1,64 @@
+"""The trials of an entry: its defaults, then a Latin hypercube of the ranges its rules declare.
+
+Where the best of them has the highest rate, higher ones are tried: a range must not decide.
+"""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from comparison.entries import Entry
+from comparison.plan import Plan
+from fedwatt.federation import Training
+from fedwatt.randomness import generator
+
+
+def trials(entry: Entry, count: int) -> list[dict[str, Any]]:
+    """`count` settings, the defaults first.
+
+    Each range is cut into as many equal parts as there are trials besides, and every part is met
+    once; rates are the same for all entries.
+
+    >>> [round(t["rate"], 4) for t in trials(Entry("fedavg"), 3)]
+    [0.05, 0.0032, 0.0316]
+    """
+    others, columns = count - 1, {}
+    for name, own in entry.ranges.items():
+        places = (np.arange(others) + 0.5) / max(others, 1)
+        if name != "rate":
+            places = generator(0, "tournament", entry.name, name).permutation(places)
+        low, high = np.log([own.low, own.high]) if own.log else (own.low, own.high)
+        values = low + places * (high - low)
+        columns[name] = [float(f"{v:.4g}") for v in (np.exp(values) if own.log else values)]
+    default = {"rate": Training().rate}
+    return [default, *({name: own[i] for name, own in columns.items()} for i in range(others))]
+
+
+def best_of(tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The trial with the lowest score; the first one where all diverged."""
+    return min(tried, key=lambda trial: trial["score"] if trial["score"] is not None else inf)
+
+
+def further(tried: Sequence[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]:
+    """Settings of the best trial at higher rates, if it has the highest and they are not used up.
+
+    >>> plan = Plan(trials=2, further=2)
+    >>> rates = [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 3.0), (0.02, 2.0))]
+    >>> [trial["rate"] for trial in further(rates, plan)]
+    [0.04, 0.08]
+    >>> further([*rates, {"settings": {"rate": 0.04}, "score": 2.5}], plan)
+    []
+    """
+    if len(tried) >= plan.trials + 2 * plan.further:
+        return []
+    best, rates = best_of(tried), sorted({trial["settings"]["rate"] for trial in tried})
+    rate = best["settings"]["rate"]
+    if best["score"] is None or len(rates) < 2 or rate < rates[-1]:
+        return []
+    apart = rates[-1] / rates[-2]
+    return [
+        best["settings"] | {"rate": float(f"{rate * apart**n:.4g}")}
+        for n in range(1, plan.further + 1)
+    ]

@@ -1,0 +1,1 @@
+"""The elevation map that a fleet learns from its energy use."""

@@ -1,0 +1,217 @@
+"""A learned field held against real elevation.
+
+Each region is compared about its own mean: the field knows no other zero.
+
+Against a channel `elevation_m` (a DEM, eVED's, or any other) elevations are compared where the
+vehicles drive, second by second; climbs over stretches of a minute, which is what a model is given.
+Only measured heights count, wherever they are from; energy is not looked at.
+
+Against a terrain model (SRTM tiles, a GeoTIFF, or a file of its posts) elevations are compared at
+the field's nodes, and grades between nodes that lie about 0.5, 1 and 2 km apart. No trip is looked
+at.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedwatt.elevation.climb import STANDING_MPS
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import EARTH_RADIUS_M
+from fedwatt.elevation.positions import trusted_positions
+from fedwatt.elevation.power import rms
+from fedwatt.errors import DataError
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.trip import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    # Reading a terrain model needs polars, which comparing with a channel does not.
+    from fedwatt.telemetry.maps.elevation import Terrain
+
+MINUTE_S = 60
+SPANS_M = (500.0, 1000.0, 2000.0)
+SLACK = 0.1
+"""Nodes count as a span apart if their distance differs from it by at most a tenth."""
+LEAST_NODES = 10
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How a field agrees with measured elevation.
+
+    seconds             driven seconds with a trusted position and a measured elevation
+    known               share of them that the field knows
+    correlation         of elevations about their regions' means
+    scale               metres of the field for a metre measured; 1 is right, less is too flat
+    difference_m        root mean square of what differs, about regions' means
+    minutes             stretches of a minute that the field knows from end to end
+    climb_correlation   of their climbs
+    climb_difference_m  root mean square of what their climbs differ by
+    climb_m             root mean square of the measured climbs: what a level road would miss
+    """
+
+    seconds: int
+    known: float
+    correlation: float
+    scale: float
+    difference_m: float
+    minutes: int
+    climb_correlation: float
+    climb_difference_m: float
+    climb_m: float
+
+
+def compare(field: Field, vehicles: Iterable[Vehicle]) -> Comparison:
+    """Hold a field against the channel `elevation_m` of the vehicles' trips."""
+    learned, measured, region, climbs = [], [], [], []
+    seconds = 0
+    for vehicle in vehicles:
+        for trip in vehicle.trips:
+            if "elevation_m" not in trip.channels:
+                continue
+            latitude_deg, longitude_deg, trusted = trusted_positions(trip)
+            height, place = field.read(latitude_deg, longitude_deg)
+            true = trip.channels["elevation_m"]
+            usable = trusted & np.isfinite(true) & (trip.channels["speed_mps"] >= STANDING_MPS)
+            known = usable & np.isfinite(height)
+            seconds += int(usable.sum())
+            learned.append(height[known])
+            measured.append(true[known])
+            region.append(place[known])
+            climbs.append(_climbs(height, true, place, trusted))
+    if not seconds:
+        raise DataError(
+            "No trip has both positions and measured elevation, so there is nothing to compare. "
+            "Import the fleet with a terrain model (--dem), or recordings with elevation."
+        )
+    one, other = np.concatenate(learned), np.concatenate(measured)
+    regions: IntArray = np.concatenate(region)
+    ours, theirs = np.concatenate(climbs, axis=1)
+    if len(one) < 2 or len(ours) < 2:
+        raise DataError(
+            "The field knows no ground that the vehicles drive. Is it a field of this fleet?"
+        )
+    one, other = about_means(one, regions), about_means(other, regions)
+    return Comparison(
+        seconds=seconds,
+        known=len(one) / seconds,
+        correlation=float(np.corrcoef(one, other)[0, 1]),
+        scale=float(one @ other / (other @ other)),
+        difference_m=rms(one - other),
+        minutes=len(ours),
+        climb_correlation=float(np.corrcoef(ours, theirs)[0, 1]),
+        climb_difference_m=rms(ours - theirs),
+        climb_m=rms(theirs),
+    )
+
+
+def _climbs(
+    height: FloatArray, true: FloatArray, region: IntArray, trusted: np.ndarray
+) -> FloatArray:
+    """Metres gained in each minute of a trip by the field and as measured, [2, minutes]."""
+    ends = np.arange(MINUTE_S, len(height), MINUTE_S)
+    starts = ends - MINUTE_S
+    sure = trusted & np.isfinite(height) & np.isfinite(true)
+    kept = sure[ends] & sure[starts] & (region[ends] == region[starts])
+    gained = np.stack([height[ends] - height[starts], true[ends] - true[starts]])
+    return gained[:, kept]
+
+
+@dataclass(frozen=True)
+class GradeDifference:
+    """Grades between nodes about `span_m` apart: how many pairs, and their RMS as ratios.
+
+    `difference` is between the field and the reference, `reference` what a level road would miss.
+    """
+
+    span_m: float
+    pairs: int
+    difference: float
+    reference: float
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """How a field agrees with a terrain model at its nodes.
+
+    nodes          of the field
+    known          share of them that the model knows
+    correlation    of elevations about their regions' means
+    slope          metres of the field for a metre of the model; 1 is right, less is too flat
+    rms_m          root mean square of what elevations differ by
+    median_m       median of its absolute value
+    grades         over each of `SPANS_M` that nodes are apart
+    learned_m, reference_m   the elevations compared, about their regions' means, [nodes known]
+    """
+
+    nodes: int
+    known: float
+    correlation: float
+    slope: float
+    rms_m: float
+    median_m: float
+    grades: tuple[GradeDifference, ...]
+    learned_m: FloatArray
+    reference_m: FloatArray
+
+
+def against_reference(field: Field, terrain: "Terrain") -> Reference:
+    """Hold a field against a terrain model at the field's nodes."""
+    latitude_deg, longitude_deg = field.grid.positions(field.keys)
+    true_m = terrain.elevation_m(latitude_deg, longitude_deg)
+    known = np.flatnonzero(np.isfinite(true_m))
+    if len(known) < LEAST_NODES:
+        raise DataError(
+            f"The terrain model knows {len(known)} of the field's {field.nodes:,} nodes, and at "
+            f"least {LEAST_NODES} are needed to compare. Is it of the region where the fleet "
+            "drives?"
+        )
+    region = field.region[known]
+    ours = about_means(field.elevation_m[known], region)
+    theirs = about_means(true_m[known], region)
+    place_m = _on_sphere_m(latitude_deg[known], longitude_deg[known])
+    return Reference(
+        nodes=field.nodes,
+        known=len(known) / field.nodes,
+        correlation=float(np.corrcoef(ours, theirs)[0, 1]),
+        slope=float(ours @ theirs / (theirs @ theirs)),
+        rms_m=rms(ours - theirs),
+        median_m=float(np.median(np.abs(ours - theirs))),
+        grades=tuple(_grades(ours, theirs, region, place_m, span) for span in SPANS_M),
+        learned_m=ours,
+        reference_m=theirs,
+    )
+
+
+def _grades(
+    ours: FloatArray, theirs: FloatArray, region: IntArray, place_m: FloatArray, span_m: float
+) -> GradeDifference:
+    """Of all pairs of nodes of a region about `span_m` apart."""
+    from scipy.spatial import cKDTree
+
+    tree = cKDTree(place_m)
+    wide = tree.query_pairs((1 + SLACK) * span_m, output_type="ndarray")
+    apart_m = np.linalg.norm(place_m[wide[:, 0]] - place_m[wide[:, 1]], axis=1)
+    kept = (apart_m >= (1 - SLACK) * span_m) & (region[wide[:, 0]] == region[wide[:, 1]])
+    one, other = wide[kept].T
+    grade, true = ((z[one] - z[other]) / apart_m[kept] for z in (ours, theirs))
+    if not len(one):
+        return GradeDifference(span_m, 0, float("nan"), float("nan"))
+    return GradeDifference(span_m, len(one), rms(grade - true), rms(true))
+
+
+def _on_sphere_m(latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
+    """Points in space, metres [nodes, 3]; chords of a few kilometres are as long as the way."""
+    latitude, longitude = np.radians(latitude_deg), np.radians(longitude_deg)
+    flat = np.cos(latitude)
+    point = np.stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)], axis=1)
+    return np.asarray(EARTH_RADIUS_M * point)
+
+
+def about_means(values: FloatArray, region: IntArray) -> FloatArray:
+    """Values less the mean of their region."""
+    _, number = np.unique(region, return_inverse=True)
+    means = np.bincount(number, values) / np.bincount(number)
+    return values - means[number]

@@ -1,0 +1,113 @@
+"""How the fleet's elevation field is learned."""
+
+from dataclasses import dataclass
+
+from fedwatt.elevation.agreed import Area
+from fedwatt.elevation.field import Prior
+from fedwatt.elevation.grid import Grid
+from fedwatt.errors import check
+from fedwatt.settings import Checked, number
+
+MOST_AREA_NODES = 1_000_000
+"""80 km by 80 km with the usual grid; every vehicle says something about every node of it."""
+
+
+LONGER_S = (12, 20)
+"""Lengths of segments that are tried, each only if the one before was better."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TerrainSettings(Checked):
+    """Grid, segments, prior and privacy of a field."""
+
+    source: str = "auto"
+    """"auto": a vehicle's own elevation channel where it has one, else the field that the fleet
+    learns, else the level model; "learn": the field alone; "measured": the elevation channel alone;
+    or the file of a field made by `fedwatt terrain learn`."""
+    cell_m: float = number(80.0, "[1, 100000]", "m")
+    """Metres between nodes."""
+    segment_s: int = number(Prior.segment_s, "[1, 600]", "s")
+    """Seconds over which energy is compared with climb."""
+    prior_grade: float = number(Prior.grade, "(0, 1)", ", such as 0.03")
+    """Standard deviation of the grade between neighbouring nodes before anything is known."""
+    choose_prior: bool = True
+    """Whether steeper and flatter priors and longer segments are tried, and take the place of
+    `prior_grade` and `segment_s` where they predict validation trips clearly better."""
+    refreshes: int = number(2, "[0, inf]", "(0: one exchange)")
+    """Further exchanges, each with the residuals of a model that knows the field so far."""
+    minimum_vehicles: int = number(3, "[1, inf]", "vehicle")
+    """k: a node is published only if as many vehicles contributed to it."""
+    private: bool = True
+    """Whether each vehicle learns, on board, the ground that is not published."""
+    refresh_every: int = number(0, "[0, inf]", "rounds (0: never)")
+    """Rounds of training after which the field is learned anew from what the network cannot
+    explain; 0: never."""
+    forget: float = number(0.5, "[0, 1]")
+    """What sums of earlier exchanges count in a refresh; 1: as much as new ones, 0: nothing."""
+    level_model: bool = True
+    """Whether the run also trains its methods without climb, for windows whose climb is not known;
+    see `level`."""
+    noise_multiplier: float = number(0.0, "[0, inf)", "(0: no noise)")
+    """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
+    clip: float = number(10.0, "(0, inf)")
+    """Bound on the length of one vehicle's sums, where there is noise."""
+    most_nodes: int = number(2000, "[1, inf]", "node")
+    """Nodes one vehicle counts for at most, where there is noise."""
+    area: tuple[float, ...] = ()
+    """South, north, west and east in degrees of where the fleet drives; needed under masks and
+    where there is noise, because what vehicles send must not show by its shape where they were."""
+    noise_seed: int = 0
+    """A simulation draws all noise from it, and it is in config.toml: whoever knows it can take the
+    noise off again. The ε of environment.json holds while it is secret; else it is a simulation's.
+    On a real fleet the server draws noise that nobody can repeat."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        noisy = self.refresh_every and self.noise_multiplier
+        check(self, "refresh_every", not noisy, "0 where there is noise: refreshes have none yet")
+        if self.noise_multiplier or self.area:
+            allowed = "south, north, west and east of where the fleet drives, in degrees"
+            check(self, "area", len(self.area) == 4, allowed)
+            nodes = self.service_area.size(Grid(cell_m=self.cell_m))
+            allowed = (
+                f"of at most {MOST_AREA_NODES:,} nodes, and this one has {nodes:,} with cell_m = "
+                f"{self.cell_m:g}. Choose a smaller area or a larger cell_m"
+            )
+            check(self, "area", nodes <= MOST_AREA_NODES, allowed)
+
+    @property
+    def service_area(self) -> Area:
+        """Where the operator's vehicles drive."""
+        south, north, west, east = self.area
+        return Area(south_deg=south, north_deg=north, west_deg=west, east_deg=east)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Seconds that segments may have: `segment_s`, then longer ones that are tried."""
+        longer = tuple(length for length in LONGER_S if length > self.segment_s)
+        return (self.segment_s, *(longer if self.chooses else ()))
+
+    @property
+    def measures(self) -> bool:
+        """Whether a vehicle's own elevation counts where the fleet learns its field."""
+        return self.source == "auto"
+
+    @property
+    def learns(self) -> bool:
+        """Whether the fleet learns its field in the run."""
+        return self.source in ("auto", "learn")
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a prior is chosen from the data; noise would have to be paid for each try."""
+        return self.choose_prior and not self.noise_multiplier
+
+    @property
+    def prior(self) -> Prior:
+        """The prior that others must clearly beat."""
+        return Prior(self.segment_s, self.prior_grade)
+
+    @property
+    def releases(self) -> int:
+        """Sums that are published in learning the field once: node counts, then the exchanges."""
+        return 2 + self.refreshes

@@ -1,0 +1,168 @@
+"""A field as one Parquet file: a row for each node; its metadata holds the grid and provenance.
+
+The provenance says whose trips a field was learned from, so that it is never judged on them. A
+field is learned from training trips. Used in a run that splits the same vehicles' trips another
+way, it would have seen the energy of that run's test trips.
+"""
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedwatt.elevation.field import Field, Prior
+from fedwatt.elevation.grid import Grid
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.files import flush, write_atomically
+from fedwatt.windows import DataSettings
+
+FORMAT = 1
+COLUMNS = {
+    "node": pa.int64(),
+    "elevation_m": pa.float64(),
+    "region": pa.int64(),
+    "passes": pa.float64(),
+    "vehicles": pa.int64(),
+}
+
+log = logging.getLogger("fedwatt.elevation")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The vehicles that contributed to a field, and what decided on their training trips.
+
+    `window` in samples: trips shorter than a window are in no split.
+    """
+
+    vehicles: frozenset[str]
+    split: tuple[float, float, float]
+    split_seed: int
+    window: int
+
+    @classmethod
+    def by(cls, vehicles: Iterable[str], data: DataSettings) -> "Provenance":
+        """The provenance of a field learned from these vehicles' training trips under `data`."""
+        return cls(frozenset(vehicles), data.split, data.split_seed, data.window)
+
+    def to_table(self) -> dict[str, Any]:
+        """Plain values for the metadata of a file."""
+        return asdict(self) | {"vehicles": sorted(self.vehicles)}
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any]) -> "Provenance":
+        """The provenance that `to_table` wrote."""
+        train, validation, test = (float(share) for share in table["split"])
+        split_seed, window = int(table["split_seed"]), int(table["window"])
+        return cls(frozenset(table["vehicles"]), (train, validation, test), split_seed, window)
+
+    def refuse(
+        self, file: Path, vehicle: str, data: DataSettings, *, held_out: bool = False
+    ) -> None:
+        """Raise if the field of `file` knows trips that `vehicle` is judged on under `data`."""
+        if vehicle not in self.vehicles:
+            return
+        if held_out:
+            raise SettingError(
+                f"The field {file} was learned from vehicle '{vehicle}', which this run holds out; "
+                "learn it without that vehicle ('fedwatt terrain learn --held-out')."
+            )
+        own = Provenance.by(self.vehicles, data)
+        if own == self:
+            return
+        differing = ", ".join(
+            f"{name} is {_written(getattr(self, name))} there and {_written(getattr(own, name))} "
+            "here"
+            for name in ("split", "split_seed", "window")
+            if getattr(self, name) != getattr(own, name)
+        )
+        raise SettingError(
+            f"The field {file} was learned from vehicle '{vehicle}' with other training trips and "
+            f"may know this run's test trips ({differing}); learn it with the run's split."
+        )
+
+
+def warn_unknown(file: Path) -> None:
+    """Warn that a field does not say whose trips it was learned from."""
+    log.warning(
+        "The field %s does not say which trips it was learned from, so it may know the test trips "
+        "of this run. 'fedwatt terrain learn' makes one that does.",
+        file,
+    )
+
+
+def _written(value: object) -> str:
+    return "/".join(f"{share:g}" for share in value) if isinstance(value, tuple) else str(value)
+
+
+def write_field(
+    path: Path, field: Field, *, driven: int = 0, provenance: Provenance | None = None
+) -> None:
+    """Write a field; it appears under its name only once all of it is on the disk.
+
+    `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
+    `provenance` says whose training trips it was learned from; None: not from trips, or unknown.
+    """
+    arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
+    head: dict[str, Any] = {"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven}
+    head |= {"prior": asdict(field.prior), "measured": field.measured}
+    if provenance is not None:
+        head["taught"] = provenance.to_table()
+    schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
+    table = pa.table(dict(zip(COLUMNS, map(pa.array, arrays), strict=True)), schema=schema)
+    try:
+        write_atomically(path, lambda part: pq.write_table(table, part, compression="zstd"))
+        flush(path.parent)
+    except RunError as problem:
+        reason = getattr(problem.__cause__, "strerror", None) or problem.__cause__
+        raise DataError(
+            f"Could not write the field to {path}: {reason}. Choose another file."
+        ) from problem
+
+
+def read_field(path: Path) -> Field:
+    """Read a field written by `write_field`."""
+    try:
+        table = pq.read_table(path)
+        head = json.loads(table.schema.metadata[b"fedwatt.field"])
+        if head["format"] != FORMAT:
+            raise ValueError(f"format {head['format']} is not {FORMAT}")
+        keys, elevation_m, region, passes, vehicles = (
+            np.array(table.column(name).cast(kind).to_numpy()) for name, kind in COLUMNS.items()
+        )
+        prior = Prior(**head.get("prior", {}))
+        grid = Grid(cell_m=head["cell_m"])
+        measured = bool(head.get("measured", False))
+        return Field(grid, keys, elevation_m, region, passes, vehicles, prior, measured)
+    except FileNotFoundError:
+        raise DataError(
+            f"There is no field {path.absolute()}. 'fedwatt terrain learn' makes one; "
+            'terrain.source = "auto" learns it in the run.'
+        ) from None
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
+        reason = str(problem).splitlines()[0].rstrip(".")
+        raise DataError(f"{path} is not a field that can be read: {reason}.") from problem
+
+
+def read_provenance(path: Path) -> Provenance | None:
+    """Whose trips the field of `path` was learned from; None: the file does not say."""
+    head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
+    try:
+        return Provenance.from_table(head["taught"]) if "taught" in head else None
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DataError(
+            f"{path} does not say rightly which trips it was learned from: {problem}. "
+            "Learn it again with 'fedwatt terrain learn'."
+        ) from problem
+
+
+def driven_nodes(path: Path) -> int:
+    """How many nodes were driven when the field of `path` was learned; 0: the file does not say."""
+    head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
+    return int(head.get("driven", 0))

@@ -1,0 +1,171 @@
+"""Fine-tune the global model in every vehicle, all vehicles in one stack.
+
+A vehicle starts from the global model, or from its own where a method gives it one, takes plain
+gradient steps on its own training windows at each candidate rate, looks at its own validation
+windows after each candidate number of steps, and keeps the best of these and the model that it
+began with. Nothing leaves the vehicle. The stack is the engine's own (`train` with no rules), so
+any method's model can be made personal.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+from torch import Tensor
+
+from fedwatt.elevation.level import Predictions
+from fedwatt.engine.batches import Batches, Draw
+from fedwatt.engine.job import Job
+from fedwatt.engine.together import train
+from fedwatt.errors import check
+from fedwatt.federation import LocalFleet
+from fedwatt.federation.evaluate import predict, validation_error
+from fedwatt.federation.simulated import STACK
+
+AFTER_THE_ROUNDS = -1  # round number of the batches: a stream of its own, apart from every round's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Personal:
+    """Candidates of fine-tuning, from which each vehicle chooses on its validation trips."""
+
+    enabled: bool = False
+    """Whether vehicles fine-tune after the last round; `--personalise` says yes."""
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
+    """Rates to try."""
+    steps: tuple[int, ...] = (100, 300, 1000)
+    """Numbers of steps after which the model is looked at, ascending."""
+    batch: int = 64
+    """Windows a step."""
+
+    def __post_init__(self) -> None:
+        rates = len(self.rates) >= 1 and all(0 < rate < inf for rate in self.rates)
+        check(self, "rates", rates, "one or more positive numbers, such as (0.003, 0.01)")
+        rising = list(self.steps) == sorted(set(self.steps)) and min(self.steps, default=0) >= 1
+        check(self, "steps", rising, "one or more ascending whole numbers, such as (100, 300)")
+        check(self, "batch", self.batch >= 1, "at least 1 window")
+
+
+OwnModels = Callable[[int, Sequence[int]], Tensor]
+"""(Run, vehicles) → the model [P, D] that each of them has already."""
+
+
+@dataclass(frozen=True, eq=False)
+class PersonalModel:
+    """The model that a vehicle made its own; rate and steps are 0 where it kept what it had.
+
+    `run` and `vehicle` are places in the federation's seeds and fleet; `weights` has shape [D].
+    """
+
+    run: int
+    vehicle: int
+    weights: Tensor
+    rate: float
+    steps: int
+
+
+def personalise(
+    federation: LocalFleet,
+    weights: Tensor,
+    settings: Personal,
+    *,
+    vehicles: Sequence[int] | None = None,
+    keep: Callable[[PersonalModel], None] | None = None,
+    own_models: OwnModels | None = None,
+) -> Predictions:
+    """What personal models predict that all or some `vehicles` make of global ones [R, D].
+
+    Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
+    given each model as it is found, so that no more than a stack of them is in memory. With
+    `own_models` they begin with those, and without fine-tuning (`settings.enabled`) stay there.
+    """
+    model, pool = federation.model, federation.pool
+    runs, count = len(weights), len(federation.fleet.clients)
+    own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
+    parts = [(split, np.empty((runs, len(split.starts)))) for split in (pool.validation, pool.test)]
+    if len(own) < count:
+        for windows, predictions in parts:
+            predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
+    for one in personal_models(federation, weights, settings, own.tolist(), own_models):
+        for windows, predictions in parts:
+            where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
+            predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
+            predictions[one.run, where] = predicted[0]
+        if keep is not None:
+            keep(one)
+    return Predictions(*(predictions for _, predictions in parts))
+
+
+def personal_models(
+    federation: LocalFleet,
+    weights: Tensor,
+    settings: Personal,
+    vehicles: Sequence[int],
+    own_models: OwnModels | None = None,
+) -> Iterator[PersonalModel]:
+    """The model of each vehicle and run, from global ones [R, D] or own ones, stack by stack."""
+    rates = settings.rates if own_models is None or settings.enabled else ()
+    for run in range(len(weights)):
+        for first in range(0, len(vehicles), STACK):
+            stack = vehicles[first : first + STACK]
+            start = weights[run].expand(len(stack), -1)
+            if own_models is not None:
+                start = own_models(run, stack)
+            start = start[:, : federation.model.layout.size].contiguous()
+            yield from _chosen(federation, start, run, stack, settings, rates)
+
+
+def _chosen(
+    federation: LocalFleet,
+    anchor: Tensor,
+    run: int,
+    stack: Sequence[int],
+    settings: Personal,
+    rates: Sequence[float],
+) -> Iterator[PersonalModel]:
+    """The best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
+
+    def error_of(weights: Tensor, vehicle: int) -> float:
+        return validation_error(federation.model, weights, federation.pool, vehicle)
+
+    best, tuned = anchor.clone(), [(0.0, 0)] * len(stack)
+    lowest = [error_of(own, vehicle) for own, vehicle in zip(anchor, stack, strict=True)]
+    for rate in rates:
+        for steps, candidates in _trained(federation, anchor, run, stack, rate, settings):
+            for row, vehicle in enumerate(stack):
+                if (error := error_of(candidates[row], vehicle)) < lowest[row]:
+                    best[row], lowest[row], tuned[row] = candidates[row], error, (rate, steps)
+    for row, vehicle in enumerate(stack):
+        yield PersonalModel(run, vehicle, best[row], *tuned[row])
+
+
+def _trained(
+    federation: LocalFleet,
+    anchor: Tensor,
+    run: int,
+    stack: Sequence[int],
+    rate: float,
+    settings: Personal,
+) -> Iterator[tuple[int, Tensor]]:
+    """The stack's weights [P, D] after each candidate number of steps at one rate."""
+    pool, clients = federation.pool, federation.fleet.clients
+    draws = [
+        Draw(
+            federation.seeds[run],
+            AFTER_THE_ROUNDS,
+            clients[vehicle].name,
+            windows=pool.train.count(vehicle),
+            end=settings.steps[-1],
+            batch=settings.batch,
+        )
+        for vehicle in stack
+    ]
+    here = anchor
+    for done, steps in pairwise((0, *settings.steps)):
+        part = [replace(draw, begin=done, end=steps) for draw in draws]
+        batches = Batches(pool, stack, part)
+        job = Job((), (), federation.model, federation.loss, here, rate, batches)
+        here = here + train(job)
+        yield steps, here

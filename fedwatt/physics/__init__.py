@@ -1,1 +1,0 @@
-"""Energy from first principles: road load, drivetrain, cabin and pack; fleets made from them."""

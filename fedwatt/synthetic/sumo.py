@@ -1,0 +1,230 @@
+"""A small hilly town for Eclipse SUMO: electric vehicles with battery devices, among traffic.
+
+Writes nodes, edges and trips, lets `netconvert` build the network and `sumo` drive it. Traffic
+lights, queues and lane changes are SUMO's, and so is the energy (its battery device, with the
+vehicle's mass, drag and losses); elevations, vehicles and drivers are those of the synthetic fleet.
+"""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
+
+import numpy as np
+from numpy.random import Generator
+
+from fedwatt.errors import RunError, SettingError, check
+from fedwatt.randomness import generator
+from fedwatt.synthetic.classes import draw_vehicle
+from fedwatt.synthetic.driver import draw_style
+from fedwatt.synthetic.duty import DUTIES
+from fedwatt.synthetic.landscape import draw_landscape
+from fedwatt.synthetic.parameters import VehicleParameters
+
+BLOCK_M = 400.0
+ARTERIAL_EVERY = 3
+STREET_MPS, ARTERIAL_MPS = 40 / 3.6, 70 / 3.6
+DRAG_COEFFICIENT = 0.3  # SUMO multiplies it by an area; only the product matters
+REST_S = (300.0, 900.0)  # between a vehicle's departures
+START_CHARGE = 0.8
+SUMO_TIMEOUT_S = 3600.0
+LENGTHS_M = {"passenger": 4.5, "truck": 7.5, "bus": 12.0}
+
+Road = tuple[str, str, bool]  # its two ends, and whether it is an arterial
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumoTown:
+    """`junctions` along each side of the town, `traffic` other vehicles an hour."""
+
+    vehicles: int = 10
+    trips: int = 10
+    seed: int = 0
+    kind: str = "passenger"
+    junctions: int = 9
+    traffic: int = 400
+
+    def __post_init__(self) -> None:
+        for name, least in {"vehicles": 1, "trips": 1, "junctions": 3, "traffic": 0}.items():
+            check(self, name, getattr(self, name) >= least, f"at least {least}")
+        check(self, "kind", self.kind in DUTIES, f"one of {', '.join(DUTIES)}")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the electric vehicles."""
+        return tuple(f"sumo-{number:03d}" for number in range(1, self.vehicles + 1))
+
+
+def sumo_tool(name: str) -> str:
+    """Path of a SUMO program, from the Python package or from the system."""
+    package = find_spec("sumo")
+    if package and package.submodule_search_locations:
+        inside = Path(next(iter(package.submodule_search_locations))) / "bin" / name
+        if inside.is_file():
+            return str(inside)
+    found = shutil.which(name)
+    if found is None:
+        raise SettingError("Driving in SUMO needs Eclipse SUMO: pip install 'fedwatt[sumo]'.")
+    return found
+
+
+def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
+    """Build the town in `folder`, drive it, and return its FCD and battery files."""
+    netconvert, sumo = sumo_tool("netconvert"), sumo_tool("sumo")
+    network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
+    nodes, edges, trips = write_town(town, folder)
+    # Positions stay on the town's ground.
+    keep = ("--offset.disable-normalization", "true")
+    _run([netconvert, "-n", nodes, "-e", edges, "-o", network, *keep])
+    _run(
+        [
+            *(sumo, "-n", network, "-r", trips, "--seed", str(town.seed), "--no-step-log"),
+            *("--fcd-output", fcd, "--fcd-output.attributes", "id,x,y,z,speed,slope"),
+            # Other traffic is there to be in the way, not to be recorded.
+            *("--device.fcd.probability", "0", "--battery-output", battery),
+            *("--precision", "6", "--battery-output.precision", "6", "--no-warnings"),
+            *("--time-to-teleport", "-1", "--xml-validation", "never"),
+        ]
+    )
+    return fcd, battery
+
+
+def write_town(town: SumoTown, folder: Path) -> tuple[Path, Path, Path]:
+    """Write the files from which SUMO builds its network and traffic: nodes, edges and trips."""
+    folder.mkdir(parents=True, exist_ok=True)
+    roots = _nodes(town), _edges(town), _trips(town)
+    files = folder / "town.nod.xml", folder / "town.edg.xml", folder / "town.rou.xml"
+    for root, file in zip(roots, files, strict=True):
+        indent(root)
+        ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)
+    return files
+
+
+def _nodes(town: SumoTown) -> Element:
+    at_m = BLOCK_M * (np.arange(town.junctions) - (town.junctions - 1) / 2)
+    east_m, north_m = (grid.ravel() for grid in np.meshgrid(at_m, at_m, indexing="ij"))
+    height_m = draw_landscape(town.seed).elevation_m(east_m, north_m)
+    root = Element("nodes")
+    for number, (x, y, z) in enumerate(zip(east_m, north_m, height_m, strict=True)):
+        i, j = divmod(number, town.junctions)
+        lights = i % ARTERIAL_EVERY == 0 and j % ARTERIAL_EVERY == 0
+        place = {"id": f"{i}-{j}", "x": f"{x:.2f}", "y": f"{y:.2f}", "z": f"{z:.3f}"}
+        SubElement(root, "node", place, type="traffic_light" if lights else "priority")
+    return root
+
+
+def _edges(town: SumoTown) -> Element:
+    root = Element("edges")
+    for one, other, arterial in _roads(town):
+        size, speed = ("2", f"{ARTERIAL_MPS:.3f}") if arterial else ("1", f"{STREET_MPS:.3f}")
+        for start, end in ((one, other), (other, one)):
+            ends = {"id": f"{start}_{end}", "from": start, "to": end}
+            SubElement(root, "edge", ends, numLanes=size, priority=size, speed=speed)
+    return root
+
+
+def _roads(town: SumoTown) -> list[Road]:
+    """Ends of every road, and whether it is an arterial."""
+    roads = []
+    for line in range(town.junctions):
+        arterial = line % ARTERIAL_EVERY == 0
+        for block in range(town.junctions - 1):
+            roads.append((f"{line}-{block}", f"{line}-{block + 1}", arterial))
+            roads.append((f"{block}-{line}", f"{block + 1}-{line}", arterial))
+    return roads
+
+
+def _trips(town: SumoTown) -> Element:
+    """Types of all vehicles, then all departures in order of time."""
+    root = Element("routes")
+    SubElement(root, "vType", {"id": "traffic", "sigma": "0.5", "speedDev": "0.1"})
+    roads = _roads(town)
+    departures: list[tuple[float, dict[str, str]]] = []
+    for name in town.names:
+        _, vehicle = draw_vehicle(town.kind, generator(town.seed, "vehicle", name))
+        _vehicle_type(root, name, vehicle, town.seed)
+        rng = generator(town.seed, "sumo trips", name)
+        home = roads[int(rng.integers(len(roads)))]
+        here, time_s = home, float(rng.uniform(0, REST_S[1]))
+        for trip in range(town.trips):
+            back = here != home and rng.random() < 0.5
+            there = home if back else _elsewhere(roads, here, rng)
+            departures.append((time_s, _trip(f"{name}.{trip + 1}", name, time_s, here, there)))
+            here, time_s = there, time_s + float(rng.uniform(*REST_S))
+    rng = generator(town.seed, "sumo traffic")
+    last_s = max(time_s for time_s, _ in departures)
+    for number, time_s in enumerate(rng.uniform(0, last_s, int(town.traffic * last_s / 3600))):
+        start, end = (roads[int(i)] for i in rng.choice(len(roads), 2, replace=False))
+        departures.append((time_s, _trip(f"traffic.{number}", "traffic", time_s, start, end)))
+    for _, attributes in sorted(departures, key=lambda departure: departure[0]):
+        SubElement(root, "trip", attributes)
+    return root
+
+
+def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> dict[str, str]:
+    return {
+        "id": name,
+        "type": kind,
+        "depart": f"{time_s:.0f}",
+        "from": f"{start[0]}_{start[1]}",
+        "to": f"{end[0]}_{end[1]}",
+        "departLane": "best",
+    }
+
+
+def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
+    """A road at least three blocks away."""
+    place = {road: np.array(road[0].split("-"), int) for road in roads}
+    far = [road for road in roads if np.abs(place[road] - place[here]).sum() >= 3]
+    choice = far or [road for road in roads if road != here]
+    return choice[int(rng.integers(len(choice)))]
+
+
+def _vehicle_type(root: Element, name: str, vehicle: VehicleParameters, seed: int) -> None:
+    style = draw_style(generator(seed, "driver", name), DUTIES[vehicle.kind])
+    attributes = {
+        "id": name,
+        "emissionClass": "Energy",
+        "length": str(LENGTHS_M[vehicle.kind]),
+        "mass": f"{vehicle.mass_kg:.0f}",
+        "accel": f"{style.accelerating_mps2:.2f}",
+        "decel": f"{style.braking_mps2 + 1:.2f}",
+        "speedFactor": f"{style.speed_factor:.3f}",
+        "maxSpeed": f"{min(DUTIES[vehicle.kind].top_mps, 50.0):.2f}",
+        "sigma": "0.4",
+    }
+    kind = SubElement(root, "vType", attributes)
+    # SUMO knows one efficiency each way: that of our map in the middle of its range.
+    drivetrain = vehicle.drivetrain
+    middle = float(drivetrain.efficiency(np.array(drivetrain.peak_force_n / 5), np.array(12.0)))
+    parameters = {
+        "has.battery.device": "true",
+        "has.fcd.device": "true",
+        "device.battery.capacity": f"{vehicle.pack.capacity_wh:.0f}",
+        "device.battery.chargeLevel": f"{START_CHARGE * vehicle.pack.capacity_wh:.0f}",
+        "airDragCoefficient": f"{DRAG_COEFFICIENT}",
+        "frontSurfaceArea": f"{vehicle.drag_area_m2 / DRAG_COEFFICIENT:.3f}",
+        "rollDragCoefficient": f"{vehicle.rolling_coefficient:.5f}",
+        "rotatingMass": f"{(vehicle.rotating_mass_factor - 1) * vehicle.mass_kg:.1f}",
+        "constantPowerIntake": f"{vehicle.auxiliary_w:.0f}",
+        "propulsionEfficiency": f"{middle:.3f}",
+        "recuperationEfficiency": f"{vehicle.regeneration_share * middle:.3f}",
+    }
+    for key, value in parameters.items():
+        SubElement(kind, "param", {"key": key, "value": value})
+
+
+def _run(command: list[str | Path]) -> None:
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=SUMO_TIMEOUT_S)
+    except subprocess.TimeoutExpired as problem:
+        raise RunError(
+            f"{Path(command[0]).name} did not finish within {SUMO_TIMEOUT_S:.0f} s. "
+            "Ask for fewer vehicles, trips or less traffic."
+        ) from problem
+    if done.returncode:
+        reason = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise RunError(f"{Path(command[0]).name} failed: {reason[0]}")

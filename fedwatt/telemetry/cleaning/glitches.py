@@ -1,0 +1,192 @@
+"""Take out readings that cannot be true.
+
+* outside the limits of `channels.CHANNELS`;
+* pack voltage under half or over one and a half times the trip's median;
+* a position at exactly 0°, 0° (receiver without a fix), or one that jumps faster than 100 m/s;
+* speed that changes faster than 12 m/s² and comes back within 5 s: the readings between are taken
+  out; if it does not come back the trip is cut there, since either side may be the wrong one;
+* a frozen bus: moving, yet neither speed nor current takes a new value for `maximum_gap_s`; the
+  rows are taken out, which cuts the trip, because nothing was really recorded;
+* a stuck sensor: speed above 0 unchanged for 300 s, or current unchanged for 60 s while speed
+  varies by more than 5 m/s.
+
+On the 23 electric and plug-in cars of VED none of the last four limits touches good data: the
+hardest real braking is 8 m/s², cruise control holds one speed for 105 s at most, and the current
+of a moving car stands still for 45 s at most.
+"""
+
+import numpy as np
+
+from fedwatt.telemetry.channels import CHANNELS, POSITION
+from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning.resample import forward_filled, updates, usual_hold_s
+from fedwatt.telemetry.trip import BoolArray, FloatArray, RawTrip
+
+ACCELERATION_LIMIT_MPS2 = 12.0
+POSITION_LIMIT_MPS = 100.0
+LEAST_STEP_S = 1.0
+SPIKE_S = 5.0
+STALE_START_S = 30.0
+STUCK_SPEED_S = 300.0
+STUCK_CURRENT_S = 60.0
+STUCK_CURRENT_SPEED_SPAN_MPS = 5.0
+METRES_PER_DEGREE = 111_195.0
+
+
+def without_glitches(trip: RawTrip, maximum_gap_s: float) -> tuple[list[RawTrip], Account]:
+    """The trip without impossible readings, cut where the speed is not to be believed."""
+    trip, account = _within_limits(trip)
+    trip, position_account = _without_position_jumps(trip)
+    trip, frozen_account = _without_frozen_rows(trip, maximum_gap_s)
+    parts, speed_account = _without_speed_jumps(trip)
+    return parts, Account.total((account, position_account, frozen_account, speed_account))
+
+
+def _within_limits(trip: RawTrip) -> tuple[RawTrip, Account]:
+    changed: dict[str, FloatArray] = {}
+    accounts = []
+    for name, values in trip.channels.items():
+        channel = CHANNELS[name]
+        # A comparison with NaN is false, so missing readings are not counted as wrong.
+        wrong = (values < channel.low) | (values > channel.high)
+        reason = f"{name} outside {channel.low:g} to {channel.high:g} {channel.unit}"
+        believed = values[~wrong & np.isfinite(values)] if name == "voltage_v" else values[:0]
+        if len(believed):
+            middle = np.median(believed)
+            wrong |= (values < 0.5 * middle) | (values > 1.5 * middle)
+            reason = "voltage_v far from the trip's median"
+        if wrong.any():
+            changed[name] = np.where(wrong, np.nan, values)
+            accounts.append(Account.of("repaired", "values", int(wrong.sum()), reason))
+    if all(name in trip.channels for name in POSITION):
+        latitude, longitude = (trip.channels[name] for name in POSITION)
+        nowhere = (latitude == 0) & (longitude == 0)
+        if nowhere.any():
+            for name in POSITION:
+                changed[name] = np.where(nowhere, np.nan, changed.get(name, trip.channels[name]))
+            count = int(nowhere.sum())
+            accounts.append(Account.of("repaired", "values", count, "position without a fix"))
+    return trip.with_channels(changed), Account.total(accounts)
+
+
+def jumps(
+    time_s: FloatArray, step: FloatArray, limit: float, hold_s: float
+) -> tuple[list[tuple[int, int]], list[int]]:
+    """Spikes (first bad update, first good one after) and one-sided jumps (update they lead to).
+
+    `step` [updates - 1] is the signed change to each next update. Its time is clipped to 1 s and
+    `hold_s`: rows can follow each other within 0.1 s although the sensor was read a second ago, and
+    a car that stood still did not take its standing time to accelerate.
+    """
+    taken_s = np.clip(np.diff(time_s), LEAST_STEP_S, max(LEAST_STEP_S, hold_s))
+    fast = np.flatnonzero(np.abs(step) > limit * taken_s)
+    spikes, lone = [], []
+    i = 0
+    while i < len(fast):
+        to = int(fast[i]) + 1
+        if i + 1 < len(fast):
+            back = int(fast[i + 1]) + 1
+            opposite = step[fast[i]] * step[fast[i + 1]] < 0
+            if opposite and time_s[back] - time_s[to] <= SPIKE_S:
+                spikes.append((to, back))
+                i += 2
+                continue
+        lone.append(to)
+        i += 1
+    return spikes, lone
+
+
+def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
+    known = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
+    if len(known) < 2:
+        return [trip], Account()
+    speed = trip.channels["speed_mps"][known]
+    rows = updates(speed)
+    time_s = trip.time_s[known]
+    hold_s = usual_hold_s(time_s, rows)
+    spikes, lone = jumps(time_s[rows], np.diff(speed[rows]), ACCELERATION_LIMIT_MPS2, hold_s)
+    if not spikes and not lone:
+        return [trip], Account()
+    wrong = np.zeros(trip.rows, dtype=bool)
+    for first, after in spikes:
+        wrong[known[rows[first]] : known[rows[after]]] = True
+    mended = trip.with_channels({"speed_mps": np.where(wrong, np.nan, trip.channels["speed_mps"])})
+    cuts = known[rows[lone]]
+    account = Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps")
+    account += Account.of("repaired", "trips", len(cuts), "cut where speed jumped")
+    return mended.cut(cuts), account
+
+
+def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
+    if not all(trip.has(name) for name in POSITION):
+        return trip, Account()
+    latitude, longitude = (trip.channels[name] for name in POSITION)
+    known = np.flatnonzero(np.isfinite(latitude) & np.isfinite(longitude))
+    if len(known) < 2:
+        return trip, Account()
+    fixes = updates(latitude[known], longitude[known])
+    hold_s = usual_hold_s(trip.time_s[known], fixes)
+    rows = known[fixes]
+    time_s = trip.time_s[rows]
+    north_m = np.diff(latitude[rows]) * METRES_PER_DEGREE
+    east_m = np.diff(longitude[rows]) * METRES_PER_DEGREE * np.cos(np.radians(latitude[rows[0]]))
+    # A spike comes back the way it went, so the sign along the larger axis tells there from back.
+    away = np.where(np.abs(north_m) > np.abs(east_m), north_m, east_m)
+    step_m = np.copysign(np.hypot(north_m, east_m), away)
+    spikes, lone = jumps(time_s, step_m, POSITION_LIMIT_MPS, hold_s)
+    wrong = np.zeros(trip.rows, dtype=bool)
+    for first, after in spikes:
+        wrong[rows[first] : rows[after]] = True
+    # The receiver often starts with the place where it was switched off.
+    stale = [to for to in lone if time_s[to] - time_s[0] <= STALE_START_S]
+    if stale:
+        wrong[: rows[stale[-1]]] = True
+    if not wrong.any():
+        return trip, Account()
+    changed = {name: np.where(wrong, np.nan, trip.channels[name]) for name in POSITION}
+    account = Account.of("repaired", "values", int(wrong.sum()), "position jumped")
+    return trip.with_channels(changed), account
+
+
+def _without_frozen_rows(trip: RawTrip, maximum_gap_s: float) -> tuple[RawTrip, Account]:
+    if not trip.has("speed_mps"):
+        return trip, Account()
+    time_s = trip.time_s
+    speed = forward_filled(trip.channels["speed_mps"])
+    standing, length_s = _runs(time_s, (speed,), maximum_gap_s)
+    reasons = {"speed_mps stuck": standing & (length_s > STUCK_SPEED_S) & (speed > 0)}
+    if trip.has("current_a"):
+        current = forward_filled(trip.channels["current_a"])
+        standing, length_s = _runs(time_s, (speed, current), maximum_gap_s)
+        frozen = standing & (length_s > maximum_gap_s) & (speed > 0)
+        reasons["speed and current frozen while moving"] = frozen
+        standing, length_s = _runs(time_s, (current,), maximum_gap_s)
+        starts = np.flatnonzero(~standing)
+        span = np.maximum.reduceat(speed, starts) - np.minimum.reduceat(speed, starts)
+        driving = np.repeat(span, np.diff(np.r_[starts, trip.rows])) > STUCK_CURRENT_SPEED_SPAN_MPS
+        reasons["current_a stuck"] = standing & (length_s > STUCK_CURRENT_S) & driving
+    drop = np.zeros(trip.rows, dtype=bool)
+    accounts = []
+    for reason, rows in reasons.items():
+        accounts.append(Account.of("dropped", "rows", int((rows & ~drop).sum()), reason))
+        drop |= rows
+    return (trip.take(~drop) if drop.any() else trip), Account.total(accounts)
+
+
+def _runs(
+    time_s: FloatArray, columns: tuple[FloatArray, ...], maximum_gap_s: float
+) -> tuple[BoolArray, FloatArray]:
+    """Whether a row only repeats the one before, and how long its run was recorded. Both [rows].
+
+    A gap ends a run: what was not recorded did not stand still.
+
+    >>> _runs(np.arange(4.0), (np.array([1.0, 2.0, 2.0, 2.0]),), 10.0)
+    (array([False, False,  True,  True]), array([0., 2., 2., 2.]))
+    """
+    repeats = np.ones(len(time_s), dtype=bool)
+    repeats[updates(*columns)] = False
+    repeats[1:] &= np.diff(time_s) <= maximum_gap_s
+    starts = np.flatnonzero(~repeats)
+    stops = np.r_[starts[1:], len(time_s)]
+    length_s = time_s[stops - 1] - time_s[starts]
+    return repeats, np.repeat(length_s, stops - starts)

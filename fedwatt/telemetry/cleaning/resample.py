@@ -1,0 +1,234 @@
+"""From events to a uniform clock, each channel by its own rule; energy is conserved exactly.
+
+A trip recorded from 0 to D seconds gives R = ceil(D / interval) samples at 1, 2, ... R intervals.
+Sample r stands for the interval (r - 1, r]: instantaneous channels are read at its end,
+energy (paper `eq:energy_increment_sf`) is integrated over it. The last interval may reach past the
+last row; nothing is added there, so the increments sum to the integral over the recorded rows.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, POSITION
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, RawTrip
+
+SECONDS_PER_HOUR = 3600.0
+# Gradients from matched elevations jump where a road segment begins.
+GRADE_SMOOTHING_S = 5.0
+LONGEST_HOLD_S = 5.0
+
+
+def resample(
+    trip: RawTrip, interval_s: float, rules: Mapping[str, str] | None = None
+) -> dict[str, FloatArray]:
+    """Every channel of the trip that holds a reading, float64 [seconds], and `energy_wh`.
+
+    `rules` replaces the schema's rule of the channels it names by "held" or "linear".
+    """
+    rules = rules or {}
+    # Rounded to a microsecond, so that a row at 13.0 s is not found just after sample 13.
+    time_s = np.round(trip.time_s - trip.time_s[0], 6)
+    samples = int(np.ceil(np.round(time_s[-1] / interval_s, 6)))
+    edges_s: FloatArray = np.arange(samples + 1, dtype=np.float64) * interval_s
+    found: dict[str, FloatArray] = {}
+    for name, channel in CHANNELS.items():
+        if channel.rule == "none" or not trip.has(name):
+            continue
+        known = np.isfinite(trip.channels[name])
+        times, values = time_s[known], trip.channels[name][known]
+        rule = rules.get(name, channel.rule)
+        if rule == "held":
+            found[name] = held(times, values, edges_s[1:])
+        elif rule == "linear" and name not in POSITION:
+            found[name] = between_updates(times, (values,), edges_s[1:])[0]
+        elif rule == "mean":
+            found[name] = interval_mean(times, values, edges_s, time_s[-1])
+        elif rule == "any":
+            found[name] = any_set(times, values, edges_s, time_s[-1])
+    found.update(_position(trip, time_s, edges_s))
+    if "grade" in found:
+        found["grade"] = centred_mean(found["grade"], round(GRADE_SMOOTHING_S / interval_s))
+    if "soc" in found:
+        found["soc"] = np.clip(found["soc"], 0.0, 1.0)
+    total_wh = cumulative_energy_wh(trip, time_s, held_power=rules.get("power_w") != "linear")
+    if total_wh is not None:
+        found["energy_wh"] = np.diff(np.interp(edges_s, time_s, total_wh))
+    return found
+
+
+def held(time_s: FloatArray, values: FloatArray, at_s: FloatArray) -> FloatArray:
+    """Last value at or before each time; the first value before that. [samples].
+
+    >>> held(np.array([0.0, 1.5]), np.array([7.0, 9.0]), np.array([1.0, 2.0]))
+    array([7., 9.])
+    """
+    return values[np.maximum(np.searchsorted(time_s, at_s, side="right") - 1, 0)]
+
+
+def updates(*columns: FloatArray) -> IntArray:
+    """Rows at which any of the held columns takes a new value, the first included.
+
+    >>> updates(np.array([5.0, 5.0, 6.0, 6.0, 5.0]))
+    array([0, 2, 4])
+    """
+    changed = np.zeros(len(columns[0]), dtype=bool)
+    changed[0] = True
+    for values in columns:
+        changed[1:] |= values[1:] != values[:-1]
+    return np.flatnonzero(changed)
+
+
+def usual_hold_s(time_s: FloatArray, rows: IntArray) -> float:
+    """How long a value usually stands, from the rows at which it was updated.
+
+    1.5 times the median spacing of updates; at most 5 s, since a value that stands longer is steady
+    rather than slow, unless rows themselves are further apart.
+
+    >>> usual_hold_s(np.arange(9.0), np.array([0, 2, 4, 8]))
+    3.0
+    """
+    if len(rows) < 2:
+        return 0.0
+    longest_s = max(LONGEST_HOLD_S, 1.5 * float(np.median(np.diff(time_s))))
+    return min(longest_s, 1.5 * float(np.median(np.diff(time_s[rows]))))
+
+
+def between_updates(
+    time_s: FloatArray,
+    columns: tuple[FloatArray, ...],
+    at_s: FloatArray,
+    hold_s: float | None = None,
+) -> tuple[FloatArray, ...]:
+    """Straight lines between the real updates of held columns, each [samples].
+
+    A value that stood longer than usual was steady (a car at a red light), so the line to the next
+    update begins one usual hold before it rather than at the last change. What is usual is measured
+    on the rows given unless `hold_s` says it: a stream has not seen the trip's end.
+
+    >>> time_s, speed = np.array([0.0, 1.0, 2.0, 3.0, 9.0]), np.array([2.0, 1.0, 0.0, 0.0, 3.0])
+    >>> between_updates(time_s, (speed,), np.array([0.5, 5.0, 8.25]))
+    (array([1.5, 0. , 1.5]),)
+    """
+    rows = updates(*columns)
+    knots_s = time_s[rows]
+    hold_s = usual_hold_s(time_s, rows) if hold_s is None else hold_s
+    leave_s = np.maximum(knots_s[:-1], knots_s[1:] - hold_s)
+    # knot 0, then for every later knot: where its line begins, and the knot itself
+    line_s = np.empty(2 * len(rows) - 1)
+    line_s[0::2], line_s[1::2] = knots_s, leave_s
+    # A line begins at the value of the knot before.
+    before = np.repeat(rows, 2)[:-1]
+    return tuple(np.interp(at_s, line_s, values[before]) for values in columns)
+
+
+def centred_mean(values: FloatArray, width: int) -> FloatArray:
+    """Mean over `width` samples around each; fewer at the ends, evenly on both sides. [samples].
+
+    >>> centred_mean(np.array([0.0, 3.0, 0.0, 0.0]), 3)
+    array([0., 1., 1., 0.])
+    """
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    at = np.arange(len(values))
+    half = np.minimum(width // 2, np.minimum(at, at[::-1]))
+    return np.asarray((total[at + half + 1] - total[at - half]) / (2 * half + 1))
+
+
+def interval_mean(
+    time_s: FloatArray, values: FloatArray, edges_s: FloatArray, end_s: float
+) -> FloatArray:
+    """Time-weighted mean of the held signal over each interval, up to the last row. [samples].
+
+    >>> interval_mean(np.array([0.0, 0.25]), np.array([4.0, 8.0]), np.array([0.0, 1.0, 2.0]), 1.5)
+    array([7., 8.])
+    """
+    observed_s = np.diff(np.minimum(edges_s, end_s))
+    return np.diff(np.interp(edges_s, *_integral(time_s, values, end_s))) / observed_s
+
+
+def any_set(
+    time_s: FloatArray, values: FloatArray, edges_s: FloatArray, end_s: float
+) -> FloatArray:
+    """1 where the held flag was set at any time in the interval, else 0. [samples].
+
+    >>> any_set(np.array([0.0, 1.2, 1.4]), np.array([0.0, 1.0, 0.0]), np.arange(4.0), 3.0)
+    array([0., 1., 0.])
+    """
+    set_s = np.diff(np.interp(edges_s, *_integral(time_s, values, end_s)))
+    return (set_s > 0).astype(float)
+
+
+def _integral(
+    time_s: FloatArray, values: FloatArray, end_s: float
+) -> tuple[FloatArray, FloatArray]:
+    """Times and running integral of the held signal from 0 to `end_s`, [rows + 1] each.
+
+    The first value reaches back to 0.
+    """
+    borders_s = np.concatenate(([0.0], time_s[1:], [end_s]))
+    return borders_s, np.concatenate(([0.0], np.cumsum(values * np.diff(borders_s))))
+
+
+def _position(trip: RawTrip, time_s: FloatArray, edges_s: FloatArray) -> dict[str, FloatArray]:
+    if not all(trip.has(name) for name in POSITION):
+        return {}
+    known = np.isfinite([trip.channels[name] for name in POSITION]).all(axis=0)
+    if not known.any():
+        return {}
+    readings = tuple(trip.channels[name][known] for name in POSITION)
+    lines = between_updates(time_s[known], readings, edges_s[1:])
+    return dict(zip(POSITION, lines, strict=True))
+
+
+def energy_source(trip: RawTrip) -> tuple[str, ...]:
+    """Channels the trip's energy comes from, or () when it has no pack signals."""
+    return next((names for names in ENERGY_SOURCES if all(map(trip.has, names))), ())
+
+
+def cumulative_energy_wh(
+    trip: RawTrip, time_s: FloatArray, *, held_power: bool = True
+) -> FloatArray | None:
+    """Energy that left the pack since the first row, [rows]; None without pack signals.
+
+    Power P = V I (current + = discharge, paper `eq:pack_power`) is held from row to row, so the
+    integral is exact: no row spacing is lost and none is counted twice. With `held_power` off a
+    given power is a straight line from row to row.
+    """
+    names = energy_source(trip)
+    if not names:
+        return None
+    first = forward_filled(trip.channels[names[0]])
+    if names == ("energy_total_wh",):
+        return np.asarray(first - first[0])
+    if names == ("energy_step_wh",):
+        # A step is the energy since the row before: the first has no interval in this trip, and a
+        # missing one is lost, not repeated.
+        steps = np.nan_to_num(trip.channels[names[0]], nan=0.0)
+        return np.asarray(np.cumsum(steps) - steps[0])
+    power_w = first
+    if names == ("voltage_v", "current_a"):
+        power_w = first * forward_filled(trip.channels["current_a"])
+    elif not held_power:
+        power_w = np.append((power_w[:-1] + power_w[1:]) / 2, 0.0)
+    joules = np.cumsum(power_w[:-1] * np.diff(time_s))
+    return np.concatenate(([0.0], joules / SECONDS_PER_HOUR))
+
+
+def forward_filled(values: FloatArray) -> FloatArray:
+    """Each NaN takes the last reading before it; NaNs at the start take the first reading.
+
+    >>> forward_filled(np.array([np.nan, 1.0, np.nan, 3.0]))
+    array([1., 1., 1., 3.])
+    """
+    known = np.isfinite(values)
+    return values if known.all() or not known.any() else values[last_known(known)]
+
+
+def last_known(known: BoolArray) -> IntArray:
+    """Place of the last known entry at or before each; of the first known before that. [entries].
+
+    >>> last_known(np.array([False, True, False, True])).tolist()
+    [1, 1, 1, 3]
+    """
+    last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
+    return np.where(last < 0, np.argmax(known), last)

@@ -1,0 +1,174 @@
+"""A fleet from a DataFrame: telemetry that is in memory already, cleaned like files on disk.
+
+    fleet = fleet_from_frame(
+        frame, vehicle="car", trip="trip", time="t",
+        speed=("v", "km/h"), ambient="outside", voltage="U", current=("I", "A", "negative"),
+    )
+    for sentence in fleet.account: print(sentence)
+
+What each column means is a mapping (`readers.mapping`), and its rows take the way of
+`fedwatt data import csv`: the same checks, the same repairs, the same account.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import polars as pl
+
+from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
+from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, Cleaning
+from fedwatt.telemetry.readers.find_files import find_tables
+from fedwatt.telemetry.readers.mapping import CsvMapping, mapping_of
+from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
+from fedwatt.telemetry.readers.spill import Spill
+from fedwatt.telemetry.readers.stream import Progress, VehicleStream
+from fedwatt.telemetry.store import load_fleet, write_fleet
+from fedwatt.windows.client import DataSettings, Fleet, build_fleet
+
+UNITS = ("mps", "c", "w", "m", "deg", "v", "a", "wh")
+SHORT = {
+    name.rpartition("_")[0] if name.rpartition("_")[2] in UNITS else name: name for name in MAPPABLE
+}
+"""What a channel is called here → its name: "speed" is "speed_mps"."""
+
+Column = str | tuple[str, ...]
+"""A column's name; or its name and unit, and "negative" if it is below 0 while the pack gives
+energy."""
+
+
+def fleet_from_frame(
+    frame: Any,
+    *,
+    vehicle: str,
+    trip: str,
+    time: Column,
+    settings: DataSettings | None = None,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    kind: str = "passenger",
+    labels: str = "measured",
+    facts: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    **channels: Column,
+) -> Fleet:
+    """The fleet in the rows of a pandas or polars DataFrame, cleaned as at import.
+
+    vehicle, trip   columns with the names of vehicles and of their trips
+    time            column of times: dates and times, or numbers and their unit, as in ("t", "ms");
+                    seconds if none is given
+    channels        what is measured: speed, voltage, current, power, energy_step, energy_total,
+                    soc, ambient, ac, heater, latitude, longitude, elevation, grade, ...; as in
+                    speed="v", in m/s, or speed=("v", "km/h")
+    settings        how windows are made
+    cleaning        which trips are usable
+    kind, labels    "passenger", "truck" or "bus"; "measured" or "simulated"
+    facts           what else is known of the vehicles, such as {"pack_capacity_wh": 42000}
+    out             folder to store the fleet in, as `data import` does: runs on it can be resumed
+
+    `Fleet.account` says what was kept, repaired and dropped.
+    """
+    columns = {"vehicle": vehicle, "trip": trip, "time": time}
+    about = {"kind": kind, "labels": labels, "facts": dict(facts or {})}
+    stream = vehicles_from_frame(frame, columns, channels, cleaning=cleaning, about=about)
+    settings = settings or DataSettings()
+    if out is None:
+        fleet = build_fleet(stream, settings, "frame")
+    else:
+        write_fleet(Path(out), stream, "frame")
+        fleet = load_fleet(Path(out), settings)
+    return replace(fleet, account=tuple(stream.account.sentences()))
+
+
+def vehicles_from_frame(
+    frame: Any,
+    columns: Mapping[str, Column],
+    channels: Mapping[str, Column],
+    *,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    progress: Progress | None = None,
+    about: Mapping[str, Any] | None = None,
+) -> VehicleStream:
+    """The cleaned vehicles of a DataFrame, one at a time, for readers of one's own.
+
+    `columns` are those of "vehicle", "trip" and "time"; otherwise as `fleet_from_frame`.
+    """
+    rows, unit = _timed(_as_polars(frame), columns["time"])
+    tables: dict[str, Any] = {
+        "time": {"column": _parts(columns["time"])[0], "unit": unit},
+        "vehicle": {"column": columns["vehicle"]},
+        "trip": {"column": columns["trip"]},
+        "channels": {},
+    }
+    for name, column in channels.items():
+        full = SHORT.get(name, name)
+        if full not in MAPPABLE:
+            raise SettingError(unknown("channel", name, SHORT))
+        tables["channels"][full] = _channel(full, column)
+    mapping = mapping_of(tables | dict(about or {}), "frame")
+    for names in ("vehicle", "trip"):
+        column = tables[names]["column"]
+        if column not in rows.columns:
+            raise DataError(unknown("column", column, rows.columns))
+        rows = rows.with_columns(pl.col(column).cast(pl.String))
+    reader = FrameReader(rows, mapping, unlabelled=cleaning.unlabelled)
+    return VehicleStream(reader, cleaning_of(mapping, cleaning), progress)
+
+
+class FrameReader(MappingReader):
+    """Reads a frame through a mapping, by way of a file, so that no row is treated otherwise."""
+
+    def __init__(self, frame: pl.DataFrame, mapping: CsvMapping, *, unlabelled: bool) -> None:
+        super().__init__((), mapping, unlabelled=unlabelled)
+        self._frame = frame
+
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
+        """Put all rows into the spill."""
+        with TemporaryDirectory(prefix="fedwatt-") as folder:
+            file = Path(folder) / "frame.parquet"
+            self._frame.write_parquet(file)
+            self._tables = find_tables([file])
+            return super().read(spill, progress)
+
+
+def _as_polars(frame: Any) -> pl.DataFrame:
+    """The rows of a polars or pandas frame, or of whatever hands them over as Arrow does."""
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    try:
+        return pl.DataFrame(frame)
+    except (TypeError, ValueError, ImportError) as error:
+        raise DataError(
+            f"A fleet is made of a pandas or polars DataFrame, not of {type(frame).__name__}: "
+            f"{error}."
+        ) from error
+
+
+def _timed(frame: pl.DataFrame, time: Column) -> tuple[pl.DataFrame, str]:
+    """The frame and the unit of its times; dates and times become seconds."""
+    name, *unit = _parts(time)
+    if name not in frame.columns:
+        raise DataError(unknown("column", name, frame.columns))
+    kind = frame.schema[name]
+    if isinstance(kind, pl.Datetime | pl.Duration):
+        own = pl.col(name).dt
+        us = own.epoch("us") if isinstance(kind, pl.Datetime) else own.total_microseconds()
+        return frame.with_columns(us.cast(pl.Float64) * 1e-6), "s"
+    return frame, unit[0] if unit else "iso" if kind == pl.String else "s"
+
+
+def _parts(column: Column) -> tuple[str, ...]:
+    return (column,) if isinstance(column, str) else tuple(column)
+
+
+def _channel(name: str, column: Column) -> dict[str, str]:
+    """The table of a channel in a mapping."""
+    text, *rest = _parts(column)
+    own = next(unit for unit, (factor, offset) in CHANNELS[name].units.items() if factor == 1)
+    table = {"column": text, "unit": rest[0] if rest else own}
+    return table | ({"discharge": rest[1]} if len(rest) > 1 else {})

@@ -1,0 +1,8 @@
+"""What maps add to a trip: elevation and grade, speed limits and what lies along the road."""
+
+from fedwatt.telemetry.maps.elevation import read_terrain, with_elevation
+from fedwatt.telemetry.maps.enrich import EnrichedVehicles
+from fedwatt.telemetry.maps.osm import Extract
+from fedwatt.telemetry.maps.roads import with_map
+
+__all__ = ["EnrichedVehicles", "Extract", "read_terrain", "with_elevation", "with_map"]

@@ -1,0 +1,215 @@
+"""Read the drivable roads of a region from an OpenStreetMap extract: .osm, .osm.gz, .bz2, .pbf.
+
+Read with osmium, which streams the file and keeps the positions of its nodes in a temporary file,
+so memory holds no more than the roads of the region asked for.
+
+An intersection is a node where roads (not driveways) leave in at least three directions, or with
+traffic signals. Focus points are nodes of `FOCUS` on a road. Bus stops mostly stand beside it.
+"""
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import nan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedwatt.errors import DataError, optional
+from fedwatt.telemetry.maps.maxspeed import KMH, USUAL_KMH, limit_mps
+from fedwatt.telemetry.maps.region import Box, region
+from fedwatt.telemetry.maps.roads import ANYWHERE, Roads
+from fedwatt.telemetry.trip import IntArray, Vehicle
+
+SUFFIXES = (".osm", ".osm.gz", ".osm.bz2", ".pbf")
+FOCUS_HIGHWAYS = (
+    "crossing", "give_way", "mini_roundabout", "motorway_junction", "stop", "traffic_signals",
+    "turning_circle", "turning_loop",
+)  # fmt: skip
+FOCUS = (*(("highway", value) for value in FOCUS_HIGHWAYS), ("railway", "level_crossing"))
+PLATFORMS = (("public_transport", "platform"), ("public_transport", "stop_position"))
+BUS_STOPS = (("highway", "bus_stop"), *PLATFORMS)
+ARMS = 3
+# Beyond what any position can touch; and further, so that the next vehicle needs no reading.
+MARGIN_M = 500.0
+AHEAD_M = 10_000.0
+UNKNOWN = 2**31 - 1  # a coordinate that osmium does not know
+COORDINATE_DEG = 1e-7
+
+
+class Extract:
+    """An extract on disk, read as far as vehicles go, and again only when one goes further.
+
+    A vehicle gets the same roads whatever was read for others before (see `roads`).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        _osmium()
+        if not self.path.is_file():
+            raise DataError(f"{path} does not exist or is no file.")
+        if not self.path.name.lower().endswith(SUFFIXES):
+            raise DataError(
+                f"{self.path.name}: an OpenStreetMap extract is one of {', '.join(SUFFIXES)}."
+            )
+        self._read: tuple[Box, Roads] | None = None
+
+    def around(self, vehicle: Vehicle) -> Roads | None:
+        """The roads around a vehicle's trips; None if it has no positions."""
+        needed = region(vehicle.trips)
+        if needed is None:
+            return None
+        needed = needed.widened(MARGIN_M)
+        if self._read is None or not self._read[0].covers(needed):
+            wider = needed if self._read is None else needed.joined(self._read[0])
+            wider = wider.widened(AHEAD_M)
+            # Let go of the old roads before reading the new.
+            self._read = None
+            self._read = wider, read_roads(self.path, wider)
+        return self._read[1]
+
+
+@dataclass
+class _Ways:
+    """Ways and tagged nodes of a region while they are read; one entry a node of a way."""
+
+    node: "array[int]" = field(default_factory=lambda: array("q"))
+    latitude: "array[float]" = field(default_factory=lambda: array("d"))
+    longitude: "array[float]" = field(default_factory=lambda: array("d"))
+    length: list[int] = field(default_factory=list)
+    limit: list[tuple[float, float]] = field(default_factory=list)
+    usual: list[float] = field(default_factory=list)
+    oneway: list[bool] = field(default_factory=list)
+    street: list[bool] = field(default_factory=list)
+    focus: "array[int]" = field(default_factory=lambda: array("q"))
+    signals: "array[int]" = field(default_factory=lambda: array("q"))
+    stops: list[tuple[float, float]] = field(default_factory=list)
+    # Drivable ways of the file whose nodes it does not hold.
+    without_nodes: int = 0
+
+
+def read_roads(path: Path, box: Box) -> Roads:
+    """All drivable ways of the extract that meet `box`, with what lies on and beside them."""
+    ways = _Ways()
+    try:
+        for entity in _entities(path):
+            if entity.is_node():
+                _add_node(ways, entity, box)
+            else:
+                _add_way(ways, entity, box)
+    except RuntimeError as error:
+        raise DataError(f"{path.name} cannot be read as OpenStreetMap data ({error}).") from error
+    if ways.without_nodes and not ways.length:
+        raise DataError(
+            f"{path.name} has roads but not the nodes they are made of, or has them after the "
+            "roads. Sort it (osmium sort IN -o OUT), or extract it again with complete ways."
+        )
+    return _roads(ways)
+
+
+def _entities(path: Path) -> Iterator[Any]:
+    """Drivable ways and nodes with tags of interest; nodes come before ways in every extract."""
+    osmium = _osmium()
+    drivable = [("highway", value) for value in USUAL_KMH]
+    wanted = osmium.filter.TagFilter(*drivable, *FOCUS, *BUS_STOPS)
+    reading = osmium.FileProcessor(str(path), osmium.osm.NODE | osmium.osm.WAY)
+    return iter(reading.with_locations("sparse_file_array").with_filter(wanted))
+
+
+def _osmium() -> Any:
+    return optional("osmium", "Map attributes need osmium: pip install 'fedwatt[osm]'.")
+
+
+def _add_node(ways: _Ways, node: Any, box: Box) -> None:
+    latitude, longitude = node.location.lat, node.location.lon
+    if not box.meets(Box(latitude, longitude, latitude, longitude)):
+        return
+    tags = node.tags
+    if tags.get("highway") == "traffic_signals":
+        ways.signals.append(node.id)
+    if any(tags.get(key) == value for key, value in FOCUS):
+        ways.focus.append(node.id)
+    # Trains and ferries have platforms, too.
+    for_buses = "public_transport" in tags and tags.get("bus") == "yes"
+    if tags.get("highway") == "bus_stop" or for_buses:
+        ways.stops.append((latitude, longitude))
+
+
+def _add_way(ways: _Ways, way: Any, box: Box) -> None:
+    tags = way.tags
+    kind = tags.get("highway", "")
+    if kind not in USUAL_KMH or tags.get("motor_vehicle") == "no" or tags.get("area") == "yes":
+        return
+    nodes = [(node.ref, node.x, node.y) for node in way.nodes]
+    known = [(x, y) for _, x, y in nodes if x != UNKNOWN]
+    if not known:
+        ways.without_nodes += 1
+        return
+    x, y = zip(*known, strict=True)
+    degrees = [COORDINATE_DEG * side for side in (min(y), min(x), max(y), max(x))]
+    if not box.meets(Box(*degrees)):
+        return
+    along = limit_mps(tags.get("maxspeed:forward") or tags.get("maxspeed", ""))
+    against = limit_mps(tags.get("maxspeed:backward") or tags.get("maxspeed", ""))
+    if tags.get("oneway") in ("-1", "reverse"):
+        nodes.reverse()
+        along, against = against, along
+    for node, x_raw, y_raw in nodes:
+        ways.node.append(node)
+        ways.latitude.append(nan if x_raw == UNKNOWN else COORDINATE_DEG * y_raw)
+        ways.longitude.append(nan if x_raw == UNKNOWN else COORDINATE_DEG * x_raw)
+    ways.length.append(len(nodes))
+    ways.limit.append((along, against))
+    ways.usual.append(USUAL_KMH[kind] * KMH)
+    ways.oneway.append(_is_oneway(tags))
+    ways.street.append(kind != "service")
+
+
+def _is_oneway(tags: Any) -> bool:
+    stated = tags.get("oneway")
+    if stated is not None:
+        return stated in ("yes", "true", "1", "-1", "reverse")
+    return tags.get("junction") in ("roundabout", "circular") or tags.get("highway") == "motorway"
+
+
+def _roads(ways: _Ways) -> Roads:
+    node = np.array(ways.node, np.int64)
+    place_deg = np.stack([np.array(ways.latitude), np.array(ways.longitude)], axis=1)
+    way = np.repeat(np.arange(len(ways.length)), ways.length)
+    # A segment leads from each node to the next of its way, if both are known and apart.
+    begin = np.flatnonzero(way[1:] == way[:-1])
+    begin = begin[np.isfinite(place_deg[begin] + place_deg[begin + 1]).all(axis=1)]
+    begin = begin[(place_deg[begin] != place_deg[begin + 1]).any(axis=1)]
+    limit = np.array(ways.limit, float).reshape(-1, 2)
+    assumed = np.isnan(limit)
+    street = begin[np.array(ways.street, bool)[way[begin]]]
+    signals = np.isin(node, np.array(ways.signals, np.int64))
+    crossroads = np.isin(node, junctions(node[street], node[street + 1])) | signals
+    focus = np.isin(node, np.array(ways.focus, np.int64))
+    on_road = np.flatnonzero((crossroads | focus) & np.isfinite(place_deg).all(axis=1))
+    # In the order of `roads.FLAGS`.
+    flags = np.stack([crossroads, np.zeros_like(focus), focus], axis=1)[on_road]
+    stops = np.array(ways.stops, float).reshape(-1, 2)
+    return Roads(
+        start_deg=place_deg[begin],
+        end_deg=place_deg[begin + 1],
+        way=way[begin],
+        limit_mps=np.where(assumed, np.array(ways.usual, float)[:, None], limit),
+        assumed=assumed,
+        oneway=np.array(ways.oneway, bool),
+        spot_deg=np.concatenate([place_deg[on_road], stops]),
+        spot_way=np.concatenate([way[on_road], np.full(len(stops), ANYWHERE)]),
+        spot_flags=np.concatenate([flags, np.tile([False, True, False], (len(stops), 1))]),
+    )
+
+
+def junctions(start: IntArray, end: IntArray) -> IntArray:
+    """Nodes from which segments lead to at least three others.
+
+    >>> junctions(np.array([1, 2, 2, 2]), np.array([2, 3, 4, 4])).tolist()
+    [2]
+    """
+    arms = np.stack([np.concatenate([start, end]), np.concatenate([end, start])], axis=1)
+    node, count = np.unique(np.unique(arms, axis=0)[:, 0], return_counts=True)
+    return np.asarray(node[count >= ARMS])

@@ -1,0 +1,184 @@
+"""Which road a vehicle is on each second, and what the map knows there.
+
+A position belongs to the segment of road with the lowest distance plus a penalty for pointing
+elsewhere than the vehicle moves (so that neither a crossing street nor the opposite carriageway
+wins by a metre), within `REACH_M`. Flags are set within `NEAR_M` of their place; those of a road
+(junctions, signals, crossings) only on that road, not on a bridge above it.
+
+Each second's answer depends on the roads within reach and on nothing else of the map.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from fedwatt.telemetry.cleaning.glitches import METRES_PER_DEGREE
+from fedwatt.telemetry.cleaning.resample import last_known
+from fedwatt.telemetry.maps.box_index import BoxIndex
+from fedwatt.telemetry.maps.region import has_positions, places
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+
+REACH_M = 30.0
+NEAR_M = 25.0
+# What a road at right angles must be nearer by to be chosen; twice that against a one-way street.
+TURN_M = 15.0
+HEADING_M = 5.0
+HEADING_SAMPLES = 2
+LEAST_SHARE = 0.5
+FLAGS = ("intersection", "bus_stop", "focus_point")
+ANYWHERE = -1
+
+
+class Match(NamedTuple):
+    """For each second: the segment (-1 off the map), and whether it is driven from its start."""
+
+    segment: IntArray
+    forward: BoolArray
+
+
+@dataclass(frozen=True, eq=False)
+class Roads:
+    """Drivable roads of a region.
+
+    Segments: `start_deg`, `end_deg` [segments, 2] (latitude, longitude), `way` [segments].
+    Ways: `limit_mps` [ways, 2] (along and against), `assumed` [ways, 2] (a usual limit stands in),
+    `oneway` [ways] (from start to end of its segments).
+    Spots: `spot_deg` [spots, 2], `spot_way` [spots] (a way, or ANYWHERE), `spot_flags` [spots, 3].
+    """
+
+    start_deg: FloatArray
+    end_deg: FloatArray
+    way: IntArray
+    limit_mps: FloatArray
+    assumed: BoolArray
+    oneway: BoolArray
+    spot_deg: FloatArray
+    spot_way: IntArray
+    spot_flags: BoolArray
+
+    @cached_property
+    def segments(self) -> BoxIndex:
+        """Segments by the cells within their reach."""
+        low = np.minimum(self.start_deg, self.end_deg)
+        high = np.maximum(self.start_deg, self.end_deg)
+        around = _around(low, high, REACH_M)
+        return BoxIndex.of(low - around, high + around)
+
+    @cached_property
+    def spots(self) -> BoxIndex:
+        """Spots by the cells near them."""
+        around = _around(self.spot_deg, self.spot_deg, NEAR_M)
+        return BoxIndex.of(self.spot_deg - around, self.spot_deg + around)
+
+    def match(self, place_deg: FloatArray) -> Match:
+        """The segment each position of a drive belongs to. `place_deg` is [seconds, 2], finite."""
+        second, segment = self.segments.pairs(place_deg)
+        start_m = _metres(self.start_deg[segment], place_deg[second])
+        along_m = _metres(self.end_deg[segment], place_deg[second]) - start_m
+        length_m = np.hypot(*along_m.T)
+        share = np.clip(-(start_m * along_m).sum(axis=1) / length_m**2, 0.0, 1.0)
+        distance_m = np.hypot(*(start_m + share[:, None] * along_m).T)
+        heading = headings(place_deg)[second]
+        cosine = (heading * along_m).sum(axis=1) / length_m
+        oneway = self.oneway[self.way[segment]]
+        # Where the heading is unknown (0, 0) the penalty is the same for all.
+        score = distance_m + TURN_M * (1 - np.where(oneway, cosine, np.abs(cosine)))
+        near = np.flatnonzero(distance_m <= REACH_M)
+        best = near[np.lexsort((score[near], second[near]))]
+        seconds, first = np.unique(second[best], return_index=True)
+        found = np.full(len(place_deg), -1)
+        found[seconds] = segment[best[first]]
+        forward = np.ones(len(place_deg), bool)
+        forward[seconds] = cosine[best[first]] >= 0
+        return Match(found, forward)
+
+    def flags(self, place_deg: FloatArray, way: IntArray) -> BoolArray:
+        """What lies near each position on its way (-1 off the map). [seconds, flags]."""
+        second, spot = self.spots.pairs(place_deg)
+        distance_m = np.hypot(*_metres(self.spot_deg[spot], place_deg[second]).T)
+        here = (self.spot_way[spot] == ANYWHERE) | (self.spot_way[spot] == way[second])
+        # Off the map nothing is near, and -1 must not be taken for ANYWHERE.
+        here &= (distance_m <= NEAR_M) & (way[second] >= 0)
+        flags = np.zeros((len(place_deg), len(FLAGS)), bool)
+        np.logical_or.at(flags, second[here], self.spot_flags[spot[here]])
+        return flags
+
+
+def headings(place_deg: FloatArray) -> FloatArray:
+    """Unit vectors (north, east) of motion, held while standing; zeros if it never moves.
+
+    >>> headings(np.array([[0.0, 0.0], [0.0, 0.0001], [0.0, 0.0002]])).tolist()
+    [[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]
+    """
+    index = np.arange(len(place_deg))
+    later = np.minimum(index + HEADING_SAMPLES, len(index) - 1)
+    earlier = np.maximum(index - HEADING_SAMPLES, 0)
+    moved_m = _metres(place_deg[later], place_deg[earlier])
+    length_m = np.hypot(*moved_m.T)
+    moving = length_m >= HEADING_M
+    if not moving.any():
+        return np.zeros_like(moved_m)
+    last = last_known(moving)
+    return np.asarray(moved_m[last] / length_m[last, None])
+
+
+def with_map(vehicle: Vehicle, roads: Roads) -> Vehicle:
+    """The vehicle with speed limit and flags in every trip that the roads cover."""
+    trips, covered, seconds, assumed = [], 0, 0, 0
+    for trip in vehicle.trips:
+        matched = add_map(trip, roads)
+        if matched is None:
+            trips.append(trip)
+            continue
+        trips.append(matched[0])
+        covered += 1
+        seconds += trip.seconds
+        assumed += matched[1]
+    facts = {"trips_with_map": covered, "samples_with_map": seconds, "limits_assumed": assumed}
+    return replace(vehicle, trips=tuple(trips), facts={**vehicle.facts, **facts})
+
+
+def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
+    """The trip with map channels and how many samples have an assumed limit; None if not covered.
+
+    A trip is covered if at least `LEAST_SHARE` of its samples lie on a road. Where it leaves the
+    map (a car park, a gap in the map) the last limit stands and no flag is set.
+    """
+    if not has_positions(trip):
+        return None
+    place_deg = places(trip)
+    known = np.flatnonzero(np.isfinite(place_deg).all(axis=1))
+    segment = np.full(len(place_deg), -1)
+    forward = np.ones(len(place_deg), bool)
+    segment[known], forward[known] = roads.match(place_deg[known])
+    on_road = segment >= 0
+    if on_road.mean() < LEAST_SHARE:
+        return None
+    way = np.where(on_road, roads.way[segment], -1)
+    flags = np.zeros((len(place_deg), len(FLAGS)), bool)
+    flags[known] = roads.flags(place_deg[known], way[known])
+    last = last_known(on_road)
+    against = np.where(forward, 0, 1)[last]
+    channels = {
+        **trip.channels,
+        "speed_limit_mps": roads.limit_mps[way[last], against],
+        **{name: flags[:, i].astype(float) for i, name in enumerate(FLAGS)},
+    }
+    return replace(trip, channels=channels), int(roads.assumed[way[last], against].sum())
+
+
+def _metres(place_deg: FloatArray, origin_deg: FloatArray) -> FloatArray:
+    """Metres north and east of `origin_deg`; good to 1e-4 over a kilometre. [..., 2]."""
+    difference = (place_deg - origin_deg) * METRES_PER_DEGREE
+    difference[..., 1] *= np.cos(np.radians(origin_deg[..., 0]))
+    return np.asarray(difference)
+
+
+def _around(low_deg: FloatArray, high_deg: FloatArray, metres: float) -> FloatArray:
+    """Degrees of latitude and longitude that `metres` are, at least, between two corners."""
+    up = metres / METRES_PER_DEGREE
+    pole = np.maximum(np.abs(low_deg[:, 0]), np.abs(high_deg[:, 0])) + up
+    aside = up / np.cos(np.radians(np.minimum(pole, 89.0)))
+    return np.stack([np.full(len(aside), up), aside], axis=1)

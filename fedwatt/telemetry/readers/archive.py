@@ -1,0 +1,119 @@
+"""Read the CSV members of a .7z archive as a stream: nothing is unpacked to disk."""
+
+import lzma
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedwatt.errors import DataError, optional
+from fedwatt.telemetry.readers.table_blocks import CsvFeed
+
+
+def csv_members(path: Path) -> dict[str, int]:
+    """Name and size in bytes of every CSV file in the archive."""
+    py7zr = _py7zr(path)
+    if not path.stat().st_size:
+        raise DataError(f"{path.name} is empty (0 bytes). Download it again or leave it out.")
+    try:
+        with path.open("rb") as file, py7zr.SevenZipFile(file) as archive:
+            files = [member for member in archive.list() if not member.is_directory]
+    except _broken(py7zr) as error:
+        raise _damaged(path, error) from error
+    # A Mac adds a hidden twin "._name.csv" to every file it packs.
+    visible = [file for file in files if not Path(file.filename).name.startswith(".")]
+    tables = [file for file in visible if file.filename.lower().endswith(".csv")]
+    found = {file.filename: int(file.uncompressed) for file in tables}
+    if not found:
+        raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
+    return found
+
+
+def read_members(path: Path, feed: Callable[[str], CsvFeed], seen: Callable[[int], None]) -> None:
+    """Stream every CSV member into the feed made for it; `seen` is told the bytes of each piece."""
+    py7zr = _py7zr(path)
+    sizes = csv_members(path)
+    members = _Members(sizes, feed, seen)
+    try:
+        # An open file, not a path: py7zr then unpacks one member after the other, in one thread.
+        with path.open("rb") as file, py7zr.SevenZipFile(file) as archive:
+            archive.extract(targets=list(sizes), factory=members)
+    except DataError:
+        raise
+    except _broken(py7zr) as error:
+        raise _damaged(path, error) from error
+    # Versions of py7zr before 1.1 do not close what they have written.
+    for member in members.made:
+        member.close()
+
+
+def _py7zr(path: Path) -> Any:
+    return optional(
+        "py7zr",
+        f"{path.name}: .7z archives need py7zr: pip install 'fedwatt[ved]'. "
+        "Or unpack the archive and import the folder.",
+    )
+
+
+def _broken(py7zr: Any) -> tuple[type[Exception], ...]:
+    """What a truncated or overwritten archive makes py7zr raise, wherever it notices."""
+    own = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
+    packing = (lzma.LZMAError, zlib.error, EOFError, struct.error, OSError)
+    # Headers cut in the middle show as missing attributes or impossible numbers.
+    return (*own, *packing, TypeError, AttributeError, ValueError, IndexError, MemoryError)
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path.name} is truncated or damaged ({type(error).__name__}). Download it again; "
+        "none of it was used."
+    )
+
+
+class _Member:
+    """Passes what py7zr unpacks to a feed (the interface of py7zr.io.Py7zIO)."""
+
+    def __init__(self, feed: CsvFeed, size: int, seen: Callable[[int], None]) -> None:
+        self._feed, self._expected, self._seen, self._written = feed, size, seen, 0
+        self._finished = False
+
+    def write(self, s: bytes | bytearray) -> int:
+        self._feed.feed(bytes(s))
+        self._written += len(s)
+        self._seen(len(s))
+        return len(s)
+
+    def close(self) -> None:
+        # Also called while an error unwinds: half a member is not a file.
+        if self._written == self._expected and not self._finished:
+            self._finished = True
+            self._feed.finish()
+
+    def read(self, size: int | None = None) -> bytes:
+        return b""
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return 0
+
+    def flush(self) -> None:
+        return None
+
+    def size(self) -> int:
+        return self._written
+
+
+class _Members:
+    """Makes a `_Member` for every file (the interface of py7zr.io.WriterFactory)."""
+
+    def __init__(
+        self, sizes: dict[str, int], feed: Callable[[str], CsvFeed], seen: Callable[[int], None]
+    ) -> None:
+        self.made: list[_Member] = []
+        self._sizes, self._feed, self._seen = sizes, feed, seen
+
+    def create(self, filename: str) -> _Member:
+        # py7zr may hand out the name with its own folder before it.
+        name = next((n for n in self._sizes if Path(filename).as_posix().endswith(n)), filename)
+        self.made.append(_Member(self._feed(name), self._sizes.get(name, -1), self._seen))
+        return self.made[-1]

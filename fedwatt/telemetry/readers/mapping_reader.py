@@ -1,0 +1,237 @@
+"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`)."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+
+import polars as pl
+
+from fedwatt.errors import DataError, SettingError
+from fedwatt.telemetry.channels import CHANNELS
+from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, Cleaning
+from fedwatt.telemetry.cleaning.pauses import DATED_S, split_at_pauses
+from fedwatt.telemetry.readers.dates import joined, seconds
+from fedwatt.telemetry.readers.find_files import FoundTable, find_tables
+from fedwatt.telemetry.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
+from fedwatt.telemetry.readers.read_tables import Source, read_tables
+from fedwatt.telemetry.readers.spill import KEYS, Spill
+from fedwatt.telemetry.readers.stream import Candidate, Progress, VehicleStream
+from fedwatt.telemetry.readers.table_blocks import LOST, TableLayout, WantedColumn
+from fedwatt.telemetry.trip import Vehicle
+
+MOSTLY = 0.5
+
+
+def import_csv(
+    paths: Iterable[str | Path],
+    mapping: str | Path | CsvMapping,
+    *,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    progress: Progress | None = None,
+) -> VehicleStream:
+    """Vehicles of any CSV or Parquet telemetry, read through a mapping.
+
+    `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
+    """
+    loaded = mapping if isinstance(mapping, CsvMapping) else load_mapping(mapping)
+    reader = MappingReader(find_tables(paths), loaded, unlabelled=cleaning.unlabelled)
+    return VehicleStream(reader, cleaning_of(loaded, cleaning), progress)
+
+
+def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
+    """How trips that are read through a mapping are cleaned.
+
+    The mapping's longest gap counts unless the cleaning asks for another than the usual one.
+    """
+    rules = {name: channel.rule for name, channel in mapping.channels.items() if channel.rule}
+    charge_only = mapping.charge_only and not cleaning.unlabelled
+    gap_s = cleaning.maximum_gap_s
+    if mapping.maximum_gap_s is not None and gap_s == PLAIN_CLEANING.maximum_gap_s:
+        gap_s = mapping.maximum_gap_s
+    return replace(
+        cleaning,
+        rules={**rules, **cleaning.rules},
+        charge_only=charge_only,
+        maximum_gap_s=gap_s,
+    )
+
+
+class MappingReader:
+    """Reads mapped files into a spill, one key a vehicle."""
+
+    def __init__(
+        self, tables: Sequence[FoundTable], mapping: CsvMapping, *, unlabelled: bool
+    ) -> None:
+        if not (mapping.has_energy or mapping.charge_only or unlabelled):
+            raise SettingError(
+                f"{mapping.source} maps no energy: map voltage_v and current_a, power_w, "
+                "energy_step_wh or energy_total_wh, or at least soc; or ask for unlabelled trips."
+            )
+        self._mapping = mapping
+        self._tables = tables
+        self._layout = _layout(mapping)
+        self.columns = (*KEYS, *mapping.channels)
+        self._codes: dict[tuple[str, str], int] = {}
+        self._kinds: dict[str, set[str]] = {}
+
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
+        """Stream every file into the spill."""
+
+        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+            tidy = self._tidy(frame, source.path, source.number)
+            self._refuse_unreadable_times(frame, tidy, source.where, first_row)
+            self._refuse_lost_letters(tidy, source.where, first_row)
+            return self._add(tidy, spill, source.table.kind)
+
+        account, _ = read_tables(self._tables, lambda _: self._layout, add, progress)
+        if not self._kinds:
+            raise DataError(self._no_vehicle(account.count("read", "rows")))
+        return account, ()
+
+    def candidates(self) -> tuple[list[Candidate], Account]:
+        """Every vehicle, by name."""
+        names = {code: trip for (_, trip), code in self._codes.items()}
+        mapping, chosen = self._mapping, []
+        by_gaps = mapping.trip == ("from", "gaps")
+        split = partial(split_at_pauses, pause_s=mapping.pause_s) if by_gaps else None
+        electric = mapping.facts.get("powertrain", "ev") == "ev"
+        for name, kinds in sorted(self._kinds.items()):
+            known = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
+            facts = {**known, **mapping.facts}
+            vehicle = Vehicle(name, (), mapping.kind, mapping.labels, facts)
+            chosen.append(Candidate(name, vehicle, electric, names.__getitem__, split=split))
+        return chosen, Account()
+
+    def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
+        """Rows of channels in their own units, with the vehicle's and the trip's name."""
+        present, mapping = set(frame.columns), self._mapping
+        channels, time_s = mapping.channels.items(), _seconds(mapping)
+        by_gaps = mapping.trip == ("from", "gaps")
+        if by_gaps:
+            # One line of time for a vehicle, whatever files it lies in; but a clock that starts
+            # with each file has one for each.
+            trip = pl.when(time_s > DATED_S).then(pl.lit("")).otherwise(pl.lit(path.stem))
+        else:
+            trip = _name(mapping.trip, path)
+        return frame.select(
+            _name(mapping.vehicle, path, mapping.vehicle_pattern).alias("vehicle"),
+            trip.alias("trip_name"),
+            pl.lit(0.0 if by_gaps else float(source)).alias("source"),
+            pl.lit(0.0).alias("day"),
+            time_s.alias("time_s"),
+            *(_channel(name, channel, present) for name, channel in channels),
+        )
+
+    def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
+        keyed, accounts = tidy, []
+        for column, what in (("time_s", "time"), ("vehicle", "vehicle"), ("trip_name", "trip")):
+            rows = keyed.height
+            known = pl.col(column).is_not_null()
+            keyed = keyed.filter(known & pl.col(column).is_finite() if what == "time" else known)
+            accounts.append(Account.passed_over("rows", rows - keyed.height, f"without a {what}"))
+        for part in keyed.partition_by("vehicle", maintain_order=True):
+            vehicle = str(part["vehicle"][0])
+            self._kinds.setdefault(vehicle, set()).add(kind)
+            names = part["trip_name"].unique(maintain_order=True).to_list()
+            for name in names:
+                self._codes.setdefault((vehicle, name), len(self._codes))
+            numbers = [float(self._codes[vehicle, name]) for name in names]
+            trip = pl.col("trip_name").replace_strict(names, numbers, return_dtype=pl.Float64)
+            matrix = part.with_columns(trip.alias("trip")).select(self.columns).to_numpy()
+            spill.add(vehicle, matrix)
+        return Account.total(accounts)
+
+    def _no_vehicle(self, rows: int) -> str:
+        """Why no row could be used: there is none, or none says whose and when it is."""
+        first, *others = (table.path.name for table in self._tables)
+        files = f"{first} and {len(others)} more" if others else first
+        if not rows:
+            return f"No rows in {files}, only a header. Export the recording again."
+        return (
+            f"None of the {rows:,} rows in {files} has a vehicle, a trip and a time. "
+            f"Check [vehicle], [trip] and [time] in the mapping '{self._mapping.source}'."
+        )
+
+    def _refuse_unreadable_times(
+        self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int
+    ) -> None:
+        names = self._mapping.time_columns
+        given = frame.select(time=joined(names) if len(names) > 1 else pl.col(names[0]))["time"]
+        bad = given.is_not_null() & tidy["time_s"].is_null()
+        if tidy.height and int(bad.sum()) > MOSTLY * tidy.height:
+            first = int(bad.arg_max() or 0)
+            raise DataError(
+                f"{where}, row {row + first}, column '{' '.join(names)}': {given[first]!r} is not "
+                f"a time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
+            )
+
+    def _refuse_lost_letters(self, tidy: pl.DataFrame, where: str, row: int) -> None:
+        """Names that differ in a lost letter would become one."""
+        origins = {"vehicle": self._mapping.vehicle, "trip_name": self._mapping.trip}
+        for key, (how, column) in origins.items():
+            lost = tidy[key].str.contains(LOST, literal=True).fill_null(False)
+            if how == "column" and lost.any():
+                first = int(lost.arg_max() or 0)
+                raise DataError(
+                    f"{where}, row {row + first}, column '{column}': a letter of the name "
+                    f"{tidy[key][first]!r} is lost, and names that differ in it would become one. "
+                    "Export the file again as UTF-8."
+                )
+
+
+def _layout(mapping: CsvMapping) -> TableLayout:
+    origins = (mapping.vehicle, mapping.trip)
+    is_text = mapping.time_unit == "iso"
+    wanted = {column: WantedColumn(text=is_text) for column in mapping.time_columns}
+    wanted |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
+    for channel in mapping.channels.values():
+        for column in channel.columns:
+            wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)
+    hint = f"The mapping '{mapping.source}' asks for it."
+    return TableLayout(wanted, mapping.form, hint=hint)
+
+
+def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:
+    how, text = origin
+    if how == "column":
+        name = pl.col(text).str.strip_chars()
+        return pl.when(name != "").then(name)
+    if how == "name":
+        return pl.lit(text)
+    if text == "folder":
+        return pl.lit(path.parent.name)
+    found = re.search(pattern, path.stem) if pattern else None
+    return pl.lit((found and found[1]) or path.stem)
+
+
+def _seconds(mapping: CsvMapping) -> pl.Expr:
+    if mapping.time_unit != "iso":
+        return pl.col(mapping.time_columns[0]) * TIME[mapping.time_unit]
+    return seconds(joined(mapping.time_columns), mapping.time_format)
+
+
+def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
+    if not present.issuperset(channel.columns):
+        return pl.lit(None, dtype=pl.Float64).alias(name)
+    columns = [pl.col(column) for column in channel.columns]
+    value = columns[0] if len(columns) == 1 else reduce(add, (c * c for c in columns)).sqrt()
+    if channel.factor != 1.0:
+        value = value * channel.factor
+    value = converted(value, name, channel.unit)
+    return (-value if channel.discharge == "negative" else value).alias(name)
+
+
+def converted(value: pl.Expr, channel: str, unit: str) -> pl.Expr:
+    """A column of this unit in the channel's own.
+
+    >>> pl.DataFrame({"v": [36.0]}).select(converted(pl.col("v"), "speed_mps", "km/h")).item()
+    10.0
+    """
+    if channel == "grade" and unit == "degree":
+        return value.radians().tan()
+    factor, offset = CHANNELS[channel].units[unit]
+    return value * factor + offset

@@ -1,0 +1,134 @@
+"""Import as a stream: read every file once, then clean one vehicle at a time.
+
+A reader (`ved`, `mapping_reader`) says how its files become rows of channels and which vehicles are
+asked for; everything after that is shared.
+"""
+
+import shutil
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Protocol
+
+from fedwatt.errors import DataError
+from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning.clean import clean_vehicle
+from fedwatt.telemetry.cleaning.cleaning import Cleaning
+from fedwatt.telemetry.cleaning.refusal import nothing_left
+from fedwatt.telemetry.readers.spill import Spill
+from fedwatt.telemetry.trip import RawTrip, Vehicle
+
+Progress = Callable[[int, int, str], None]
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """Report no progress."""
+
+
+def keep_trip(trip: RawTrip) -> str:
+    """No reason to leave a trip out."""
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A vehicle to clean, still without trips, and the key of its rows in the spill.
+
+    `reject(trip)` gives the reason a trip is not asked for, or "". `electric` says that nothing but
+    the pack moves the vehicle in the trips asked for. `split`, where rows do not say which trip
+    they are of, makes trips of all that was recorded.
+    """
+
+    key: str
+    vehicle: Vehicle
+    electric: bool = True
+    trip_name: Callable[[int], str] = str
+    reject: Callable[[RawTrip], str] = keep_trip
+    split: Callable[[list[RawTrip]], tuple[list[RawTrip], Account]] | None = None
+
+
+class Reader(Protocol):
+    """What a format has to provide."""
+
+    columns: tuple[str, ...]
+
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
+        """Put the rows of all vehicles that may be asked for into the spill.
+
+        Also says which files of a folder are not for this reader, and why.
+        """
+
+    def candidates(self) -> tuple[list[Candidate], Account]:
+        """The vehicles asked for, in order, and an account of the others. Called after `read`."""
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    # Not TemporaryDirectory: it warns when an import is left half-way, a fair thing to do.
+    folder = Path(mkdtemp(prefix="fedwatt-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class VehicleStream(Iterator[Vehicle]):
+    """Cleaned vehicles, one at a time; nothing is read before the first is asked for.
+
+    `account` covers everything met so far, vehicles that were left out included: it is complete
+    when the iterator is exhausted. `passed_over` names files of a folder that were not read.
+    """
+
+    def __init__(self, reader: Reader, cleaning: Cleaning, progress: Progress | None) -> None:
+        self.account = Account()
+        self.passed_over: tuple[str, ...] = ()
+        self._reader = reader
+        self._cleaning = cleaning
+        self._progress = progress or silent
+        self._vehicles = self._clean()
+
+    def __next__(self) -> Vehicle:
+        return next(self._vehicles)
+
+    def close(self) -> None:
+        """Stop early and remove temporary files."""
+        self._vehicles.close()
+
+    def _clean(self) -> Generator[Vehicle]:
+        with _temporary_folder() as folder:
+            spill = Spill(folder, self._reader.columns)
+            read, self.passed_over = self._reader.read(spill, self._progress)
+            candidates, left_out = self._reader.candidates()
+            self.account = read + left_out
+            total, done = sum(spill.rows[candidate.key] for candidate in candidates), 0
+            for candidate in candidates:
+                self._progress(done, total, f"cleaning {candidate.vehicle.name}")
+                vehicle, account = self._one(spill, candidate)
+                self.account += account
+                done += spill.rows[candidate.key]
+                if vehicle is not None:
+                    yield vehicle
+            self._progress(total, total, "cleaned")
+        if not self.account.count("kept", "vehicles"):
+            raise DataError(f"No vehicle is left to use. {nothing_left(self.account)}")
+
+    def _one(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
+        trips, account = spill.take(candidate.key, candidate.trip_name)
+        if candidate.split is not None:
+            trips, split_account = candidate.split(trips)
+            account += split_account
+        # Copies and parked rows are dropped before cleaning counts what it reads.
+        account += Account.of("read", "rows", account.count("dropped", "rows"))
+        account += Account.of("read", "vehicles", 1)
+        asked = []
+        for trip in trips:
+            if reason := candidate.reject(trip):
+                account += Account.passed_over("trips", 1, reason)
+                account += Account.passed_over("rows", trip.rows, reason)
+            else:
+                asked.append(trip)
+        return clean_vehicle(
+            candidate.vehicle, asked, self._cleaning, electric=candidate.electric, already=account
+        )

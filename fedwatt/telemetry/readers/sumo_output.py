@@ -1,0 +1,173 @@
+"""Read what Eclipse SUMO writes: floating-car data and the battery device's output.
+
+Files of `sumo --fcd-output FCD.xml --battery-output BATTERY.xml`, also gzipped. Only vehicles with
+a battery device have energy (`energyConsumed`, Wh a step, + = discharge) and are read. In SUMO a
+vehicle drives once, so a vehicle that drives again has several ids: "car-7.0" and "car-7.1" are
+trips 0 and 1 of car-7. Slopes are degrees, elevation is z; energy is simulated by nature.
+"""
+
+import gzip
+import math
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+from xml.etree import ElementTree
+
+import numpy as np
+
+from fedwatt.errors import DataError
+from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning.clean import clean_vehicle
+from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, Cleaning
+from fedwatt.telemetry.cleaning.refusal import nothing_left
+from fedwatt.telemetry.trip import FloatArray, RawTrip, Vehicle
+
+Columns = dict[str, FloatArray]  # "time" and the attributes of one vehicle, each [steps]
+Position = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+
+# attribute: its other names, across versions of SUMO
+BATTERY_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "energyConsumed": (),
+    "actualBatteryCapacity": ("chargeLevel",),
+    "maximumBatteryCapacity": ("capacity",),
+}
+FCD_COLUMNS: Mapping[str, tuple[str, ...]] = {"speed": (), "x": (), "y": ()}
+FCD_OPTIONAL = ("z", "slope")
+
+
+def geographic(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Latitude and longitude of positions written with `--fcd-output.geo`."""
+    return y, x
+
+
+def import_sumo(
+    fcd: Path,
+    battery: Path,
+    *,
+    separator: str = ".",
+    position: Position | None = None,
+    cleaning: Cleaning = PLAIN_CLEANING,
+) -> Iterator[Vehicle]:
+    """Vehicles of a SUMO run, one at a time, in the order in which they first appear.
+
+    `separator` divides an id into vehicle and trip, at its last occurrence; an id without it is a
+    vehicle with one trip. `position` turns x and y of the file into latitude and longitude:
+    `geographic` after `--fcd-output.geo`; without it positions are left out, being metres of some
+    local map.
+    """
+    packs = _columns(battery, BATTERY_COLUMNS, ())
+    if not packs:
+        raise DataError(
+            f"{battery} has no vehicle with a battery. Give vehicle types the parameter "
+            "'has.battery.device' = 'true' and run SUMO with --battery-output."
+        )
+    moves = _columns(fcd, FCD_COLUMNS, FCD_OPTIONAL, only=packs)
+    absent = [name for name in packs if name not in moves]
+    if absent:
+        raise DataError(
+            f"{fcd} does not have vehicle '{absent[0]}' of {battery}. Both files must come from "
+            "one run, and the FCD output must not leave out vehicles with a battery."
+        )
+    trips: dict[str, list[RawTrip]] = {}
+    for name, pack in packs.items():
+        vehicle, _, trip = name.rpartition(separator) if separator else (name, "", "")
+        driven = _trip(trip if vehicle else "1", moves[name], pack, position)
+        trips.setdefault(vehicle or name, []).append(driven)
+    return _cleaned(trips, cleaning, fcd)
+
+
+def _cleaned(trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path) -> Iterator[Vehicle]:
+    total = Account()
+    for name, recorded in trips.items():
+        driven = Vehicle(name, (), labels="simulated", facts={"source": "SUMO"})
+        vehicle, account = clean_vehicle(driven, recorded, cleaning)
+        total += account + Account.of("read", "vehicles", 1)
+        if vehicle is not None:
+            yield vehicle
+    if not total.count("kept", "vehicles"):
+        raise DataError(f"No vehicle of {fcd} is left to use. {nothing_left(total)}")
+
+
+def _trip(name: str, moves: Columns, pack: Columns, position: Position | None) -> RawTrip:
+    """One trip of the seconds that both files have."""
+    times, of_move, of_pack = np.intersect1d(moves["time"], pack["time"], return_indices=True)
+    moves = {column: values[of_move] for column, values in moves.items()}
+    pack = {column: values[of_pack] for column, values in pack.items()}
+    channels = {
+        "speed_mps": moves["speed"],
+        "energy_step_wh": pack["energyConsumed"],
+        "soc": pack["actualBatteryCapacity"] / pack["maximumBatteryCapacity"],
+    }
+    if "z" in moves:
+        channels["elevation_m"] = moves["z"]
+    if "slope" in moves:
+        channels["grade"] = np.tan(np.radians(moves["slope"]))
+    if position is not None:
+        channels["latitude_deg"], channels["longitude_deg"] = position(moves["x"], moves["y"])
+    return RawTrip(name, times, channels)
+
+
+def _columns(
+    file: Path,
+    required: Mapping[str, tuple[str, ...]],
+    optional: Sequence[str],
+    only: Mapping[str, object] | None = None,
+) -> dict[str, Columns]:
+    """Vehicle id -> "time" and every column, [steps]; an optional column only where always set."""
+    found: dict[str, dict[str, array[float]]] = {}
+    for time_s, vehicle in _vehicles(file):
+        name = vehicle.get("id", "")
+        if only is not None and name not in only:
+            continue
+        columns = found.setdefault(name, {c: array("d") for c in ("time", *required, *optional)})
+        columns["time"].append(time_s)
+        for column, aliases in required.items():
+            text = next((vehicle.get(a) for a in (column, *aliases) if a in vehicle.keys()), None)  # noqa: SIM118
+            columns[column].append(_number(text, column, name, time_s, file))
+        for column in optional:
+            text = vehicle.get(column)
+            value = math.nan if text is None else _number(text, column, name, time_s, file)
+            columns[column].append(value)
+    for columns in found.values():
+        for column in optional:
+            if not np.isfinite(columns[column]).all():
+                del columns[column]
+    return {name: {c: np.array(v) for c, v in columns.items()} for name, columns in found.items()}
+
+
+def _number(text: str | None, column: str, vehicle: str, time_s: float, file: Path) -> float:
+    try:
+        return float(text)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        what = "no" if text is None else f"'{text}' as"
+        raise DataError(
+            f"{file}: vehicle '{vehicle}' at {time_s:g} s has {what} '{column}', where a number is "
+            "needed. Write the file with SUMO's default attributes."
+        ) from None
+
+
+def _vehicles(file: Path) -> Iterator[tuple[float, ElementTree.Element]]:
+    """Time and element of every vehicle of every step; memory stays at one step."""
+    time_s = 0.0
+    try:
+        with _opened(file) as content:
+            for event, element in ElementTree.iterparse(content, ("start", "end")):
+                if element.tag == "timestep":
+                    if event == "start":
+                        time_s = _number(element.get("time"), "time", "-", math.nan, file)
+                    else:
+                        element.clear()
+                elif element.tag == "vehicle" and event == "end":
+                    yield time_s, element
+    except FileNotFoundError:
+        raise DataError(f"{file} does not exist. Run SUMO with output files first.") from None
+    except (ElementTree.ParseError, OSError, EOFError) as problem:
+        raise DataError(
+            f"{file} is not a complete XML file: {problem}. Did the run end early?"
+        ) from problem
+
+
+def _opened(file: Path) -> IO[bytes]:
+    file = Path(file)
+    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]

@@ -1,0 +1,215 @@
+"""Which column is which channel, in which unit and with which sign: by header and by values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fedwatt.telemetry.channels import CHANNELS, MAPPABLE, POSITION
+from fedwatt.telemetry.cleaning.glitches import METRES_PER_DEGREE
+from fedwatt.telemetry.readers.mapping_reader import converted
+from fedwatt.telemetry.recognise.header_words import fit, foreign_unit, stated_unit
+from fedwatt.telemetry.recognise.table_sample import TableSample, is_numeric
+from fedwatt.telemetry.trip import FloatArray
+
+PLAUSIBLE = 0.5
+"""Share of a column's readings that must lie within the channel's limits."""
+CLEARLY = 0.9
+KILO_BELOW = {"power_w": 1_000.0, "ac_w": 25.0, "heater_w": 25.0}
+"""Powers that never exceed this without a stated unit are in kW."""
+COUNTER_SHARE, COUNTER_ROWS = 0.98, 20
+SPEED_UNITS = ("km/h", "m/s", "mph")
+SPEED_WITHIN = 0.15
+LEAST_METRES = 300.0
+SPEEDING_UP, MOVING = 0.3, 1.0
+"""m/s a row, and m/s."""
+LEAST_ROWS = 20
+CLEAR = 0.2
+"""Difference between speeding up and slowing down, in standard deviations, that tells."""
+
+
+@dataclass(frozen=True)
+class Guess:
+    """The column of a channel, its unit and why that unit."""
+
+    column: str
+    unit: str
+    why: str
+    fit: float = 1.0
+
+
+def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) -> dict[str, Guess]:
+    """Columns of the channels that a recording has, in the order of `MAPPABLE`."""
+    offers = []
+    for place, column in enumerate(sample.columns):
+        for named in MAPPABLE if column not in taken else ():
+            channel = _counter_or_step(sample, column, named)
+            if guess := _offer(sample, column, channel, fit(column, named)):
+                offers.append((guess.fit, -place, channel, guess))
+    found: dict[str, Guess] = {}
+    used: set[str] = set()
+    for _, _, channel, guess in sorted(offers, key=lambda one: one[:2], reverse=True):
+        if channel not in found and guess.column not in used:
+            found[channel] = guess
+            used.add(guess.column)
+    if "speed_mps" in found:
+        found["speed_mps"] = _speed_by_positions(sample, found, time_s)
+    return {name: found[name] for name in MAPPABLE if name in found}
+
+
+def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess | None:
+    """The column as this channel; None if its name or its readings speak against it."""
+    units = CHANNELS[channel].units
+    if not fits or foreign_unit(column, units):
+        return None
+    numbers = sample.numbers(column)
+    stated = stated_unit(column, units) or stated_unit(f"x [{sample.unit_row(column)}]", units)
+    if not sample.filled[column]:
+        # Nothing speaks against a column of a file without rows; an empty one is no channel.
+        usual = stated or CHANNELS[channel].usual_unit
+        why = "as its name says" if stated else _assumed(channel)
+        return Guess(column, usual, why, fits) if not sample.rows.height else None
+    if not is_numeric(sample.rows[column], numbers):
+        return None
+    unit, why = _unit(numbers, channel, stated)
+    return Guess(column, unit, why, fits) if unit else None
+
+
+def _assumed(channel: str) -> str:
+    return "guessed: one of " + ", ".join(CHANNELS[channel].units)
+
+
+def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
+    """Unit of readings and why; ("", "") if they fit the channel in none."""
+    if channel == "soc":
+        return _share_or_percent(numbers, stated)
+    if stated:
+        believed = _plausible(numbers, channel, stated) >= PLAUSIBLE
+        # Negative speeds are the channel's all the same: cleaning says what is wrong with them.
+        return (stated, "as its name says") if believed or channel == "speed_mps" else ("", "")
+    usual = CHANNELS[channel].usual_unit
+    largest = float(numbers.abs().quantile(0.99) or 0.0)
+    if channel in KILO_BELOW and largest:
+        if largest < KILO_BELOW[channel]:
+            return "kW", f"guessed: none is above {largest:.3g}"
+        return "W", f"guessed: they reach {largest:.3g}"
+    if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
+        others = [unit for unit in CHANNELS[channel].units if unit != usual]
+        if channel in POSITION and max(_plausible(numbers, channel, o) for o in others) < PLAUSIBLE:
+            return usual, "its readings are possible in no other unit"
+        return usual, _assumed(channel)
+    shares = {unit: _plausible(numbers, channel, unit) for unit in CHANNELS[channel].units}
+    best = max(shares, key=lambda unit: shares[unit])
+    if shares[best] < PLAUSIBLE:
+        return "", ""
+    return best, "guessed: only so are its readings possible"
+
+
+def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
+    """A state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name says."""
+    largest = float(np.nanmax(numbers.to_numpy(), initial=0.0))
+    unit = "1" if largest <= CHANNELS["soc"].high else "%"
+    if _plausible(numbers, "soc", unit) < PLAUSIBLE:
+        return "", ""
+    if unit == stated:
+        return unit, "as its name says"
+    return unit, f"its readings reach {largest:.3g}"
+
+
+def _plausible(numbers: pl.Series, channel: str, unit: str) -> float:
+    """Share of the readings that lie within the channel's limits, in this unit."""
+    read = pl.DataFrame({"x": numbers.drop_nulls()})
+    values = read.select(converted(pl.col("x"), channel, unit))["x"].to_numpy()
+    limits = CHANNELS[channel]
+    within = (values >= limits.low) & (values <= limits.high)
+    return float(within.mean()) if len(within) else 0.0
+
+
+def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
+    """A column "energy" that hardly ever falls and grows a lot is a counter."""
+    if channel != "energy_step_wh" or not fit(column, channel):
+        return channel
+    values = sample.numbers(column).drop_nulls().to_numpy()
+    steps = np.diff(values)
+    grows = len(steps) > COUNTER_ROWS and (steps >= 0).mean() > COUNTER_SHARE
+    # Steps of energy may all be positive, too, but these do not grow.
+    return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
+
+
+def _speed_by_positions(sample: TableSample, found: dict[str, Guess], time_s: pl.Series) -> Guess:
+    """The unit of speed in which distance by speed agrees with distance by position."""
+    guess = found["speed_mps"]
+    if not guess.why.startswith("guessed") or not all(name in found for name in POSITION):
+        return guess
+    speed, latitude, longitude = (
+        sample.numbers(found[name].column).to_numpy() for name in ("speed_mps", *POSITION)
+    )
+    ratio = _metres_ratio(time_s.to_numpy(), speed, latitude, longitude)
+    for unit in SPEED_UNITS:
+        factor = CHANNELS["speed_mps"].units[unit][0]
+        if ratio and abs(ratio * factor - 1) < SPEED_WITHIN:
+            return Guess(guess.column, unit, "so the distance fits the positions", guess.fit)
+    return guess
+
+
+def _metres_ratio(
+    time_s: FloatArray, speed: FloatArray, latitude: FloatArray, longitude: FloatArray
+) -> float:
+    """Distance by speed, in its own unit, over distance by position; 0 if there is too little."""
+    step = np.diff(time_s)
+    north = np.diff(latitude)
+    east = np.diff(longitude) * np.cos(np.radians(latitude[:-1]))
+    metres = np.hypot(north, east) * METRES_PER_DEGREE
+    # Neighbouring rows only: between vehicles and trips positions jump.
+    near = (step > 0) & (step < 60) & (metres < 70 * np.maximum(step, 1.0))
+    near &= np.isfinite(speed[:-1]) & np.isfinite(metres)
+    by_position = float(metres[near].sum())
+    if by_position < LEAST_METRES:
+        return 0.0
+    return float((speed[:-1][near] * step[near]).sum()) / by_position
+
+
+def discharge_sign(
+    sample: TableSample, name: str, channels: Mapping[str, Guess], order: pl.Series
+) -> tuple[str, str]:
+    """("positive" | "negative", why): the sign of a channel while the pack gives energy.
+
+    `order` sorts the rows by vehicle, trip and time.
+    """
+    if name == "energy_total_wh":
+        return "positive", "a counter of what was used"
+    values = sample.numbers(channels[name].column).gather(order).to_numpy()
+    if "speed_mps" not in channels:
+        return _sign_by_motion(values, np.zeros(len(values)))
+    moved = channels["speed_mps"]
+    speed = pl.DataFrame({"v": sample.numbers(moved.column).gather(order)})
+    speed = speed.select(converted(pl.col("v"), "speed_mps", moved.unit))
+    return _sign_by_motion(values, speed["v"].to_numpy())
+
+
+def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str]:
+    """Sign of the readings while the pack gives energy, and why; both arrays [rows].
+
+    Speeding up takes energy and slowing down gives some back: if the numbers are larger while the
+    vehicle speeds up, discharge is positive. Where the motion does not tell, a pack gives more than
+    it takes while the vehicle moves.
+    """
+    known = np.isfinite(values) & np.isfinite(speed_mps)
+    value, speed = values[known], speed_mps[known]
+    if not len(value):
+        return "positive", "not known: no readings to guess from"
+    change = np.diff(speed, append=speed[-1:])
+    up, down = value[change > SPEEDING_UP], value[change < -SPEEDING_UP]
+    spread = float(value.std())
+    if min(len(up), len(down)) >= LEAST_ROWS and spread > 0:
+        difference = float(up.mean() - down.mean())
+        if abs(difference) > CLEAR * spread:
+            sign = "positive" if difference > 0 else "negative"
+            return sign, f"{'larger' if difference > 0 else 'smaller'} while speed rises"
+    moving = value[speed > MOVING]
+    mean = float((moving if len(moving) else value).mean())
+    if mean == 0:
+        return "positive", "not known: its mean in the first rows is 0"
+    sign = "negative" if mean < 0 else "positive"
+    return sign, f"guessed: its mean in the first rows is {sign}"

@@ -1,0 +1,219 @@
+"""Which columns are the time, and how it is written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import polars as pl
+
+from fedwatt.errors import DataError
+from fedwatt.telemetry.readers.dates import joined, parsed, seconds, without_zone
+from fedwatt.telemetry.readers.mapping import TIME
+from fedwatt.telemetry.recognise.header_words import fit, shipped, stated_unit
+from fedwatt.telemetry.recognise.table_sample import TableSample, is_numeric
+
+LOOKED_AT = 400
+"""Different texts of a column that show how it is written."""
+MOSTLY = 0.95
+EPOCH_S = (5e8, 4e9)
+"""1985 to 2096 in seconds since 1970."""
+EXCEL_DAYS = (20_000.0, 80_000.0)
+FAST_STEP = 50.0
+DAY_S = 86_400.0
+CLOSER = 4.0
+"""How many times shorter the recording must be in one order of day and month to be believed."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Columns of time, their unit as in a mapping, the format of text, and why."""
+
+    columns: tuple[str, ...]
+    unit: str
+    form: str
+    why: str
+    absolute: bool
+
+    def seconds(self, sample: TableSample) -> pl.Series:
+        """Time of each row in seconds."""
+        if self.unit != "iso":
+            return sample.numbers(self.columns[0]) * TIME[self.unit]
+        text = sample.rows.select(joined(self.columns).alias("t"))
+        return text.select(seconds(pl.col("t"), self.form))["t"]
+
+
+def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
+    """The time of the recordings; `order` is "day first", "month first" or "" to let them tell."""
+    first = samples[0]
+    known = {name: fit(name, "time") for name in first.columns}
+    if not first.rows.height and any(known.values()):
+        return _unseen_clock(max(known, key=lambda name: known[name]))
+    named = [name for name in first.columns if known[name] > 0 and first.filled[name]]
+    rest = [name for name in first.columns if not known[name] and first.filled[name]]
+    found: list[tuple[float, Clock]] = []
+    for name in named:
+        clock = _text_clock(samples, (name,), order) or _number_clock(first, name)
+        if clock:
+            found.append((_rank(clock, known[name]) + _distinct(first, clock), clock))
+    found += _pairs(samples, named, order)
+    if not found:
+        found = [(1.0, c) for name in rest if (c := _text_clock(samples, (name,), order))]
+    if not found:
+        raise DataError(_no_time(first, named))
+    return max(found, key=lambda one: one[0])[1]
+
+
+def _no_time(sample: TableSample, named: Sequence[str]) -> str:
+    """Why no column is the time: none is named so, or its texts cannot be read."""
+    if named:
+        text = sample.rows[named[0]].drop_nulls()[0]
+        return (
+            f"{sample.path.name}, column '{named[0]}': {text!r} is not a time in any format that "
+            "is known. Set column, unit and format in [time] of a mapping."
+        )
+    return (
+        f"{sample.path.name}: no column looks like a time. Its columns are "
+        f"{', '.join(sample.columns[:12])}. Call the right one 'time', or set column and unit in "
+        "[time] of a mapping."
+    )
+
+
+def _unseen_clock(name: str) -> Clock:
+    """The clock of a file without rows, by its header alone."""
+    unit = stated_unit(name, TIME)
+    why = "as its name says" if unit else "not known: no rows to guess from"
+    return Clock((name,), unit or "s", "", why, absolute=False)
+
+
+def _rank(clock: Clock, fits: float) -> float:
+    return fits + (2.0 if clock.absolute else 1.0 if clock.unit != "iso" else 0.0)
+
+
+def _distinct(sample: TableSample, clock: Clock) -> float:
+    """Share of rows with a time of their own: a date alone, or whole minutes, have few."""
+    times = clock.seconds(sample).drop_nulls()
+    return times.n_unique() / max(len(times), 1)
+
+
+def _pairs(
+    samples: Sequence[TableSample], named: Sequence[str], order: str
+) -> list[tuple[float, Clock]]:
+    """Dates and times of day in two columns."""
+    first, found = samples[0], []
+    for date, day_time in product(named, named):
+        if date == day_time or not _forms(_texts(samples, (date,)), dates_only=True):
+            continue
+        if clock := _text_clock(samples, (date, day_time), order):
+            found.append((3.5 + _distinct(first, clock), clock))
+    return found
+
+
+def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Series:
+    """Texts of the columns in the order of the rows, a few from each file."""
+    found = []
+    for sample in samples:
+        if all(column in sample.columns for column in columns):
+            text = sample.rows.select(joined(columns).alias("t"))["t"].drop_nulls()
+            found.append(text.gather_every(max(1, len(text) * len(samples) // LOOKED_AT)))
+    return pl.concat(found) if found else pl.Series([], dtype=pl.String)
+
+
+def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
+    """Those of the formats that read (nearly) all of these texts."""
+    local = pl.DataFrame({"t": texts}).select(without_zone(pl.col("t"))[0].alias("t"))
+    # The year 24 is no year of a recording: %Y reads 24 as well as 2024.
+    read = local.select((parsed(pl.col("t"), form) >= 0).sum().alias(form) for form in forms)
+    return [form for form in forms if read[form].item() >= MOSTLY * len(texts)]
+
+
+def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
+    """Formats that read these texts."""
+    if not len(texts):
+        return []
+    dates, times = (shipped("date_formats")[key] for key in ("dates", "times"))
+    possible = list(dates)
+    if not dates_only:
+        possible = [f"{date} {time}" for date, time in product(dates, times)]
+        possible += ["%Y%m%d%H%M%S", times[0]]
+    return _that_read(texts, _that_read(texts[:3], possible))
+
+
+def _text_clock(
+    samples: Sequence[TableSample], columns: tuple[str, ...], order: str
+) -> Clock | None:
+    texts = _texts(samples, columns)
+    forms = _forms(texts)
+    if not forms:
+        return None
+    form, why = choose_order(texts, forms, order, samples[0].path.name)
+    absolute = "%d" in form
+    shown = "" if form.startswith("%Y-%m-%d %H:%M") else form
+    what = "dates and times as text" if absolute else "times of day, without a date"
+    if len(columns) > 1:
+        what = "date and time of day in two columns"
+    return Clock(columns, "iso", shown, f"{what}{why}", absolute)
+
+
+def order_of(form: str) -> str:
+    """Which of two readings a format is: day first, month first, or "" for the only one.
+
+    >>> order_of("%d/%m/%Y %H:%M:%S%.f"), order_of("%d.%m.%Y %H:%M")
+    ('day first', '')
+    """
+    return str(shipped("date_formats")["dates"].get(form.partition(" ")[0], ""))
+
+
+def choose_order(texts: pl.Series, forms: Sequence[str], order: str, where: str) -> tuple[str, str]:
+    """The format of `forms` to read these texts by, and why, to be put behind a comma.
+
+    03/04/2024 is 3 April or 4 March, and the data tell. In order: a number above 12 tells; dates of
+    one day do not need to tell, since only differences of time matter; the reading in which time
+    runs forward, and the one whose dates lie closer together, is the right one. Otherwise the
+    question is put to the user.
+    """
+    wanted = [form for form in forms if order and order_of(form) == order]
+    if wanted:
+        return wanted[0], f", {order} as you say"
+    first = forms[0]
+    others = [form for form in forms if order_of(form) not in ("", order_of(first))]
+    if not order_of(first) or not others:
+        told = order_of(first) and f", {order_of(first)}: some number is above 12"
+        return first, told or ""
+    both = first, others[0]
+    read = pl.DataFrame({"t": texts}).select(seconds(pl.col("t"), f).alias(f) for f in both)
+    readings = {form: read[form].drop_nulls().to_numpy() for form in both}
+    if all(len(np.unique(days // DAY_S)) == 1 for days in readings.values()):
+        return others[0], ", all of one day, so that the order of day and month does not matter"
+    backward = {form: int((np.diff(at) < 0).sum()) for form, at in readings.items()}
+    best, worst = sorted(readings, key=lambda form: backward[form])
+    if backward[best] == 0 < backward[worst]:
+        return best, f", {order_of(best)}: so read, time runs forward"
+    span = {form: float(np.ptp(at)) for form, at in readings.items()}
+    best, worst = sorted(readings, key=lambda form: span[form])
+    if span[best] * CLOSER < span[worst]:
+        return best, f", {order_of(best)}: so read, the dates lie close together"
+    raise DataError(
+        f"{where}: {texts[0]!r} may be day first or month first, and its dates do not tell which. "
+        "Say it with --dates 'day first' or --dates 'month first'."
+    )
+
+
+def _number_clock(sample: TableSample, name: str) -> Clock | None:
+    numbers = sample.numbers(name)
+    if not is_numeric(sample.rows[name], numbers):
+        return None
+    values = numbers.drop_nulls().to_numpy()
+    middle = float(np.median(np.abs(values)))
+    step = float(np.median(np.abs(np.diff(values)))) if len(values) > 1 else 0.0
+    for unit, factor in TIME.items():
+        if unit in ("s", "ms", "us", "ns") and EPOCH_S[0] < middle * factor < EPOCH_S[1]:
+            return Clock((name,), unit, "", f"{unit} since 1970, by their size", True)
+    if EXCEL_DAYS[0] < middle < EXCEL_DAYS[1] and 0 < step < 0.5:
+        return Clock((name,), "d", "", "days of a spreadsheet, by their size", True)
+    unit = stated_unit(name, TIME) or stated_unit(f"x [{sample.unit_row(name)}]", TIME)
+    if unit:
+        return Clock((name,), unit, "", "as its name says", False)
+    if step >= FAST_STEP:
+        return Clock((name,), "ms", "", "guessed: steps of 50 and more", False)
+    return Clock((name,), "s", "", "guessed", False)

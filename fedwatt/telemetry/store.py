@@ -1,0 +1,317 @@
+"""A fleet on disk: one folder a vehicle, and nothing in it from another.
+
+    FLEET/fleet.json                 format, interval_s, source
+    FLEET/<vehicle>/vehicle.json     format, name, kind, labels, facts, length of each trip, and
+                                     its recording where it is a later part of one
+    FLEET/<vehicle>/trips.parquet    column `trip` and one float64 column a channel
+
+What is written appears under its name only once it is complete. A channel that a trip does not have
+is null in its rows. Deleting a vehicle's folder takes it out of the fleet.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedwatt.errors import DataError
+from fedwatt.telemetry.channels import STORED
+from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, Trip, Vehicle
+from fedwatt.windows.client import DataSettings, Fleet
+from fedwatt.windows.makers import Maker
+from fedwatt.windows.split import natural_key
+
+FORMAT = 1
+LONGEST_FOLDER_NAME = 200
+AGAIN = "Import or generate the fleet again."
+
+
+def folder_name(vehicle: str) -> str:
+    """Name of a vehicle's folder, safe on any file system.
+
+    >>> folder_name("car-007"), folder_name("../bus 1")
+    ('car-007', '%2E%2E%2Fbus%201')
+    """
+    name = quote(vehicle, safe="").replace(".", "%2E")
+    if len(name) > LONGEST_FOLDER_NAME:
+        raise DataError(
+            f"The vehicle name '{vehicle[:40]}...' makes a folder name of {len(name)} characters. "
+            f"Use at most {LONGEST_FOLDER_NAME}, best plain letters and digits."
+        )
+    return name
+
+
+def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
+    """Write a vehicle into `folder`, replacing what was there once the new one is complete."""
+    vehicle.refuse_unless_trainable()
+    about = {
+        "format": FORMAT,
+        "name": vehicle.name,
+        "kind": vehicle.kind,
+        "labels": vehicle.labels,
+        "facts": dict(vehicle.facts),
+        "trips": [_about_trip(trip) for trip in vehicle.trips],
+    }
+    with _appearing(Path(folder)) as fresh:
+        _write_json(fresh / "vehicle.json", about)
+        with _writing(folder):
+            pq.write_table(_table(vehicle), fresh / "trips.parquet", compression="zstd")
+
+
+def read_vehicle(folder: Path) -> Vehicle:
+    """Read the vehicle in `folder`."""
+    about = _read_json(Path(folder) / "vehicle.json")
+    names, columns = _read_table(Path(folder) / "trips.parquet")
+    try:
+        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in about["trips"]}
+        recordings = {str(trip["name"]): str(trip.get("recording", "")) for trip in about["trips"]}
+        name, kind, labels = str(about["name"]), str(about["kind"]), str(about["labels"])
+        facts = dict(about["facts"])
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
+    # The sum comes first: a damaged length could ask for more names than memory holds, and two of
+    # them, one below 0, could cancel.
+    total = sum(abs(seconds) for seconds in lengths.values())
+    if total != len(names) or names != [n for n, count in lengths.items() for _ in range(count)]:
+        raise DataError(
+            f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
+            f"that vehicle.json lists. {AGAIN}"
+        )
+    trips, start = [], 0
+    for trip, seconds in lengths.items():
+        rows = slice(start, start + seconds)
+        held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
+        trips.append(Trip(trip, held, recordings[trip]))
+        start += seconds
+    return Vehicle(name, tuple(trips), kind, labels, facts)
+
+
+def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
+    """Write all vehicles into the new folder `path`, holding one in memory at a time."""
+    path = Path(path)
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise DataError(f"{path} exists and is not empty. Choose a new folder, or delete it first.")
+    written: set[str] = set()
+    with _filling(path) if path.is_dir() else _appearing(path) as fresh:
+        for vehicle in vehicles:
+            folder = folder_name(vehicle.name)
+            # Some file systems do not tell capitals from small letters.
+            if folder.lower() in written:
+                raise DataError(
+                    f"Two vehicles are named '{vehicle.name}' (capitals aside). "
+                    "Names must be unique within a fleet: rename or merge them."
+                )
+            written.add(folder.lower())
+            write_vehicle(fresh / folder, vehicle)
+        if not written:
+            raise DataError(f"There are no vehicles to write to {path} (from {source}).")
+        about = {"format": FORMAT, "interval_s": INTERVAL_S, "source": source}
+        _write_json(fresh / "fleet.json", about)
+
+
+def read_fleet(path: Path) -> Iterator[Vehicle]:
+    """Vehicles of a fleet folder in natural order of their names, one in memory at a time."""
+    return (read_vehicle(folder) for folder in vehicle_folders(path))
+
+
+def vehicle_folders(path: Path) -> list[Path]:
+    """Folders of a fleet's vehicles, in natural order of their names."""
+    fleet_source(path)
+    folders = [f for f in Path(path).iterdir() if f.is_dir() and not f.name.startswith(".")]
+    if not folders:
+        raise DataError(f"The fleet {path} has no vehicles. {AGAIN}")
+    return sorted(folders, key=lambda folder: natural_key(unquote(folder.name)))
+
+
+@dataclass(frozen=True)
+class StoredVehicles(Maker):
+    """The first vehicles of a fleet folder, or all (0); opening it reads no vehicle."""
+
+    folder: str
+    number: int = 0
+
+    @property
+    def source(self) -> str:
+        """As was written when the fleet was made."""
+        return fleet_source(Path(self.folder))
+
+    @property
+    def origin(self) -> Mapping[str, str | int]:
+        """The folder, and how many of its vehicles if not all."""
+        return {"data": self.folder, **({"vehicles": self.number} if self.number else {})}
+
+    @cached_property
+    def _folders(self) -> list[Path]:
+        return vehicle_folders(Path(self.folder))
+
+    @property
+    def stored(self) -> int:
+        """Vehicles in the folder."""
+        return len(self._folders)
+
+    @property
+    def count(self) -> int:
+        """As many as are asked for and there."""
+        return min(self.number or self.stored, self.stored)
+
+    def name(self, place: int) -> str:
+        """What the vehicle's folder is named after."""
+        return unquote(self._folders[place].name)
+
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """Read from their folders."""
+        return [read_vehicle(self._folders[place]) for place in places]
+
+
+def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
+    """Clients of a fleet folder; default settings if none are given."""
+    return StoredVehicles(str(path)).fleet(settings)
+
+
+def fleet_source(path: Path) -> str:
+    """Where a fleet's data came from, as written when it was made."""
+    path = Path(path)
+    if not (path / "fleet.json").is_file():
+        no_fleet = "is not a fleet folder: it has no fleet.json"
+        raise DataError(
+            f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data synth' and "
+            "'fedwatt data import' make one."
+        )
+    about = _read_json(path / "fleet.json")
+    if about.get("interval_s") != INTERVAL_S:
+        raise DataError(
+            f"{path} is sampled every {about.get('interval_s')} s; only {INTERVAL_S} s is known. "
+            f"{AGAIN}"
+        )
+    return str(about.get("source", "unknown"))
+
+
+def _about_trip(trip: Trip) -> dict[str, Any]:
+    about = {"name": trip.name, "seconds": trip.seconds}
+    return about if trip.recording == trip.name else about | {"recording": trip.recording}
+
+
+def _table(vehicle: Vehicle) -> pa.Table:
+    """All trips as one table, columns in the order of `STORED` whatever the order in a trip."""
+    seconds = [trip.seconds for trip in vehicle.trips]
+    index = np.repeat(np.arange(len(seconds), dtype=np.int32), seconds)
+    names = pa.array([trip.name for trip in vehicle.trips], pa.string())
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        "trip": pa.DictionaryArray.from_arrays(pa.array(index), names)
+    }
+    for channel in STORED:
+        if any(channel in trip.channels for trip in vehicle.trips):
+            pieces = [
+                pa.array(trip.channels[channel], pa.float64())
+                if channel in trip.channels
+                else pa.nulls(trip.seconds, pa.float64())
+                for trip in vehicle.trips
+            ]
+            columns[channel] = pa.chunked_array(pieces)
+    return pa.table(columns)
+
+
+def _read_table(file: Path) -> tuple[list[str], dict[str, tuple[FloatArray, Any]]]:
+    """Trip name of each row and, for each channel, its values and where they are null."""
+    try:
+        table = pq.read_table(file, partitioning=None)
+        names = table.column("trip").cast(pa.string()).to_pylist()
+        channels = [name for name in table.column_names if name != "trip"]
+        columns = {c: (table[c].to_numpy(), table[c].is_null().to_numpy()) for c in channels}
+    except FileNotFoundError:
+        raise DataError(f"{file} does not exist. {AGAIN}") from None
+    except (OSError, KeyError, pa.ArrowException) as problem:
+        reason = str(problem).splitlines()[0].rstrip(".")
+        raise DataError(f"{file} is damaged: {reason}. {AGAIN}") from problem
+    return names, columns
+
+
+def _read_json(file: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{file} does not exist. {AGAIN}") from None
+    except (OSError, ValueError) as problem:
+        raise DataError(f"{file} is damaged: {problem}. {AGAIN}") from problem
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DataError(f"{file} is not of format {FORMAT}, the one this version reads. {AGAIN}")
+    return content
+
+
+def _write_json(file: Path, content: Mapping[str, Any]) -> None:
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as problem:
+        raise DataError(
+            f"{file.name}: facts must be plain finite JSON values: {problem}."
+        ) from problem
+    with _writing(file):
+        file.write_text(text + "\n", encoding="utf-8")
+
+
+@contextmanager
+def _appearing(folder: Path) -> Iterator[Path]:
+    """A fresh folder that takes the place of `folder` if the body succeeds, and goes otherwise."""
+    folder = folder.resolve()  # `.` has no name to make others from
+    fresh, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
+    with _writing(folder):
+        if old.exists() and not folder.exists():
+            old.rename(folder)  # whoever wrote last was stopped between the two renames
+        for left_over in (fresh, old):
+            shutil.rmtree(left_over, ignore_errors=True)
+        fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        with _writing(folder):
+            _swap(fresh, folder, old)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _swap(fresh: Path, folder: Path, old: Path) -> None:
+    """Put `fresh` in the place of `folder`, which is back in its place if that fails."""
+    if folder.exists():
+        folder.rename(old)
+    try:
+        fresh.rename(folder)
+    except BaseException:  # Ctrl-C, too
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+
+
+@contextmanager
+def _filling(folder: Path) -> Iterator[Path]:
+    """A fresh folder whose entries move into the empty `folder`; that stays: it may be `.`."""
+    fresh = folder / ".partial"
+    with _writing(folder):
+        fresh.mkdir()
+    try:
+        yield fresh
+        with _writing(folder):
+            # Without its fleet.json it is no fleet yet.
+            for entry in sorted(fresh.iterdir(), key=lambda entry: entry.name == "fleet.json"):
+                entry.rename(folder / entry.name)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror or str(problem).splitlines()[0]
+        raise DataError(
+            f"Could not write {path}: {reason}. Free some space or choose another folder."
+        ) from problem

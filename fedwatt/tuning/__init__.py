@@ -1,0 +1,1 @@
+"""Equal tuning of methods, and grids of independent runs over one or many machines."""

@@ -1,0 +1,165 @@
+"""Workers of one training on the machines of a Ray cluster.
+
+Each is a process with a core, or a GPU, that has the run's fleet for itself (it maps, makes or was
+sent it) and trains whatever share of a round it is given. One that dies costs the share it was at
+work on, which another takes, and a new one takes its place. Which worker had which share does not
+show in the results (`federation.dealing`).
+"""
+
+import logging
+import os
+from collections import Counter, deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from fedwatt import plugins
+from fedwatt.errors import FedwattError, RunError
+from fedwatt.federation import Federation
+from fedwatt.federation.dealing import (
+    SHARES,
+    DealtFederation,
+    Part,
+    RoundStart,
+    Share,
+    train_share,
+)
+from fedwatt.federation.participation import participant_count
+from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.execute import federation_for
+from fedwatt.runs.hills import run_fleet
+from fedwatt.runs.level import level_config
+from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
+from fedwatt.tuning.spread import chunks
+from fedwatt.windows import Fleet
+
+log = logging.getLogger("fedwatt.tuning")
+
+FEWEST: Final = 8
+"""Participants a worker and round below which dealing them out is not worth it."""
+
+
+def deals_participants(
+    config: RunConfig, vehicles: int, workers: int, seeds_per_task: int = 0
+) -> bool:
+    """Whether a run should spread each training rather than train its methods side by side.
+
+    It should where there are fewer tasks than workers and participants enough for all of these.
+    """
+    tasks = len(config.methods) * len(chunks(config.seeds, seeds_per_task))
+    asked = participant_count(vehicles, config.training.participation) * len(config.seeds)
+    possible = not config.asynchronous.buffer and level_config(config) is None
+    return possible and tasks < workers and asked >= FEWEST * workers
+
+
+class Worker:
+    """What runs in a worker's process.
+
+    Its constructor only keeps what it is given: to Ray, one that fails is a worker that was lost.
+    """
+
+    def __init__(
+        self, config: str, fleet: Fleet | None, wanted: dict[str, str], own_code: dict[str, bytes]
+    ) -> None:
+        self.text, self.sent, self.wanted, self.own_code = config, fleet, wanted, own_code
+
+    def begin(self) -> int:
+        """Number of the worker's process, once it has all that it needs."""
+        import torch
+
+        os.environ["OMP_NUM_THREADS"] = "1"
+        torch.set_num_threads(1)
+        plugins.carry(self.own_code)
+        refuse_other_versions(self.wanted)
+        self.config = from_toml(self.text)
+        self.fleet = run_fleet(self.config) if self.sent is None else self.sent
+        self.federations: dict[str, Federation] = {}
+        return os.getpid()
+
+    def train(self, label: str, start: RoundStart, share: Share) -> Part:
+        """A share of a round of the method `label`."""
+        choice = next(own for own in self.config.methods if own.label == label)
+        if label not in self.federations:
+            self.federations = {label: federation_for(self.config, choice, self.fleet)}
+        return train_share(self.federations[label], choice.method, start, share)
+
+
+class RayWorkers:
+    """As many workers as the cluster has cores, or GPUs; a connection to it must be there."""
+
+    def __init__(self, config: RunConfig, count: int | None = None) -> None:
+        self.ray, self.config = library(), config
+        self.gpu = config.device == "cuda"
+        self.count = min(count or cluster_size(config), SHARES)
+        self.idle: deque[Any] = deque()
+        self.busy: dict[Any, tuple[Any, int | None]] = {}
+        """What is awaited -> (worker, its share's number or None: that it is there)."""
+        self.begin: Any = None
+
+    def federation(self, federation: Federation, choice: MethodChoice) -> Federation:
+        """The federation with its participants dealt to the workers."""
+        shares = self.count if self.gpu else SHARES
+        return DealtFederation(federation, partial(self._deal, federation, choice.label), shares)
+
+    def _deal(
+        self, federation: Federation, label: str, start: RoundStart, shares: Sequence[Share]
+    ) -> list[Part]:
+        if self.begin is None:
+            self._begin(federation.fleet)
+        common, left = self.ray.put(start), deque(range(len(shares)))
+        found: dict[int, Part] = {}
+        tries: Counter[int] = Counter()
+        while len(found) < len(shares):
+            while left and self.idle:
+                idle, first = self.idle.popleft(), left.popleft()
+                self.busy[idle.train.remote(label, common, shares[first])] = idle, first
+            (done, *_), _ = self.ray.wait(list(self.busy), num_returns=1)
+            worker, number = self.busy.pop(done)
+            try:
+                part = self.ray.get(done)
+            except self.ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, FedwattError):
+                    raise error.cause from error
+                raise
+            except self.ray.exceptions.RayError as error:
+                self._replace(number, tries, error)
+                if number is not None:
+                    left.appendleft(number)
+                continue
+            self.idle.append(worker)
+            if number is not None:
+                found[number] = part
+        return [found[number] for number in range(len(shares))]
+
+    def _begin(self, fleet: Fleet) -> None:
+        """Start all workers; a fleet in memory is sent once to each machine."""
+        needs = {"num_cpus": 1, "num_gpus": 1 if self.gpu else 0}
+        actor = self.ray.remote(max_restarts=0, **needs)(Worker)
+        sent = None if fleet.mapped is not None or fleet.on_demand else fleet
+        terms = (to_toml(self.config), self.ray.put(sent), versions(), plugins.loaded_files())
+        self.begin = lambda: actor.remote(*terms)
+        for _ in range(self.count):
+            self._add()
+
+    def _add(self) -> None:
+        worker = self.begin()
+        self.busy[worker.begin.remote()] = worker, None
+
+    def _replace(self, number: int | None, tries: Counter[int], error: Exception) -> None:
+        """Put a new worker in the place of one that was lost, unless it keeps happening."""
+        place = -1 if number is None else number
+        tries[place] += 1
+        reason = str(error).strip().splitlines()[0]
+        if tries[place] > RETRIES:
+            raise RunError(
+                f"Workers of this training were lost {tries[place]} times at the same work: "
+                f"{reason} Completed rounds are kept; continue with --resume."
+            ) from error
+        log.warning("A worker was lost (%s); its share of the round is dealt anew.", reason)
+        self._add()
+
+
+def cluster_size(config: RunConfig) -> int:
+    """Workers that the cluster has room for."""
+    found = library().cluster_resources()
+    return max(1, int(found.get("GPU" if config.device == "cuda" else "CPU", 1)))

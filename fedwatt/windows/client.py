@@ -1,0 +1,379 @@
+"""A vehicle as the federation sees it: one scaled series and the index of its windows.
+
+Windows are never materialised: `Client.series` is `[seconds, features]`, and a window is the row
+of its last second. Memory is O(seconds), whatever the window length. A client is built from its own
+vehicle alone, so a vehicle on the road builds the very same bytes as a simulation does.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.errors import DataError
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+from fedwatt.windows.features import FEATURES, feature_names, needs_climb, trip_features
+from fedwatt.windows.labelled import LabelledTrip, Strata, climb_known, own_mix, window_strata
+from fedwatt.windows.lag import aligned, vehicle_lag_s
+from fedwatt.windows.paged import Mapped, gather_clients
+from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
+from fedwatt.windows.settings import DataSettings as DataSettings
+from fedwatt.windows.split import SPLITS, held_out_vehicles, lowest_draws, split_trips
+from fedwatt.windows.targets import ENERGY, Target
+
+log = logging.getLogger("fedwatt.windows")
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One vehicle's windows. Nothing in it comes from another vehicle.
+
+    name, kind     of the vehicle
+    features       names of the columns of `series`
+    window         samples in a window
+    series         float32 [seconds, features]: scaled, trips one after the other
+    ends           split -> int64 [windows]: row of `series` where each window ends
+    labels         split -> float32 [windows]: scaled target of each window, in the order of `ends`
+    label_*_wh     the target in its unit (Wh for energy) is label * label_scale_wh +
+                   label_center_wh
+    label_typical  size of an ordinary label, in the target's unit
+    label_grain    size of the steps in which the labels' channel moves, in the target's unit; 0:
+                   they are not coarse
+    strata         "speed", "temperature" -> class names and int8 [test windows]
+    trips          split -> names of its trips
+    known          "validation", "test" -> bool [windows]: whether their climb was read; empty where
+                   no feature needs climb
+    held_out       the vehicle is evaluated but never trains
+    simulated      its energy is simulated, not measured
+    scaler         how `series` was scaled; None for a series made by hand
+    lag_s          seconds by which its motion was delayed before features were made of it
+    """
+
+    name: str
+    features: tuple[str, ...]
+    window: int
+    series: NDArray[np.float32]
+    ends: Mapping[str, IntArray]
+    labels: Mapping[str, NDArray[np.float32]]
+    label_center_wh: float
+    label_scale_wh: float
+    strata: Strata
+    trips: Mapping[str, tuple[str, ...]]
+    known: Mapping[str, BoolArray] = field(default_factory=dict)
+    held_out: bool = False
+    kind: str = "passenger"
+    simulated: bool = True
+    scaler: Scaler | None = None
+    label_typical: float = ENERGY.typical
+    label_grain: float = 0.0
+    lag_s: float = 0.0
+
+    def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
+        """Scaled labels or predictions of any shape in the target's unit, float64."""
+        return np.asarray(labels, float) * self.label_scale_wh + self.label_center_wh
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """Clients in ascending natural order of their names, and how they were made."""
+
+    clients: Sequence[Client]
+    settings: DataSettings
+    source: str
+    mapped: Mapped | None = None
+    """The files that the clients' arrays are in, where they are too much for memory."""
+    on_demand: ClassVar[bool] = False
+    """Whether vehicles are made when they take part (`fedwatt.windows.on_demand`)."""
+    origin: Mapping[str, str | int] = field(default_factory=dict)
+    """The section [fleet] of a configuration that makes it again; empty: none does."""
+    account: tuple[str, ...] = ()
+    """What cleaning kept and dropped, in sentences, where it was cleaned on the way here."""
+
+    def __repr__(self) -> str:
+        """Where it comes from and how large it is, not its arrays."""
+        size = f"{len(self.clients)} vehicles, {self.windows('train'):,} training windows"
+        return f"Fleet({self.source!r}, {size})"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of all vehicles, held-out ones included."""
+        return tuple(map(self.name, range(len(self.clients))))
+
+    def name(self, place: int) -> str:
+        """What the vehicle at a place is called."""
+        return self.clients[place].name
+
+    @cached_property
+    def held_out(self) -> BoolArray:
+        """Whether each vehicle is only ever tested, [vehicles]."""
+        return np.array([client.held_out for client in self.clients], dtype=bool)
+
+    @property
+    def at_hand(self) -> Sequence[Client]:
+        """The vehicles that speak for the fleet: all, unless they are made on demand."""
+        return self.clients
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """These vehicles, all at once (`fedwatt.windows.on_demand` has to make them)."""
+        return [self.clients[place] for place in places]
+
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make the vehicles of the next round; those of a fleet at hand are there."""
+
+    def let_go(self) -> None:
+        """Forget the vehicles of the last round; those of a fleet at hand stay."""
+
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place."""
+        return len(self.clients[place].ends["train"])
+
+    def told(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
+
+    def sample(self, count: int) -> list[int]:
+        """Places of the vehicles that models are judged by, ascending; 0: all.
+
+        `count` of the vehicles that train, and as many of those held out where there are more.
+        Every name draws its own number, so all methods, seeds and rounds are judged on the same
+        vehicles.
+        """
+        chosen: list[NDArray[np.int64]] = []
+        for held_out in (False, True):
+            group = np.flatnonzero(self.held_out == held_out)
+            if 0 < count < len(group):
+                names = (self.name(int(place)) for place in group)
+                seed = self.settings.split_seed
+                group = group[lowest_draws(names, count, seed, "evaluated vehicles")]
+            chosen.append(group)
+        return sorted(np.concatenate(chosen).tolist())
+
+    @property
+    def window(self) -> int:
+        """Samples in a window."""
+        return self.settings.window
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the columns of every client's series."""
+        return self.settings.columns
+
+    def windows(self, split: str) -> int:
+        """Number of windows of a split, reckoned from the vehicles at hand.
+
+        Held-out vehicles have no part in training.
+        """
+        some = [c for c in self.at_hand if split != "train" or not c.held_out]
+        of_all = int((~self.held_out).sum()) if split == "train" else len(self.clients)
+        return round(of_all * sum(len(client.ends[split]) for client in some) / max(len(some), 1))
+
+    def split_hash(self) -> str:
+        """Hex digest of which trips of which vehicles are in which split."""
+        digest = blake2b(digest_size=16)
+        for client in self.clients:
+            trips = {split: client.trips[split] for split in SPLITS}
+            digest.update(json.dumps([client.name, client.held_out, trips]).encode())
+        return digest.hexdigest()
+
+    def data_hash(self) -> str:
+        """Hex digest of everything a model is trained and judged on."""
+        return self._data_hash
+
+    @cached_property
+    def _data_hash(self) -> str:
+        digest = blake2b(digest_size=16)
+        for client in self.clients:
+            about = [client.name, client.features, client.window, client.series.shape]
+            about += [client.held_out, client.label_center_wh, client.label_scale_wh]
+            digest.update(json.dumps(about).encode())
+            digest.update(client.series.tobytes())
+            for split in SPLITS:
+                digest.update(client.ends[split].tobytes())
+                digest.update(client.labels[split].tobytes())
+            for split, known in sorted(client.known.items()):
+                digest.update(split.encode() + known.tobytes())
+            if self.mapped is not None:
+                self.mapped.release()
+        return digest.hexdigest()
+
+
+def usable_trips(vehicle: Vehicle, settings: DataSettings) -> list[Trip]:
+    """Trips that hold a window and what it predicts."""
+    least = settings.window + settings.predicts.ahead(settings.window)
+    return [trip for trip in vehicle.trips if trip.seconds >= least]
+
+
+def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
+    """Split of every trip by its name; trips that hold no window are in none."""
+    usable = usable_trips(vehicle, settings)
+    recordings = {trip.name: trip.recording for trip in usable}
+    long_enough = len(set(recordings.values()))
+    if long_enough < len(SPLITS):
+        recorded = len({trip.recording for trip in vehicle.trips})
+        least = settings.window + settings.predicts.ahead(settings.window)
+        raise DataError(
+            f"Vehicle '{vehicle.name}' has {recorded} trips, {long_enough} of them at least "
+            f"{least} s long; training, validation and test need one each (the parts of "
+            "a trip that was cut at gaps count as one). Give it more or longer trips, choose a "
+            "shorter window, or leave the vehicle out."
+        )
+    trips = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)
+    return {trip: split for split in SPLITS for trip in trips[split]}
+
+
+def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
+    """The vehicle with its motion delayed by its own lag, where `align` asks for it.
+
+    One whose facts have a lag was delayed already, as whoever learns hills from its trips does.
+    """
+    if not settings.align or "lag_s" in vehicle.facts:
+        return vehicle
+    return aligned(vehicle, vehicle_lag_s(vehicle, split_of_trips(vehicle, settings)))
+
+
+def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
+    """Features, splits, windows and labels of one vehicle.
+
+    Trips shorter than the window hold no window and are left out.
+    """
+    vehicle.refuse_unless_trainable()
+    vehicle = prepared(vehicle, settings)
+    names, target, window = feature_names(settings.features), settings.predicts, settings.window
+    split_of = split_of_trips(vehicle, settings)
+    parts = _labelled_trips(vehicle, settings, split_of)
+    of = {split: [part for part in parts if part.split == split] for split in SPLITS}
+    scaler = _scaler(np.concatenate([part.rows for part in of["train"]]), names, settings)
+    starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
+    values = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
+    _refuse_empty(values, vehicle, target)
+    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
+    if settings.label_scaling == "vehicle":
+        label_scaler = SCALINGS[settings.scaling](values["train"])
+    if settings.components or settings.selected:
+        mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
+        scaler = replace(scaler, mix=mix)
+    judged = ("validation", "test") if needs_climb(names) else ()
+    return Client(
+        name=vehicle.name,
+        features=settings.columns,
+        window=window,
+        series=np.concatenate([scaler.forward(part.rows).astype(np.float32) for part in parts]),
+        ends={s: np.concatenate([starts[part] + part.ends for part in of[s]]) for s in SPLITS},
+        labels={s: label_scaler.forward(values[s]).astype(np.float32) for s in SPLITS},
+        label_center_wh=float(label_scaler.center),
+        label_scale_wh=float(label_scaler.scale),
+        strata=window_strata(of["test"], window),
+        trips={s: tuple(t for t, own in split_of.items() if own == s) for s in SPLITS},
+        known={split: climb_known(of[split], window) for split in judged},
+        kind=vehicle.kind,
+        simulated=vehicle.labels == "simulated",
+        scaler=scaler,
+        label_typical=target.typical,
+        label_grain=target.grain([part.trip for part in parts], vehicle.facts, vehicle.name),
+        lag_s=float(vehicle.facts.get("lag_s", 0.0)),
+    )
+
+
+def _labelled_trips(
+    vehicle: Vehicle, settings: DataSettings, split_of: Mapping[str, str]
+) -> list[LabelledTrip]:
+    names, target, length = feature_names(settings.features), settings.predicts, settings.window
+    parts = []
+    for trip in usable_trips(vehicle, settings):
+        rows, split = trip_features(trip, names, vehicle.name), split_of[trip.name]
+        stride = settings.stride if split == "train" else settings.evaluation_stride
+        found = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
+        parts.append(LabelledTrip(trip, split, rows, *found))
+    return parts
+
+
+def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Target) -> None:
+    """Refuse a vehicle of which a split has no window with a label."""
+    for split, own in labels.items():
+        if not len(own):
+            raise DataError(
+                f"Vehicle '{vehicle.name}' has no {split} window with a label of the target "
+                f"'{target.name}'. Give it more driving, or leave the vehicle out."
+            )
+
+
+def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:
+    """How the vehicle's features are scaled, from `rows` [seconds, features] of training trips.
+
+    Climb keeps its 0, a level road, whatever the scaling.
+    """
+    typical = np.array([FEATURES[name].about_zero for name in names])
+    usual, zero, fixed = SCALINGS[settings.scaling](rows), about_zero(rows, typical), typical > 0
+    center = np.where(fixed, zero.center, usual.center)
+    return Scaler(center, np.where(fixed, zero.scale, usual.scale))
+
+
+def lacks_target(vehicle: Vehicle, settings: DataSettings) -> bool:
+    """Whether some usable trip of the vehicle has no channel of which the target is made."""
+    needed = set(settings.predicts.made_of)
+    return any(not needed <= set(trip.channels) for trip in usable_trips(vehicle, settings))
+
+
+def refuse_all_held_out(settings: DataSettings, vehicles: int, source: str) -> None:
+    """Refuse to hold out so many vehicles that none is left to train."""
+    if settings.held_out >= vehicles:
+        raise DataError(
+            f"held_out = {settings.held_out} leaves none of the {vehicles} vehicles of "
+            f"'{source}' to train. Hold out at most {vehicles - 1}."
+        )
+
+
+def build_fleet(
+    vehicles: Iterable[Vehicle],
+    settings: DataSettings,
+    source: str,
+    *,
+    on_vehicle: Callable[[int], None] | None = None,
+) -> Fleet:
+    """Clients of all vehicles; neither their telemetry nor their windows need fit in memory.
+
+    Consumes the vehicles one at a time and tells `on_vehicle` how many there are so far. Vehicles
+    that do not have what the target is made of are left out, and a warning names them.
+    """
+    without: list[Vehicle] = []
+
+    def built() -> Iterator[Client]:
+        for number, vehicle in enumerate(vehicles, start=1):
+            if lacks_target(vehicle, settings):
+                without.append(vehicle)
+            else:
+                yield build_client(vehicle, settings)
+            if on_vehicle is not None:
+                on_vehicle(number)
+
+    clients, mapped = gather_clients(built())
+    if without and not clients:
+        build_client(without[0], settings)  # says what is missing, and what to predict instead
+    if without:
+        log.warning(
+            "%d of %d vehicles have nothing of which the target '%s' is made (%s) and are left "
+            "out: %s.",
+            len(without),
+            len(without) + len(clients),
+            settings.predicts.name,
+            ", ".join(settings.predicts.made_of),
+            ", ".join([vehicle.name for vehicle in without[:5]] + ["..."] * (len(without) > 5)),
+        )
+    if not clients:
+        raise DataError(f"The fleet '{source}' has no vehicles. Import or generate some first.")
+    for name, times in Counter(client.name for client in clients).items():
+        if times > 1:
+            raise DataError(
+                f"The fleet '{source}' has {times} vehicles named '{name}'. "
+                "Names must be unique within a fleet: rename or merge them."
+            )
+    refuse_all_held_out(settings, len(clients), source)
+    never = held_out_vehicles([c.name for c in clients], settings.held_out, settings.split_seed)
+    marked = tuple(replace(client, held_out=client.name in never) for client in clients)
+    return Fleet(marked, settings, source, mapped)

@@ -1,0 +1,330 @@
+"""What a model sees each second: features as functions of a trip's *input* channels.
+
+A feature is handed the channels it names in `needs`, the seconds since its trip began, and nothing
+else; `needs` may only name inputs: no feature can depend on pack voltage, current, energy or state
+of charge, nor on position.
+
+Acceleration looks two seconds ahead (see `acceleration`), and so do the features made of it:
+specific_power, driving, braking, wheel_drive, wheel_brake and minute_driving. The set "causal" has
+acceleration and specific_power two seconds late instead, so that no window sees beyond its end. A
+streaming predictor forms all features with a delay of `STREAMING_DELAY_S`. All others use the
+present second or the past of their channels, at most `MEMORY_S` of it; a channel may itself look
+ahead where it is made (grade, ascent and descent are read from positions of the whole trip).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedwatt import plugins
+from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.telemetry.channels import CHANNELS
+from fedwatt.telemetry.trip import FloatArray, Trip
+
+Inputs = Mapping[str, FloatArray]
+
+STREAMING_DELAY_S = 2
+WARM_UP_S = 300.0
+SUMMARY_S = 60
+# A minute of acceleration, which itself looks two seconds back.
+MEMORY_S = SUMMARY_S + 2
+SECOND = "second"
+STANDING_MPS = 0.5
+COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
+CLIMB = ("climb_m", "descent_m")
+DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
+GRAVITY_MPS2 = 9.81
+ROLLING = 0.010  # resistance of tyres over weight, of usual cars
+AIR = 2.5e-4  # ½ density · drag area / mass, 1/m: 0.65 m² and 1.6 t at the reference temperature
+TYPICAL_CLIMB_MPS = 0.25  # of a car on a road that climbs; in VED vehicles' means are 0.16 to 0.33
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column of a client's series: `function(inputs)` gives float64 [seconds].
+
+    `about_zero`: typical size of a feature of which 0 is also what stands where nothing is known.
+    It must mean the same in every vehicle, however much of its driving is known (see
+    `scaling.about_zero`). 0: an ordinary feature.
+    """
+
+    unit: str
+    needs: tuple[str, ...]
+    function: Callable[[Inputs], FloatArray]
+    about_zero: float = 0.0
+
+    def __post_init__(self) -> None:
+        for channel in self.needs:
+            if CHANNELS[channel].role != "input":
+                raise SettingError(
+                    f"A feature cannot need '{channel}': it is a {CHANNELS[channel].role}, "
+                    "and features are made of inputs only."
+                )
+
+
+def acceleration(speed_mps: FloatArray) -> FloatArray:
+    """Centred difference of a three-second mean of speed, m/s², shape [seconds].
+
+    That is (v[t+2] + v[t+1] - v[t-1] - v[t-2]) / 6, exact on a ramp; beyond its ends the trip's
+    first and last speed are held. Differencing raw 1 Hz speed would mostly show its resolution.
+
+    >>> acceleration(np.array([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 4.0])).round(3)
+    array([0.167, 0.5  , 0.833, 1.   , 0.833, 0.5  , 0.167])
+    """
+    first, last = speed_mps[:1], speed_mps[-1:]
+    padded: FloatArray = np.concatenate([first, first, speed_mps, last, last])
+    return (padded[4:] + padded[3:-1] - padded[1:-3] - padded[:-4]) / 6
+
+
+def _specific_power(inputs: Inputs) -> FloatArray:
+    return inputs["speed_mps"] * acceleration(inputs["speed_mps"])
+
+
+def _late(function: Callable[[Inputs], FloatArray]) -> Callable[[Inputs], FloatArray]:
+    """The values of `function` two seconds ago; before it began, the trip stood as at its start."""
+
+    def late(inputs: Inputs) -> FloatArray:
+        held = {n: np.pad(x, (STREAMING_DELAY_S, 0), mode="edge") for n, x in inputs.items()}
+        return function(held)[:-STREAMING_DELAY_S]
+
+    return late
+
+
+def _channel(name: str, unit: str, factor: float = 1.0, *, about_zero: float = 0.0) -> Feature:
+    return Feature(unit, (name,), lambda inputs: inputs[name] * factor, about_zero)
+
+
+def _drag(inputs: Inputs) -> FloatArray:
+    # Air density at constant pressure falls as the absolute temperature rises.
+    density = (273.15 + DRAG_REFERENCE_C) / (273.15 + inputs["ambient_c"])
+    return density * inputs["speed_mps"] ** 3
+
+
+def _wheel_power(inputs: Inputs) -> FloatArray:
+    """Power at the wheels of a usual car, W/kg: inertia, climb, tyres and air.
+
+    A pack gives more for a watt at the wheels than it gets back for one, so the sign of this sum
+    matters, and not only those of its parts. What is usual need not fit the vehicle: its model
+    weighs this next to the parts.
+    """
+    speed = inputs["speed_mps"]
+    climb = inputs["climb_m"] - inputs["descent_m"]
+    return (
+        speed * acceleration(speed) + GRAVITY_MPS2 * (climb + ROLLING * speed) + AIR * _drag(inputs)
+    )
+
+
+def _cold(inputs: Inputs) -> FloatArray:
+    return np.maximum(COMFORT_LOW_C - inputs["ambient_c"], 0)
+
+
+def _heat(inputs: Inputs) -> FloatArray:
+    return np.maximum(inputs["ambient_c"] - COMFORT_HIGH_C, 0)
+
+
+def _warm_up(inputs: Inputs) -> FloatArray:
+    return np.exp(-inputs[SECOND] / WARM_UP_S)
+
+
+def _minute(values: FloatArray) -> FloatArray:
+    """Mean of `values` over the last minute, or since the trip began; [seconds].
+
+    >>> _minute(np.array([4.0, 0.0, 2.0]))
+    array([4., 2., 2.])
+    """
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    after = np.arange(1, len(values) + 1)
+    before = np.maximum(after - SUMMARY_S, 0)
+    return np.asarray((total[after] - total[before]) / (after - before))
+
+
+def _minute_spread(inputs: Inputs) -> FloatArray:
+    speed = inputs["speed_mps"]
+    # Rounding can leave a constant speed with a variance of -1e-16.
+    return np.sqrt(np.maximum(_minute(speed**2) - _minute(speed) ** 2, 0.0))
+
+
+def _minute_of(function: Callable[[FloatArray], FloatArray]) -> Callable[[Inputs], FloatArray]:
+    return lambda inputs: _minute(function(inputs["speed_mps"]))
+
+
+_WHEELS = ("speed_mps", "ambient_c", *CLIMB)
+_FEATURES: Mapping[str, Feature] = {
+    "speed": _channel("speed_mps", "m/s"),
+    "acceleration": Feature("m/s²", ("speed_mps",), lambda x: acceleration(x["speed_mps"])),
+    "speed_squared": Feature("m²/s²", ("speed_mps",), lambda x: x["speed_mps"] ** 2),
+    "speed_cubed": Feature("m³/s³", ("speed_mps",), lambda x: x["speed_mps"] ** 3),
+    "specific_power": Feature("W/kg", ("speed_mps",), _specific_power),
+    "acceleration_late": Feature(
+        "m/s²", ("speed_mps",), _late(lambda x: acceleration(x["speed_mps"]))
+    ),
+    "specific_power_late": Feature("W/kg", ("speed_mps",), _late(_specific_power)),
+    "ambient": _channel("ambient_c", "°C"),
+    # kW, so that a heater that never ran in training is not thousands of units away when it does.
+    "ac": _channel("ac_w", "kW", 1e-3),
+    "heater": _channel("heater_w", "kW", 1e-3),
+    "drag": Feature("m³/s³", ("speed_mps", "ambient_c"), _drag),
+    "driving": Feature("W/kg", ("speed_mps",), lambda x: np.maximum(_specific_power(x), 0)),
+    "braking": Feature("W/kg", ("speed_mps",), lambda x: np.minimum(_specific_power(x), 0)),
+    "cold": Feature("°C", ("ambient_c",), _cold),
+    "heat": Feature("°C", ("ambient_c",), _heat),
+    "warm_up": Feature("1", ("speed_mps",), _warm_up),
+    "cold_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _warm_up(x)),
+    "hot_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _heat(x) * _warm_up(x)),
+    "wheel_drive": Feature("W/kg", _WHEELS, lambda x: np.maximum(_wheel_power(x), 0)),
+    "wheel_brake": Feature("W/kg", _WHEELS, lambda x: np.minimum(_wheel_power(x), 0)),
+    "grade": _channel("grade", "1"),
+    "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
+    "ascent": _channel("climb_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
+    "descent": _channel("descent_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
+    "speed_limit": _channel("speed_limit_mps", "m/s"),
+    "intersection": _channel("intersection", "0/1"),
+    "bus_stop": _channel("bus_stop", "0/1"),
+    "focus_point": _channel("focus_point", "0/1"),
+    "minute_speed": Feature("m/s", ("speed_mps",), _minute_of(lambda v: v)),
+    "minute_speed_spread": Feature("m/s", ("speed_mps",), _minute_spread),
+    "minute_speed_cubed": Feature("m³/s³", ("speed_mps",), _minute_of(lambda v: v**3)),
+    "minute_standing": Feature(
+        "1", ("speed_mps",), _minute_of(lambda v: np.where(v < STANDING_MPS, 1.0, 0.0))
+    ),
+    "minute_driving": Feature(
+        "W/kg", ("speed_mps",), _minute_of(lambda v: np.maximum(v * acceleration(v), 0))
+    ),
+}
+
+
+class _Features(dict[str, Feature]):
+    """Those of fedwatt by name, and anybody's by a reference (`fedwatt.plugins`)."""
+
+    def __missing__(self, name: str) -> Feature:
+        feature: Feature = plugins.resolve(
+            name, "feature", "a Feature", lambda value: isinstance(value, Feature)
+        ).value
+        return feature
+
+
+FEATURES: Mapping[str, Feature] = _Features(_FEATURES)
+
+# fmt: off
+_BASE = (
+    "speed", "acceleration", "speed_squared", "speed_cubed", "specific_power", "ambient", "ac",
+    "heater",
+)
+_ROAD = ("grade", "climb", "speed_limit", "intersection", "bus_stop", "focus_point")
+FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
+    "base": _BASE,
+    # The base features without a look ahead: what a vehicle knows at the end of a window.
+    "causal": (
+        "speed", "acceleration_late", "speed_squared", "speed_cubed", "specific_power_late",
+        "ambient", "ac", "heater",
+    ),
+    # The terms of road load and cabin climate, one column each; driving and braking apart because
+    # a pack gets back only part of what braking frees.
+    "physics": (
+        "speed", "acceleration", "drag", "driving", "braking", "ambient", "cold", "heat", "ac",
+        "heater", "warm_up",
+    ),
+    "enriched": (*_BASE, *_ROAD),
+    # What is known of the road, to add to another set: "causal, road".
+    "road": _ROAD,
+    # Read from an elevation field (fedwatt.elevation), to add to another set: "base, terrain".
+    "terrain": ("ascent", "descent"),
+    # Power at the wheels by its sign, hills included, and a cabin that is cold or hot at the start;
+    # to add to other sets: "base, physics, terrain, journey".
+    "journey": ("wheel_drive", "wheel_brake", "cold_start", "hot_start"),
+    # The last minute in a few numbers, to add to another set: "base, summary".
+    "summary": (
+        "minute_speed", "minute_speed_spread", "minute_speed_cubed", "minute_standing",
+        "minute_driving",
+    ),
+}
+# fmt: on
+
+
+def feature_names(recipe: str) -> tuple[str, ...]:
+    """Features of a comma-separated recipe of feature sets and single features.
+
+    >>> feature_names("base, grade")[-2:]
+    ('heater', 'grade')
+    """
+    names: dict[str, None] = {}
+    for word in (piece.strip() for piece in recipe.split(",")):
+        if word not in FEATURE_SETS and word not in FEATURES:
+            if not plugins.refers(word, "feature"):
+                known = [*FEATURE_SETS, *FEATURES, *plugins.entry_points("feature")]
+                raise SettingError(unknown("feature set or feature", word, known))
+            _ = FEATURES[word]  # refuses a reference that leads nowhere
+        names.update(dict.fromkeys(FEATURE_SETS.get(word, (word,))))
+    return tuple(names)
+
+
+def needs_climb(features: Iterable[str]) -> bool:
+    """Whether any of these features is made of climb or descent.
+
+    >>> needs_climb(("speed", "ascent")), needs_climb(("speed", "grade"))
+    (True, False)
+    """
+    return any(channel in CLIMB for name in features for channel in FEATURES[name].needs)
+
+
+def level_features(recipe: str) -> str:
+    """The features of a recipe that are made without climb, as a recipe; "" if there are none.
+
+    >>> level_features("speed, ambient, terrain"), level_features("terrain")
+    ('speed, ambient', '')
+    """
+    return ", ".join(name for name in feature_names(recipe) if not needs_climb([name]))
+
+
+def physics_features(trips: Sequence[Trip]) -> tuple[str, ...]:
+    """The physics features that all of these trips have the channels for."""
+    return tuple(
+        name
+        for name in FEATURE_SETS["physics"]
+        if all(set(FEATURES[name].needs) <= set(trip.channels) for trip in trips)
+    )
+
+
+def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArray:
+    """Features of one trip, float64 [seconds, features].
+
+    A missing channel is refused, not filled: zeros would read as "heater off" or "level road".
+    `vehicle` is named in the message.
+    """
+    for name in names:
+        for channel in FEATURES[name].needs:
+            if channel not in trip.channels:
+                raise DataError(
+                    f"Vehicle '{vehicle}', trip '{trip.name}' has no channel '{channel}', which "
+                    f"feature '{name}' needs. Choose features that every vehicle has, by set or by "
+                    'name (features = "speed, acceleration, ambient").'
+                )
+    for channel in dict.fromkeys(channel for name in names for channel in FEATURES[name].needs):
+        refuse_gaps(trip, channel, vehicle)
+    return feature_columns(trip.channels, names)
+
+
+def feature_columns(channels: Inputs, names: tuple[str, ...], *, begin: int = 0) -> FloatArray:
+    """Features [seconds, features] of channels whose first sample is second `begin` of a trip.
+
+    A stream hands over the last part of a trip: its rows are those of the whole trip except for the
+    first `MEMORY_S`, whose past is cut off, and the last `STREAMING_DELAY_S`.
+    """
+    since = {SECOND: begin + np.arange(len(channels["speed_mps"]), dtype=np.float64)}
+    columns = []
+    for feature in (FEATURES[name] for name in names):
+        needed = {channel: channels[channel] for channel in feature.needs}
+        columns.append(feature.function(needed | since))
+    return np.stack(columns, axis=1)
+
+
+def refuse_gaps(trip: Trip, channel: str, vehicle: str) -> None:
+    """Refuse a channel that holds NaN or infinity, naming the first such second."""
+    finite = np.isfinite(trip.channels[channel])
+    if not finite.all():
+        raise DataError(
+            f"Vehicle '{vehicle}', trip '{trip.name}': channel '{channel}' is not a finite number "
+            f"in {(~finite).sum()} of {len(finite)} samples, first at second {np.argmin(finite)}. "
+            "Fill short gaps and cut the trip at long ones before building the fleet."
+        )

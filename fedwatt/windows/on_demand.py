@@ -1,0 +1,214 @@
+"""A fleet whose vehicles are made, or read, when they take part: a million open in seconds.
+
+Nothing about a vehicle is known before it is asked for but its name and whether it is held out. A
+round's participants are made together, on all cores, and forgotten when the next round's are. What
+describes the whole fleet, its windows for instance, is reckoned from a sample that stays at hand,
+and models are judged by a sample, too: all vehicles will never have been here.
+"""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import ClassVar, Final, overload
+
+import numpy as np
+
+from fedwatt.errors import SettingError, counted
+from fedwatt.synthetic.fleet import USUAL_TRIPS, TownVehicles
+from fedwatt.synthetic.sketched import SketchedVehicles
+from fedwatt.telemetry.store import StoredVehicles
+from fedwatt.telemetry.trip import BoolArray
+from fedwatt.windows.client import Client, DataSettings, Fleet, refuse_all_held_out
+from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.makers import Maker
+from fedwatt.windows.split import lowest_draws
+from fedwatt.windows.workers import Workers
+
+SAMPLE: Final = 200
+"""Vehicles at hand that speak for the whole fleet; as many again of those held out."""
+
+
+class ClientsOnDemand(Sequence[Client]):
+    """The vehicles of a maker by their places; the last ones asked for are kept."""
+
+    def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
+        self.maker, self.settings, self.held_out = maker, settings, held_out
+        self.here: dict[int, Client] = {}
+        self.stay: dict[int, Client] = {}
+        self.told: dict[int, int] = {}
+        """Place -> n_k of vehicles that were made elsewhere."""
+        self.workers = Workers()
+        self.aside = ThreadPoolExecutor(1)
+        self.coming: Future[dict[int, Client]] | None = None
+
+    def __len__(self) -> int:
+        return self.maker.count
+
+    def __iter__(self) -> Iterator[Client]:
+        raise SettingError(
+            f"This needs the windows of all {len(self):,} vehicles, which are made only when they "
+            "take part. Use a fleet of fewer vehicles, made ahead: fleet.made = 'ahead'."
+        )
+
+    @overload
+    def __getitem__(self, place: int) -> Client: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Client]: ...
+    def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
+        if isinstance(place, slice):
+            return self.fetch(range(*place.indices(len(self))))
+        known = self.stay.get(place) or self.here.get(place)
+        if known is not None:
+            return known
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self.fetch([place % len(self)])[0]
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """The vehicles at these places, made on all cores; with `stay` they are never let go."""
+        known = all(place in self.here or place in self.stay for place in places)
+        if self.coming is not None and not known:
+            coming, self.coming = self.coming, None
+            self.here |= coming.result()
+        self.here |= self._made(places)
+        found = [self.stay.get(place) or self.here[place] for place in places]
+        if stay:
+            self.stay |= zip(places, found, strict=True)
+        return found
+
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make these vehicles, while others train.
+
+        The next `fetch` of any that are not here waits for them.
+        """
+        if self.coming is None:
+            self.coming = self.aside.submit(self._made, places)
+
+    def _made(self, places: Sequence[int]) -> dict[int, Client]:
+        missing = sorted({p for p in places if p not in self.here and p not in self.stay})
+        made = self.workers.make(self.maker, self.settings, missing)
+        return {
+            place: replace(client, held_out=bool(self.held_out[place]))
+            for place, client in zip(missing, made, strict=True)
+        }
+
+    def __reduce__(self) -> tuple[type, tuple[Maker, DataSettings, BoolArray]]:
+        """What another process needs to make the same vehicles."""
+        return ClientsOnDemand, (self.maker, self.settings, self.held_out)
+
+
+@dataclass(frozen=True, eq=False)
+class FleetOnDemand(Fleet):
+    """A fleet of which only a sample and the vehicles at work are ever at hand."""
+
+    clients: ClientsOnDemand
+    on_demand: ClassVar[bool] = True
+
+    def __repr__(self) -> str:
+        """Where it comes from and how large it is."""
+        return f"FleetOnDemand({self.source!r}, {counted(len(self.clients), 'vehicle')})"
+
+    def name(self, place: int) -> str:
+        """What the vehicle at a place is called."""
+        return self.clients.maker.name(place)
+
+    @property
+    def held_out(self) -> BoolArray:
+        """Whether each vehicle is only ever tested, [vehicles]."""
+        return self.clients.held_out
+
+    @cached_property
+    def at_hand(self) -> Sequence[Client]:
+        """The sample that speaks for the fleet."""
+        return self.clients.fetch(self.sample(SAMPLE), stay=True)
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """These vehicles, made on all cores where they are not here yet."""
+        return self.clients.fetch(places, stay=stay)
+
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make the vehicles of the next round."""
+        self.clients.prepare(places)
+
+    def let_go(self) -> None:
+        """Forget the vehicles of the last round."""
+        self.clients.here.clear()
+        self.clients.told.clear()
+
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place, which need not be made if it was told."""
+        told = self.clients.told.get(place)
+        return super().train_windows(place) if told is None else told
+
+    def told(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
+        self.clients.told[place] = windows
+
+    def sample(self, count: int) -> list[int]:
+        """As `Fleet.sample`; 0 stands for `SAMPLE`, since nobody can have all."""
+        return super().sample(count or SAMPLE)
+
+    def split_hash(self) -> str:
+        """Hex digest of the recipe, and of the splits of the vehicles at hand."""
+        return self._digest(self._sampled.split_hash())
+
+    @cached_property
+    def _data_hash(self) -> str:
+        return self._digest(self._sampled.data_hash())
+
+    @property
+    def _sampled(self) -> Fleet:
+        return Fleet(tuple(self.at_hand), self.settings, self.source)
+
+    def _digest(self, of_sample: str) -> str:
+        text = repr((self.clients.maker, self.settings, of_sample))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def fleet_on_demand(maker: Maker, settings: DataSettings | None = None) -> FleetOnDemand:
+    """The vehicles of a maker as a fleet; none of them is made yet."""
+    settings = settings or DataSettings()
+    refuse_climb(settings, maker.count)
+    refuse_all_held_out(settings, maker.count, maker.source)
+    never = np.zeros(maker.count, dtype=bool)
+    if settings.held_out:
+        names = map(maker.name, range(maker.count))
+        never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
+    clients = ClientsOnDemand(maker, settings, never)
+    origin = maker.origin and {**maker.origin, "made": "on-demand"}
+    return FleetOnDemand(clients, settings, maker.source, origin=origin)
+
+
+def refuse_climb(settings: DataSettings, vehicles: int) -> None:
+    """Raise if a feature needs climb, which vehicles on demand cannot learn."""
+    if needs_climb(feature_names(settings.features)):
+        raise SettingError(
+            f"The features '{settings.features}' need climb, which is learned from all vehicles' "
+            f"trips, and the {vehicles:,} of this fleet are made only when they take part. "
+            "Leave climb out of data.features, or use fewer vehicles: fleet.made = 'ahead'."
+        )
+
+
+def sketched_fleet(
+    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = 6
+) -> FleetOnDemand:
+    """Vehicles that drive in outline (`physics.sketch`), made when they take part.
+
+    With six trips each has about 1,900 training windows, 30 batches of 64.
+    """
+    return fleet_on_demand(SketchedVehicles(vehicles, seed, trips), settings)
+
+
+def town_fleet(
+    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = USUAL_TRIPS
+) -> FleetOnDemand:
+    """The vehicles of `synthetic_fleet`, made when they take part."""
+    return fleet_on_demand(TownVehicles(vehicles, seed, trips), settings)
+
+
+def stored_fleet(folder: Path | str, settings: DataSettings | None = None) -> FleetOnDemand:
+    """The vehicles of a fleet folder, read when they take part."""
+    return fleet_on_demand(StoredVehicles(str(folder)), settings)

@@ -1,0 +1,80 @@
+"""Centre and scale of a vehicle's features and labels, from its own training trips only."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.telemetry.trip import FloatArray
+
+# Interquartile range of a standard normal: dividing by it makes both scalings agree on normal data.
+NORMAL_IQR = 1.3489795003921634
+# Below this fraction of its size (or of 1) a spread is rounding error, not variation.
+NEGLIGIBLE = 1e-9
+LEAST = 0.4  # share of a typical size below which a vehicle's own one does not count
+
+
+@dataclass(frozen=True, eq=False)
+class Scaler:
+    """`scaled = (values - center) / scale`. Both [features], or [] for a label.
+
+    `mix` [features, columns], where there is one, is applied after that.
+    """
+
+    center: FloatArray
+    scale: FloatArray
+    mix: FloatArray | None = None
+
+    def forward(self, values: FloatArray) -> FloatArray:
+        """Scale `values` [..., features]."""
+        scaled = (values - self.center) / self.scale
+        return scaled if self.mix is None else scaled @ self.mix
+
+
+def zscore(rows: FloatArray) -> Scaler:
+    """Mean and standard deviation of `rows` [seconds, features]; a constant keeps scale 1.
+
+    >>> scaler = zscore(np.array([[1.0, 7.0], [3.0, 7.0]]))
+    >>> scaler.center, scaler.scale
+    (array([2., 7.]), array([1., 1.]))
+    """
+    center, deviation = rows.mean(axis=0), rows.std(axis=0)
+    return Scaler(center, np.where(_varies(deviation, center), deviation, 1.0))
+
+
+def robust(rows: FloatArray) -> Scaler:
+    """Median and interquartile range (in standard deviations) of `rows` [seconds, features].
+
+    A feature that mostly stays at one value, such as a heater that is seldom on, has no
+    interquartile range but large rare values: it is scaled by its standard deviation instead.
+    """
+    low, center, high = np.quantile(rows, (0.25, 0.5, 0.75), axis=0)
+    spread = (high - low) / NORMAL_IQR
+    return Scaler(center, np.where(_varies(spread, center), spread, zscore(rows).scale))
+
+
+def about_zero(rows: FloatArray, typical: FloatArray) -> Scaler:
+    """0 stays 0, and 1 is the mean size of what is not 0, in `rows` [seconds, features].
+
+    For climb, where 0 is a level road and also ground that nobody knows. A mean or a deviation over
+    all seconds would depend on how many are unknown: a vehicle whose receiver works in one trip of
+    ten would see slopes three times as steep as the others do. Where nothing is known, 1 is the
+    `typical` size [features]; and it is never below LEAST of that, or the first hill of a vehicle
+    from the plains would be a cliff.
+
+    >>> about_zero(np.array([[0.0, 0.0], [0.5, 0.0], [1.5, 0.0]]), np.array([0.25, 0.25])).scale
+    array([1.  , 0.25])
+    >>> about_zero(np.array([[0.0], [0.002]]), np.array([0.25])).scale
+    array([0.1])
+    """
+    sizes, known = np.abs(rows).sum(axis=0), (rows != 0).sum(axis=0)
+    usual = np.maximum(sizes / np.maximum(known, 1), LEAST * typical)
+    return Scaler(np.zeros(rows.shape[1]), np.where(known > 0, usual, typical))
+
+
+def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:
+    return spread > NEGLIGIBLE * np.maximum(np.abs(center), 1.0)
+
+
+SCALINGS: Mapping[str, Callable[[FloatArray], Scaler]] = {"zscore": zscore, "robust": robust}

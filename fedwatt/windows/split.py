@@ -1,0 +1,74 @@
+"""Which trips train, validate and test; which vehicles only test.
+
+Splits are by recorded trip, so that no window shares a second with a window of another split; the
+parts of a trip that was cut at a gap have its weather and traffic in common and stay together.
+Draws are keyed by the vehicle's name, so that a vehicle splits the same way alone and in any fleet.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from fedwatt.randomness import first_uniforms, generator
+from fedwatt.telemetry.trip import IntArray
+
+SPLITS = ("train", "validation", "test")
+
+
+def split_counts(trips: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
+    """How many trips each split gets: nearest to `shares`, and at least one each.
+
+    >>> split_counts(40, (0.7, 0.1, 0.2)), split_counts(4, (0.7, 0.1, 0.2))
+    ((28, 4, 8), (2, 1, 1))
+    """
+    wanted = trips * np.asarray(shares)
+    counts = np.maximum(np.floor(wanted + 1e-9).astype(int), 1)
+    while counts.sum() < trips:
+        counts[np.argmax(wanted - counts)] += 1
+    while counts.sum() > trips:
+        counts[np.argmax(np.where(counts > 1, counts - wanted, -np.inf))] -= 1
+    train, validation, test = counts.tolist()
+    return train, validation, test
+
+
+def split_trips(
+    vehicle: str, recordings: Mapping[str, str], shares: tuple[float, float, float], seed: int
+) -> dict[str, tuple[str, ...]]:
+    """Trip names of each split, in natural order.
+
+    `recordings` maps each trip to its recording, the unit that is split; three of them are needed.
+    """
+    ordered = sorted(set(recordings.values()), key=natural_key)
+    shuffled = [ordered[i] for i in generator(seed, "split", vehicle).permutation(len(ordered))]
+    splits = np.repeat(SPLITS, split_counts(len(ordered), shares)).tolist()
+    split_of = dict(zip(shuffled, splits, strict=True))
+    trips = sorted(recordings, key=natural_key)
+    return {
+        split: tuple(trip for trip in trips if split_of[recordings[trip]] == split)
+        for split in SPLITS
+    }
+
+
+def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[str]:
+    """The `count` vehicles that never train."""
+    known = list(names) if count else []
+    return frozenset(known[k] for k in lowest_draws(known, count, seed, "held out"))
+
+
+def lowest_draws(names: Iterable[str], count: int, seed: int, purpose: str) -> IntArray:
+    """Places of the `count` names that draw the lowest numbers, lowest first.
+
+    Every name draws its own number, so a vehicle that joins later moves at most one other.
+    """
+    return np.argsort(first_uniforms(seed, purpose, names), kind="stable")[:count]
+
+
+def natural_key(name: str) -> tuple[tuple[str, int, str], ...]:
+    """Sorting key that reads numbers as numbers.
+
+    >>> sorted(["car-10", "car-9", "bus-1"], key=natural_key)
+    ['bus-1', 'car-9', 'car-10']
+    """
+    pieces = re.findall(r"(\D*)(\d*)", name, flags=re.ASCII)
+    return tuple((text, int(digits or -1), digits) for text, digits in pieces)

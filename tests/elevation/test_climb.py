@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+
+from fedwatt.elevation.climb import climbing, rise_m, with_measured_terrain, with_terrain
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.positions import trusted_positions
+from fedwatt.telemetry import Trip, Vehicle
+
+SAME = np.zeros(8, dtype=np.int64)
+DEGREE_M = 6_371_000 * np.pi / 180
+
+
+def straight(speed_mps: np.ndarray, **other) -> Trip:
+    """North from 42°, as fast as the wheels say."""
+    moved = np.cumsum(speed_mps) - speed_mps[0]
+    channels = {
+        "speed_mps": speed_mps,
+        "latitude_deg": 42 + moved / DEGREE_M,
+        "longitude_deg": np.full(len(moved), -83.0),
+        "energy_wh": np.zeros(len(moved)),
+    }
+    return Trip("t", channels | other)
+
+
+def test_a_tunnel_spreads_the_difference_over_the_metres_driven():
+    speed = np.array([10.0, 10, 10, 20, 10, 10, 10, 10])
+    elevation = np.array([0.0, 1, np.nan, np.nan, 5, 5, 4, 4])
+    # 4 m over 10 + 20 + 10 m.
+    assert rise_m(elevation, SAME, speed) == pytest.approx([0, 1, 1, 2, 1, 0, -1, 0])
+
+
+def test_a_ferry_and_a_parked_vehicle_do_not_climb():
+    elevation = np.array([0.0, 1, 2, 3, 4, 5, 6, 7])
+    assert (rise_m(elevation, SAME, np.zeros(8)) == 0).all()
+
+
+def test_between_regions_and_on_cliffs_climb_is_not_known():
+    speed, elevation = np.full(8, 10.0), np.array([0.0, 0, 1, 1, 1, 9, 9, 9])
+    region = np.array([0, 0, 1, 1, 1, 1, 1, 1])
+    np.testing.assert_array_equal(
+        rise_m(elevation, region, speed), [0, 0, np.nan, 0, 0, np.nan, 0, 0]
+    )
+
+
+def test_beyond_the_first_and_the_last_fix_climb_is_not_known():
+    elevation = np.array([np.nan, 0, 1, 1, 1, 1, 1, np.nan])
+    np.testing.assert_array_equal(
+        rise_m(elevation, SAME, np.full(8, 10.0)), [np.nan, 0, 1, 0, 0, 0, 0, np.nan]
+    )
+
+
+def test_where_climb_is_not_known_the_road_is_level_and_marked():
+    trip = climbing(straight(np.full(3, 10.0)), np.array([0.5, np.nan, -0.25]))
+    assert trip.channels["climb_m"].tolist() == [0.5, 0, 0]
+    assert trip.channels["descent_m"].tolist() == [0, 0, 0.25]
+    assert trip.channels["climb_known"].tolist() == [1, 0, 1]
+
+
+def test_good_positions_are_all_trusted():
+    *_, trusted = trusted_positions(straight(np.full(30, 15.0)))
+    assert trusted.all()
+
+
+def test_a_leap_and_its_surroundings_are_not_trusted():
+    trip = straight(np.full(40, 15.0))
+    latitude = trip.channels["latitude_deg"].copy()
+    latitude[20] += 0.01
+    spoiled = Trip("t", {**trip.channels, "latitude_deg": latitude})
+    *_, trusted = trusted_positions(spoiled)
+    assert not trusted[17:24].any()
+    assert trusted[:15].all()
+    assert trusted[27:].all()
+
+
+def test_a_frozen_receiver_is_not_trusted_but_a_parked_vehicle_is():
+    speed = np.full(60, 15.0)
+    speed[:20] = 0.0
+    trip = straight(speed)
+    latitude = trip.channels["latitude_deg"].copy()
+    latitude[30:40] = latitude[30]
+    frozen = Trip("t", {**trip.channels, "latitude_deg": latitude})
+    *_, trusted = trusted_positions(frozen)
+    assert trusted[:26].all()
+    assert not trusted[31:40].any()
+
+
+@pytest.mark.parametrize(
+    ("latitude", "longitude"), [(np.nan, 0.0), (0.0, 0.0), (91.0, 0.0), (np.inf, np.inf)]
+)
+def test_positions_that_are_none_are_not_trusted(latitude, longitude):
+    spoiled = straight(
+        np.full(5, 1.0), latitude_deg=np.full(5, latitude), longitude_deg=np.full(5, longitude)
+    )
+    *_, trusted = trusted_positions(spoiled)
+    assert not trusted.any()
+
+
+def test_without_positions_a_vehicle_gets_level_roads():
+    trip = Trip("t", {"speed_mps": np.ones(9), "energy_wh": np.ones(9)})
+    (flat,) = with_terrain(Vehicle("v", (trip,)), empty_field(Grid())).trips
+    assert (flat.channels["climb_m"] == 0).all()
+    assert (flat.channels["descent_m"] == 0).all()
+    assert (flat.channels["climb_known"] == 0).all()
+
+
+def test_measured_elevation_stands_in_for_a_learned_field():
+    trip = straight(np.full(4, 10.0), elevation_m=np.array([5.0, 6.0, 5.5, 5.5]))
+    (measured,) = with_measured_terrain(Vehicle("v", (trip,))).trips
+    assert measured.channels["climb_m"] == pytest.approx([0, 1, 0, 0])
+    assert measured.channels["descent_m"] == pytest.approx([0, 0, 0.5, 0])
+    # A trip without the channel has no climb that is known, and so the level model.
+    (level,) = with_measured_terrain(Vehicle("v", (straight(np.ones(3)),))).trips
+    assert level.channels["climb_known"].tolist() == [0, 0, 0]

@@ -1,0 +1,185 @@
+"""Hills learned from energy, held against hills that are known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.elevation.climb import trip_rise_m
+from fedwatt.elevation.field import find
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import learn
+from fedwatt.elevation.power import residual, validation_errors_wh
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.solve import (
+    conjugate_gradients,
+    factorised,
+    neighbour_ties,
+    solve_field,
+    system,
+)
+from fedwatt.elevation.statistics import Contribution, add, contribution
+from fedwatt.elevation.survey import Survey, survey
+from fedwatt.synthetic import synthetic_vehicles
+from fedwatt.synthetic.town import (
+    CENTRE_LATITUDE_DEG,
+    CENTRE_LONGITUDE_DEG,
+    EARTH_RADIUS_M,
+    town,
+)
+from fedwatt.telemetry import Trip
+from fedwatt.windows import DataSettings
+from tests.elevation.toys import DEGREE_M, fleet, hill_m
+
+GRID = Grid(cell_m=80.0)
+DATA = DataSettings(features="speed")
+OPEN = TerrainSettings(minimum_vehicles=1, private=False)
+
+
+def truth_m(field):
+    latitude, longitude = field.grid.positions(field.keys)
+    east = (longitude + 83) * DEGREE_M * np.cos(np.radians(42))
+    return hill_m(east, (latitude - 42) * DEGREE_M)
+
+
+@pytest.fixture(scope="module")
+def vehicles():
+    return fleet(6)
+
+
+@pytest.fixture(scope="module")
+def messages(vehicles) -> list[Contribution]:
+    surveys = [survey(v, GRID, 8, DATA) for v in vehicles]
+    return [contribution(one, residual(one)) for one in surveys]
+
+
+def test_toy_hills_are_found(vehicles):
+    field = learn(vehicles, OPEN, DATA).shared
+    often = field.passes >= 5
+    found, true = field.elevation_m[often], truth_m(field)[often]
+    assert np.corrcoef(found, true)[0, 1] > 0.97
+    # In metres, not only in shape: a slope of 1 up to what the prior shrinks.
+    assert np.polyfit(true, found, 1)[0] == pytest.approx(1.0, abs=0.15)
+
+
+def test_the_synthetic_towns_hills_are_found():
+    vehicles = list(synthetic_vehicles(8, seed=0, trips=30))
+    field = learn(vehicles, OPEN, DataSettings()).shared
+    latitude, longitude = field.grid.positions(field.keys)
+    shrink = np.cos(np.radians(CENTRE_LATITUDE_DEG))
+    east = np.radians(longitude - CENTRE_LONGITUDE_DEG) * EARTH_RADIUS_M * shrink
+    north = np.radians(latitude - CENTRE_LATITUDE_DEG) * EARTH_RADIUS_M
+    true = town(0).landscape.elevation_m(east, north)
+    often = np.flatnonzero(field.passes >= 5)
+    one, other = np.random.default_rng(0).choice(often, (2, 4000))
+    same = (field.region[one] == field.region[other]) & (one != other)
+    found = field.elevation_m[one] - field.elevation_m[other]
+    assert same.sum() > 1000
+    assert np.corrcoef(found[same], (true[one] - true[other])[same])[0, 1] >= 0.95
+
+
+def test_the_federated_field_is_that_of_the_pooled_data(vehicles, messages):
+    """The pooled problem is written down row by row, as if all segments were in one place."""
+    federated = solve_field(GRID, add(messages), 0.03)
+    keys = federated.keys
+    rows, target = [], []
+    for vehicle in vehicles:
+        one = survey(vehicle, GRID, 8, DATA)
+        own = residual(one)
+        for segment in np.flatnonzero(one.placed):
+            row = np.zeros(len(keys))
+            at, _ = find(keys, one.keys[segment])
+            known = one.weights[segment] != 0
+            np.add.at(row, at[known], one.weights[segment][known])
+            rows.append(row * own.slope_wh_per_m[segment] / own.noise_wh)
+            target.append(own.residual_wh[segment] / own.noise_wh)
+    ties = neighbour_ties(GRID, keys).toarray() / (0.03 * 80)
+    anchor = np.eye(len(keys)) / 300
+    stacked = np.vstack([np.array(rows), ties, anchor])
+    goal = np.concatenate([target, np.zeros(len(ties) + len(anchor))])
+    pooled = np.linalg.lstsq(stacked, goal, rcond=None)[0]
+    mean = np.bincount(federated.region, pooled) / np.bincount(federated.region)
+    assert federated.elevation_m == pytest.approx(pooled - mean[federated.region], abs=1e-8)
+
+
+def test_conjugate_gradients_agree_with_the_factorisation(messages):
+    equations = system(GRID, add(messages), 0.03)
+    direct = factorised(equations.matrix)(equations.right)
+    found = conjugate_gradients(GRID, equations, tolerance=1e-12)
+    assert found == pytest.approx(direct, abs=1e-6)
+
+
+def test_sums_add_in_any_order_and_late_vehicles_join(messages):
+    at_once = add(messages)
+    later = add([add(messages[3:]), *messages[:3]])
+    assert (later.keys == at_once.keys).all()
+    assert later.right == pytest.approx(at_once.right, abs=1e-9)
+    assert abs(later.matrix - at_once.matrix).max() < 1e-9
+    assert (later.vehicles == at_once.vehicles).all()
+
+
+def test_forgetting_weighs_the_past_less(messages):
+    one = messages[0]
+    forgotten = add([one, one], forget=0.25)
+    assert forgotten.value == pytest.approx(1.25 * one.value)
+    assert forgotten.right == pytest.approx(1.25 * one.right)
+
+
+def test_towns_far_apart_are_regions_of_one_field():
+    here, there = fleet(2), fleet(2, latitude=-33.0, longitude=151.0)
+    there = [replace(v, name=f"far-{v.name}") for v in there]
+    field = learn([*here, *there], OPEN, DATA).shared
+    latitude, _ = field.grid.positions(field.keys)
+    assert not set(field.region[latitude > 0]) & set(field.region[latitude < 0])
+    alone = learn(here, OPEN, DATA).shared
+    assert field.elevation_m[latitude > 0] == pytest.approx(alone.elevation_m, abs=1e-6)
+
+
+def test_test_trips_change_no_field(vehicles):
+    """Energy of test trips may be anything: fields are learned and chosen without it."""
+    from fedwatt.windows.client import split_of_trips
+
+    def spoiled(vehicle):
+        split = split_of_trips(vehicle, DATA)
+        trips = [
+            trip
+            if split[trip.name] != "test"
+            else Trip(trip.name, {**trip.channels, "energy_wh": 99 - trip.channels["energy_wh"]})
+            for trip in vehicle.trips
+        ]
+        return replace(vehicle, trips=tuple(trips))
+
+    both = TerrainSettings(minimum_vehicles=3)
+    one = learn(vehicles, both, DATA)
+    other = learn([spoiled(v) for v in vehicles], both, DATA)
+    for name in one.own:
+        assert (one.own[name].elevation_m == other.own[name].elevation_m).all()
+
+
+def test_climb_read_on_test_trips_is_the_true_one(vehicles):
+    field = learn(vehicles, OPEN, DATA).shared
+    trip = vehicles[0].trips[0]
+    latitude, longitude = trip.channels["latitude_deg"], trip.channels["longitude_deg"]
+    east = (longitude + 83) * DEGREE_M * np.cos(np.radians(42))
+    true = np.diff(hill_m(east, (latitude - 42) * DEGREE_M), prepend=np.nan)[1:]
+    assert np.corrcoef(trip_rise_m(trip, field)[1:], true)[0, 1] > 0.9
+
+
+def test_wrong_hills_look_harmless_only_to_a_model_that_may_value_them_at_nothing():
+    """A level road of no energy at all, told to go a metre up and a metre down by turns."""
+    many = 200
+    told = np.where(np.arange(many) % 2, 1.0, -1.0)
+    nowhere = np.zeros((many, 8))
+    one = Survey(
+        physics=np.ones((many, 1)),
+        energy_wh=np.zeros(many),
+        keys=nowhere.astype(np.int64),
+        weights=nowhere,
+        placed=np.ones(many, dtype=bool),
+        wh_per_m=4.0,
+    )
+    one, climbs_m = replace(one, validation=one), (told, told)
+    assert validation_errors_wh(one, climbs_m) == pytest.approx(np.zeros(many), abs=1e-12)
+    # Four Wh a metre, and nothing else to explain them away.
+    errors = validation_errors_wh(one, climbs_m, at_face_value=True)
+    assert np.abs(errors) == pytest.approx(np.full(many, 4.0))

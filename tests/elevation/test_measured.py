@@ -1,0 +1,139 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.elevation.climb import measured_rise_m, own_rise_m, trip_rise_m
+from fedwatt.elevation.compare import compare
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import give_terrain, learn, survey_fleet
+from fedwatt.elevation.measured import measured_error_m, segment_residual
+from fedwatt.elevation.power import residual
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.sources import with_climb_channels
+from fedwatt.elevation.survey import Survey
+from fedwatt.errors import DataError
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.channels import POSITION
+from fedwatt.windows import DataSettings
+from tests.elevation.toys import DEGREE_M, fleet, hill_m, without_positions
+
+DATA = DataSettings(features="speed, terrain")
+AUTO = TerrainSettings(minimum_vehicles=2)
+
+
+def changed(vehicle, **channels):
+    trips = []
+    for trip in vehicle.trips:
+        own = {name: make(trip) for name, make in channels.items()}
+        trips.append(replace(trip, channels={**trip.channels, **own}))
+    return replace(vehicle, trips=tuple(trips))
+
+
+def truth_m(trip):
+    """The toys' ground under a trip."""
+    latitude, longitude = (trip.channels[name] for name in POSITION)
+    east_m = (longitude + 83.0) * DEGREE_M * np.cos(np.radians(42.0))
+    return hill_m(east_m, (latitude - 42.0) * DEGREE_M)
+
+
+def survey_of(climb, energy_wh, measured):
+    many = len(climb)
+    return Survey(
+        np.zeros((many, 0)),
+        energy_wh,
+        np.zeros((many, 8), dtype=np.int64),
+        np.ones((many, 8)),
+        np.ones(many, dtype=bool),
+        4.0,
+        measured_m=measured,
+    )
+
+
+def test_a_vehicle_knows_how_far_to_trust_what_it_measures():
+    rng = np.random.default_rng(1)
+    climb = 2 * rng.standard_normal(20_000)
+    energy = 4 * (climb + 1.5 * rng.standard_normal(len(climb)))
+    measured = climb + 0.8 * rng.standard_normal(len(climb))
+    one = survey_of(climb, energy, measured)
+    assert measured_error_m(one) == pytest.approx(0.8, abs=0.05)
+    # With what either says weighted by its precision, the climb is better known than by each.
+    both = segment_residual(one, empty_field(Grid()))
+    by_energy = residual(one)
+    error = np.std(both.residual_wh / both.slope_wh_per_m - climb)
+    assert error < 0.8 < np.std(by_energy.residual_wh / by_energy.slope_wh_per_m - climb)
+    # Segments that were not measured keep what energy says.
+    half = replace(one, measured_m=np.where(np.arange(len(climb)) % 2, measured, np.nan))
+    kept = segment_residual(half, empty_field(Grid()))
+    assert kept.residual_wh[::2] == pytest.approx(by_energy.residual_wh[::2])
+
+
+def test_too_few_measured_climbs_count_for_nothing():
+    climb = np.linspace(-3, 3, 20)
+    assert measured_error_m(survey_of(climb, 4 * climb, climb)) == np.inf
+
+
+@pytest.fixture(scope="module")
+def mixed():
+    """Three with positions alone, one with elevation besides, one with elevation and no positions,
+    one with neither.
+    """
+    cars = fleet(6, trips=10)
+    truth = [changed(car, elevation_m=truth_m) for car in cars]
+    return [*cars[:3], truth[3], without_positions(truth[4]), without_positions(cars[5])]
+
+
+def test_every_vehicle_reads_what_it_has(mixed):
+    learned = learn(mixed, AUTO, DATA)
+    reads = {name: field.measured for name, field in learned.own.items()}
+    names = [car.name for car in mixed]
+    assert [reads[name] for name in names] == [False, False, False, True, True, False]
+    known = [
+        np.mean([trip.channels["climb_known"].mean() for trip in car.trips])
+        for car in give_terrain(mixed, learned)
+    ]
+    assert min(known[:3]) > 0.5
+    assert known[3:5] == pytest.approx([1.0, 1.0])
+    assert known[5] == 0.0
+    # Its elevation helps the others, too.
+    alone = learn(mixed, replace(AUTO, source="learn"), DATA)
+    both = [compare(one.shared, [mixed[3]]).difference_m for one in (learned, alone)]
+    assert both[0] < both[1]
+
+
+def test_measured_seconds_come_first_and_the_field_fills_the_rest(mixed):
+    learned = learn(mixed, AUTO, DATA)
+    trip, field = mixed[3].trips[0], learned.own[mixed[3].name]
+    half = trip.channels["elevation_m"].copy()
+    half[len(half) // 2 :] = np.nan
+    partly = replace(trip, channels={**trip.channels, "elevation_m": half})
+    rise, middle = own_rise_m(partly, field), len(half) // 2
+    assert rise[:middle] == pytest.approx(measured_rise_m(trip)[:middle])
+    by_field = trip_rise_m(trip, field)[middle:]
+    assert rise[middle:] == pytest.approx(by_field, nan_ok=True)
+
+
+def test_elevation_that_is_wrong_is_not_read(mixed):
+    rng = np.random.default_rng(2)
+    wrong = changed(mixed[3], elevation_m=lambda t: np.cumsum(rng.standard_normal(t.seconds)))
+    learned = learn([*mixed[:3], wrong], AUTO, DATA)
+    assert not learned.own[wrong.name].measured
+
+
+def test_measured_alone_leaves_others_to_the_level_model_and_says_so(mixed, caplog):
+    settings = TerrainSettings(source="measured")
+    cars = list(with_climb_channels(lambda: mixed, DATA, settings))
+    assert [car.trips[0].channels["climb_known"].mean() for car in cars[2:5]] == [0.0, 1.0, 1.0]
+    assert "4 of 6 vehicles have no measured elevation" in caplog.text
+    with pytest.raises(DataError, match="No vehicle has a channel 'elevation_m'"):
+        list(with_climb_channels(lambda: mixed[:3], DATA, settings))
+
+
+def test_a_vehicle_of_charge_alone_contributes_nothing():
+    flat = {"speed_mps": np.full(90, 10.0), "soc": np.linspace(1, 0.9, 90)}
+    charge = Vehicle("charge", tuple(Trip(str(n), flat) for n in range(4)), labels="measured")
+    cars = [*fleet(2, trips=4), charge]
+    names, surveys = survey_fleet(cars, None, Grid(), AUTO, DATA)
+    assert names[-1] == "charge"
+    assert "charge" not in surveys

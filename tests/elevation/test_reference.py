@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from fedwatt.elevation.compare import against_reference
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.errors import DataError
+
+
+class Plane:
+    """Rises by a metre for each 0.001° north; unknown east of 10.01°."""
+
+    def elevation_m(self, latitude_deg, longitude_deg):
+        height = 1000 * (latitude_deg - 45)
+        return np.where(longitude_deg < 10.01, height, np.nan)
+
+
+def test_a_field_half_as_steep_has_slope_a_half():
+    grid = Grid(cell_m=80.0)
+    latitude, longitude = np.meshgrid(np.arange(45, 45.02, 0.0007), np.arange(10, 10.02, 0.001))
+    keys = np.unique(grid.corners(latitude.ravel(), longitude.ravel())[0])
+    north, east = grid.positions(keys)
+    # Half as steep and anywhere in height; two regions that have no common zero.
+    region = (north > 45.01).astype(np.int64)
+    elevation = 500 * (north - 45) + 70 * region
+    ones = np.ones(len(keys))
+    field = Field(grid, keys, elevation, region, ones, ones.astype(np.int64))
+    found = against_reference(field, Plane())
+    assert found.nodes == len(keys)
+    assert found.known == pytest.approx((east < 10.01).mean())
+    assert (found.correlation, found.slope) == pytest.approx((1.0, 0.5))
+    # Differences are half of the plane's about their means: RMS and median follow from it.
+    halves = np.concatenate(
+        [500 * (n - n.mean()) for n in (north[(region == r) & (east < 10.01)] for r in (0, 1))]
+    )
+    assert found.rms_m == pytest.approx(np.sqrt(np.mean(halves**2)))
+    assert found.median_m == pytest.approx(np.median(np.abs(halves)))
+    assert [one.span_m for one in found.grades] == [500, 1000, 2000]
+    for one in found.grades[:2]:
+        assert one.pairs > 100
+        assert one.difference == pytest.approx(one.reference / 2)
+    # Each region is 1.1 km long and 0.8 km wide, so no two of its nodes are 2 km apart.
+    assert found.grades[2].pairs == 0
+
+
+def test_a_model_of_another_region_is_refused():
+    grid, keys = Grid(), np.unique(Grid().corners(np.array([45.0]), np.array([50.0]))[0])
+    field = Field(grid, keys, np.zeros(4), *(np.zeros(4, dtype=np.int64),) * 3)
+    with pytest.raises(DataError, match="knows 0 of the field's 4 nodes"):
+        against_reference(field, Plane())

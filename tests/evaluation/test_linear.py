@@ -1,0 +1,50 @@
+"""The mean and the ridge of a vehicle, on labels whose best prediction is known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedwatt.evaluation.linear import feature_means, mean_prediction, ridge_prediction
+from tests.federation.toys import random_fleet
+
+
+@pytest.fixture
+def client():
+    return random_fleet((70,)).clients[0]
+
+
+def test_the_mean_is_that_of_training_labels(client):
+    labels = {**client.labels, "train": np.array([1, 2, 6], dtype=np.float32)}
+    found = mean_prediction(replace(client, labels=labels))
+    assert found.tolist() == [3.0] * len(client.ends["test"])
+
+
+def test_window_means_are_direct_means(client):
+    end = client.ends["validation"][-1]
+    direct = client.series[end - client.window + 1 : end + 1].mean(axis=0)
+    assert feature_means(client, "validation")[-1] == pytest.approx(direct, abs=1e-6)
+
+
+def linear_in_means(client, slopes, level):
+    """The client with labels that are linear in the means of its windows."""
+    labels = {
+        split: (feature_means(client, split) @ slopes + level).astype(np.float32)
+        for split in client.ends
+    }
+    return replace(client, labels=labels)
+
+
+def test_a_ridge_finds_what_is_linear_in_window_means(client):
+    slopes = np.linspace(-2, 3, len(client.features))
+    own = linear_in_means(client, slopes, 0.7)
+    # The lightest ridge is 1e-6 of the features' variance, and labels are float32.
+    assert ridge_prediction([own]) == pytest.approx(own.labels["test"], abs=1e-3)
+
+
+def test_of_several_kinds_of_features_validation_chooses(client):
+    own = linear_in_means(client, np.ones(len(client.features)), 0.0)
+    blind = replace(own, series=np.zeros_like(own.series))
+    assert ridge_prediction([blind]) == pytest.approx(mean_prediction(own))
+    for candidates in ([blind, own], [own, blind]):
+        assert ridge_prediction(candidates) == pytest.approx(own.labels["test"], abs=1e-3)

@@ -1,0 +1,119 @@
+import numpy as np
+import pytest
+
+from fedwatt.telemetry.cleaning.glitches import without_glitches
+
+SECONDS = np.arange(40.0)
+
+
+def drive(**changes):
+    """40 s of ordinary driving with a wobbling speed and current; some channels replaced."""
+    wobble = np.where(np.arange(40) % 2, 0.5, -0.5)
+    return {
+        "speed_mps": 10 + wobble,
+        "voltage_v": np.full(40, 360.0),
+        "current_a": 20 + wobble,
+        **changes,
+    }
+
+
+def test_ordinary_driving_is_left_alone(raw_trip):
+    (part,), account = without_glitches(raw_trip(SECONDS, **drive()), 10)
+    assert part.rows == 40
+    assert not account.entries
+
+
+@pytest.mark.parametrize(
+    ("channel", "value", "reason"),
+    [
+        ("speed_mps", -3.0, "speed_mps outside 0 to 70 m/s"),
+        ("speed_mps", 90.0, "speed_mps outside 0 to 70 m/s"),
+        ("voltage_v", 0.0, "voltage_v far from the trip's median"),
+        ("voltage_v", 600.0, "voltage_v far from the trip's median"),
+        ("current_a", -5000.0, "current_a outside -2000 to 2000 A"),
+        ("current_a", np.inf, "current_a outside -2000 to 2000 A"),
+    ],
+)
+def test_impossible_values_become_no_reading(raw_trip, channel, value, reason):
+    channels = drive()
+    channels[channel][7] = value
+    (part,), account = without_glitches(raw_trip(SECONDS, **channels), 10)
+    assert np.isnan(part.channels[channel][7])
+    assert np.isfinite(np.delete(part.channels[channel], 7)).all()
+    assert account.reasons("repaired", "values") == {reason: 1}
+
+
+@pytest.mark.parametrize("height", [30.0, 45.0])
+def test_a_spike_in_speed_is_taken_out(raw_trip, height):
+    channels = drive()
+    channels["speed_mps"][12:14] = height
+    (part,), account = without_glitches(raw_trip(SECONDS, **channels), 10)
+    assert np.flatnonzero(np.isnan(part.channels["speed_mps"])).tolist() == [12, 13]
+    assert account.reasons("repaired", "values") == {"spike in speed_mps": 2}
+
+
+def test_a_jump_that_stays_cuts_the_trip(raw_trip):
+    channels = drive()
+    channels["speed_mps"][20:] += 25
+    parts, account = without_glitches(raw_trip(SECONDS, **channels), 10)
+    assert [part.rows for part in parts] == [20, 20]
+    assert account.reasons("repaired", "trips") == {"cut where speed jumped": 1}
+
+
+def test_hard_braking_is_no_glitch(raw_trip):
+    # 9 m/s² for three seconds: an emergency stop.
+    channels = drive(speed_mps=np.r_[np.full(20, 27.0), 18.0, 9.0, np.zeros(18)])
+    parts, account = without_glitches(raw_trip(SECONDS, **channels), 100)
+    assert len(parts) == 1
+    assert not account.entries
+
+
+def test_a_frozen_bus_is_taken_out_while_moving_but_not_while_standing(raw_trip):
+    channels = drive()
+    channels["speed_mps"][10:30] = 12.0
+    channels["current_a"][10:30] = 33.0
+    (part,), account = without_glitches(raw_trip(SECONDS, **channels), 10)
+    assert part.rows == 40 - 19  # the first of the 20 equal rows was real
+    assert account.reasons("dropped", "rows") == {"speed and current frozen while moving": 19}
+    channels["speed_mps"][10:30] = 0.0
+    (part,), _ = without_glitches(raw_trip(SECONDS, **channels), 10)
+    assert part.rows == 40
+
+
+def test_cruise_control_is_no_stuck_sensor(raw_trip):
+    (part,), _ = without_glitches(raw_trip(SECONDS, **drive(speed_mps=np.full(40, 30.0))), 10)
+    assert part.rows == 40
+
+
+def test_stuck_speed_and_stuck_current(raw_trip):
+    time_s = np.arange(400.0)
+    wobble = np.where(np.arange(400) % 2, 0.5, -0.5)
+    stuck_speed = raw_trip(
+        time_s, speed_mps=np.full(400, 20.0), voltage_v=np.full(400, 360.0), current_a=20 + wobble
+    )
+    _, account = without_glitches(stuck_speed, 10)
+    assert account.reasons("dropped", "rows") == {"speed_mps stuck": 399}
+    stuck_current = raw_trip(
+        time_s,
+        speed_mps=10 + 5 * np.sin(time_s / 10),
+        voltage_v=np.full(400, 360.0),
+        current_a=np.full(400, 20.0),
+    )
+    _, account = without_glitches(stuck_current, 10)
+    assert account.reasons("dropped", "rows") == {"current_a stuck": 399}
+
+
+def test_positions_without_fix_and_jumps(raw_trip):
+    latitude = 42 + np.arange(40) * 1e-4  # 11 m a second
+    longitude = np.full(40, -83.0)
+    latitude[0:3] = 41.0  # where the receiver was switched off
+    latitude[10], longitude[10] = 0, 0
+    latitude[20] += 1.0  # 111 km away and back
+    trip = raw_trip(SECONDS, **drive(latitude_deg=latitude, longitude_deg=longitude))
+    (part,), account = without_glitches(trip, 10)
+    gone = np.flatnonzero(np.isnan(part.channels["latitude_deg"])).tolist()
+    assert gone == [0, 1, 2, 10, 20]
+    assert account.reasons("repaired", "values") == {
+        "position jumped": 4,
+        "position without a fix": 1,
+    }

@@ -1,0 +1,96 @@
+"""Columns become channels by their names in five languages, their units and their readings."""
+
+import polars as pl
+import pytest
+
+from fedwatt.telemetry.recognise.channel_columns import Guess, find_channels
+from fedwatt.telemetry.recognise.table_sample import read_sample
+from tests.telemetry.recognise.drives import drive
+
+
+def found(tmp_path, **columns: pl.Expr | str) -> dict[str, Guess]:
+    frame = drive(300).select(t="t", **columns)
+    frame.write_csv(tmp_path / "log.csv")
+    sample = read_sample(tmp_path / "log.csv")
+    return find_channels(sample, ["t"], frame["t"])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        "Vehicle Speed [km/h]|HV Voltage|HV Current|SOC|Outside Temp|Altitude|Latitude|Longitude",
+        "Geschwindigkeit|Batteriespannung|Batteriestrom|Ladezustand|Außentemperatur|Höhe|"
+        "Breitengrad|Längengrad",
+        "Vitesse|Tension batterie|Courant batterie|État de charge|Température extérieure|Altitude|"
+        "Latitude|Longitude",
+        "Velocidad|Tensión de batería|Corriente de batería|Estado de carga|Temperatura exterior|"
+        "Altitud|Latitud|Longitud",
+        "车速|总电压|总电流|剩余电量|环境温度|海拔|纬度|经度",
+    ],
+)
+def test_five_languages(tmp_path, names: str) -> None:
+    columns = dict(
+        zip(
+            names.split("|"),
+            ("speed", "volt", "amp", "soc", "temp", "alt", "lat", "lon"),
+            strict=True,
+        )
+    )
+    values = {**columns, names.split("|")[0]: pl.col("speed") * 3.6}
+    guesses = found(tmp_path, **values)
+    expected = ("speed_mps", "voltage_v", "current_a", "soc", "ambient_c", "elevation_m")
+    expected += ("latitude_deg", "longitude_deg")
+    assert {name: guesses[name].column for name in expected} == dict(
+        zip(expected, names.split("|"), strict=True)
+    )
+    assert guesses["soc"].unit == "1"
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "channel", "unit"),
+    [
+        ("AirCon Power [kW]", pl.lit(0.5), "ac_w", "kW"),
+        ("Klimaleistung", pl.lit(800.0), "ac_w", "W"),
+        ("puissance chauffage", pl.lit(2.5), "heater_w", "kW"),
+        ("空调功率(W)", pl.lit(800.0), "ac_w", "W"),
+        ("SoC [%]", pl.col("soc") * 100, "soc", "%"),
+        ("SoC [%]", pl.col("soc"), "soc", "1"),
+        ("soc", pl.col("soc") * 100, "soc", "%"),
+        ("Power", pl.lit(45.0), "power_w", "kW"),
+        ("Battery power", pl.lit(45_000.0), "power_w", "W"),
+        ("ambient", pl.lit(285.0), "ambient_c", "K"),
+        ("outside temp", pl.lit(80.0), "ambient_c", "°F"),
+        ("Pack voltage", pl.lit(360_000.0), "voltage_v", "mV"),
+        ("energy", pl.col("t") - 1.7e9, "energy_total_wh", "Wh"),
+        ("Energy [Wh]", pl.col("amp"), "energy_step_wh", "Wh"),
+    ],
+)
+def test_units_are_as_stated_or_as_readings_allow(tmp_path, column, values, channel, unit) -> None:
+    guess = found(tmp_path, **{column: values})[channel]
+    assert (guess.column, guess.unit) == (column, unit)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "Wind Speed",
+        "Motor Speed [rpm]",
+        "Cell Voltage min",
+        "12V battery voltage",
+        "Heater Current",
+    ],
+)
+def test_what_belongs_to_something_else_is_left_alone(tmp_path, column) -> None:
+    assert found(tmp_path, **{column: pl.lit(12.0)}) == {}
+
+
+def test_the_better_of_two_columns_is_taken(tmp_path) -> None:
+    guesses = found(tmp_path, **{"GPS speed": "speed", "Vehicle Speed": "speed"})
+    assert guesses["speed_mps"].column == "Vehicle Speed"
+
+
+@pytest.mark.parametrize(("factor", "unit"), [(3.6, "km/h"), (1.0, "m/s"), (2.23694, "mph")])
+def test_positions_tell_the_unit_of_speed(tmp_path, factor, unit) -> None:
+    guesses = found(tmp_path, v=pl.col("speed") * factor, lat="lat", lon="lon")
+    assert guesses["speed_mps"].unit == unit
+    assert guesses["speed_mps"].why == "so the distance fits the positions"

@@ -1,0 +1,173 @@
+"""Whose rows are whose: columns, folders, names of files and what they hold."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedwatt.errors import SettingError
+from fedwatt.telemetry.readers import import_csv
+from fedwatt.telemetry.readers.mapping import parse_mapping
+from fedwatt.telemetry.recognise.mapping_text import mapping_text
+from fedwatt.telemetry.recognise.understand import Answers, understand
+from tests.telemetry.recognise.drives import START, drive, drives, fleet
+
+CHANNELS = {"speed_mps": "speed", "voltage": "volt", "current": "amp", "lat": "lat", "lon": "lon"}
+
+
+def write(path: Path, rows: pl.DataFrame, **more: str | pl.Expr) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    time = pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.strftime("%Y-%m-%d %H:%M:%S")
+    rows.select(time=time, **more, **CHANNELS).write_csv(path)
+
+
+def imported(path: Path, answers: Answers | None = None) -> dict[str, int]:
+    """Vehicles and how many trips each has, after an import by the mapping."""
+    found = understand(path, answers)
+    mapping = parse_mapping(mapping_text(found), "kept.toml")
+    return {vehicle.name: len(vehicle.trips) for vehicle in import_csv(found.paths, mapping)}
+
+
+VANS = {"M-AB 100": 2, "M-AB 101": 2, "M-AB 102": 2}
+
+
+@pytest.mark.parametrize("name", ["van", "VIN", "Kennzeichen", "vehicle_id", "车辆编号", "Kolonne"])
+@pytest.mark.parametrize("order", ["below each other", "by time"])
+def test_vans_in_one_file_are_told_apart(tmp_path, name, order) -> None:
+    rows = fleet(3, trips=2, seconds=600)
+    write(
+        tmp_path / "log.csv",
+        rows if order == "below each other" else rows.sort("t"),
+        **{name: "van"},
+    )
+    assert imported(tmp_path) == VANS
+
+
+def test_vans_that_never_share_an_instant_are_told_apart_by_their_places(tmp_path) -> None:
+    rows = [
+        drives(2, place=0.1 * n, begin=START + n, step=3.0).with_columns(van=pl.lit(n))
+        for n in range(3)
+    ]
+    write(tmp_path / "log.csv", pl.concat(rows).sort("t"), crew="van")
+    assert imported(tmp_path) == {"0": 2, "1": 2, "2": 2}
+
+
+def test_a_column_of_trips_is_no_column_of_vehicles(tmp_path) -> None:
+    rows = pl.concat([drive(begin=START + 900 * n).with_columns(n=pl.lit(n)) for n in range(4)])
+    write(tmp_path / "bus.csv", rows, Fahrt="n")
+    assert imported(tmp_path) == {"bus": 4}  # without a pause in between
+
+
+def test_states_of_a_vehicle_are_asked_about_but_not_taken(tmp_path) -> None:
+    gear = pl.when(pl.col("speed") > 5).then(pl.lit("D")).otherwise(pl.lit("N"))
+    write(tmp_path / "bus.csv", drives(3), gear=gear)
+    found = understand(tmp_path)
+    assert found.tables["vehicle"] == {"from": "file"}
+    assert "Nothing uses 'gear' (2 values: N, D)" in found.questions[0]
+
+
+def test_the_user_has_the_last_word(tmp_path) -> None:
+    part = pl.when(pl.col("t") < START + 3000).then(pl.lit("a")).otherwise(pl.lit("b"))
+    write(tmp_path / "log.csv", drives(4), van=pl.lit("x"), part=part)
+    assert imported(tmp_path) == {"x": 4}
+    assert imported(tmp_path, Answers(vehicle="part")) == {"a": 1, "b": 3}
+    assert understand(tmp_path, Answers(trip="part")).tables["trip"] == {"column": "part"}
+    with pytest.raises(SettingError, match="Unknown column 'prat'"):
+        understand(tmp_path, Answers(vehicle="prat"))
+
+
+@pytest.mark.parametrize(
+    ("files", "vehicles"),
+    [
+        # One file a trip of one vehicle, by name, by date or by what they hold.
+        (["TripA01", "TripA02", "TripB01"], {"logs": 3}),
+        (["2024-03-09", "2024-03-10", "2024-03-11"], {"logs": 3}),
+        (["x1", "x2", "x3"], {"logs": 3}),
+        # One folder a vehicle.
+        (["T1/a", "T1/b", "T2/c"], {"T1": 2, "T2": 1}),
+        (["T1/log", "T2/log"], {"T1": 1, "T2": 1}),
+        # A name before the date.
+        (["van1_20240309", "van1_20240310", "van2_20240309"], {"van1": 2, "van2": 1}),
+    ],
+)
+def test_names_of_files_tell_trips_from_vehicles(tmp_path, files, vehicles) -> None:
+    for number, name in enumerate(files):
+        write(tmp_path / "logs" / f"{name}.csv", drive(begin=START + 86_400 * number))
+    assert imported(tmp_path / "logs") == vehicles
+
+
+def test_names_of_all_files_are_judged_whichever_are_looked_into(tmp_path) -> None:
+    # 60 cars on two days each; of every third file, which is looked into, each has another name.
+    write(tmp_path / "one.csv", drive(300))
+    text = (tmp_path / "one.csv").read_text()
+    (tmp_path / "logs").mkdir()
+    for car in range(60):
+        for day in (1, 2):
+            (tmp_path / "logs" / f"car-{car:02d}_2024-03-0{day}.csv").write_text(text)
+    found = understand(tmp_path / "logs")
+    assert found.reasons["vehicle"] == "60 names before the files' dates"
+
+
+def test_files_that_overlap_in_time_are_of_different_vehicles(tmp_path) -> None:
+    for name in ("x", "y"):
+        write(tmp_path / f"{name}.csv", drives(2))
+    assert imported(tmp_path) == {"x": 2, "y": 2}
+
+
+def test_a_clock_that_starts_with_each_file_keeps_files_apart(tmp_path) -> None:
+    for name in ("one", "two"):
+        rows = pl.concat([drive(begin=0.0), drive(begin=2000.0)])
+        rows.select(t="t", **CHANNELS).write_csv(tmp_path / f"{name}.csv")
+    assert sum(imported(tmp_path).values()) == 4
+
+
+def test_files_with_other_columns_are_left_out(tmp_path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"trip_{name}.csv", drive(begin=START + ord(name) * 10_000.0))
+    (tmp_path / "drivers.csv").write_text("name,birthday\nAda,1815\n")
+    found = understand(tmp_path)
+    assert [path.name for path in found.paths] == ["trip_a.csv", "trip_b.csv"]
+    (remark,) = found.remarks
+    assert "drivers.csv lacks what trip_a.csv has, 'current', 'speed_mps', 'time'," in remark
+    assert "'fedwatt data merge'" in remark
+
+
+def test_vans_with_other_sensors_are_read_along(tmp_path) -> None:
+    sensors = {"a": {"temp": "ambient_c"}, "b": {"alt": "elevation_m", "soc": "soc"}, "c": {}}
+    for van, own in sensors.items():
+        rows = drives(2).with_columns(van=pl.lit(van), time=pl.col("t"))
+        kept = rows.select(
+            "van", "time", "speed", volt="volt", amp="amp", **{n: c for c, n in own.items()}
+        )
+        kept.rename({"volt": "voltage", "amp": "current"}).write_csv(tmp_path / f"{van}.csv")
+    found = understand(tmp_path)
+    assert found.remarks == ("Not all files have the columns elevation_m, soc, ambient_c.",)
+    mapping = parse_mapping(mapping_text(found), "kept.toml")
+    vans = {vehicle.name: vehicle.trips[0].channels for vehicle in import_csv(found.paths, mapping)}
+    assert set(vans["a"]["ambient_c"]) == {5.0}
+    assert set(vans["b"]["elevation_m"]) == {500.0}
+    assert {"elevation_m", "soc"}.isdisjoint(vans["c"])
+
+
+def test_a_file_written_in_another_way_is_not_read_along(tmp_path) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"van_{name}.csv", drives(2))
+    text = (tmp_path / "van_b.csv").read_text().replace(",", ";").replace("lon\n", "place\n")
+    (tmp_path / "van_b.csv").write_text(text)
+    found = understand(tmp_path)
+    assert len(found.paths) == 1
+    assert "has another separator, decimal sign or place of its header" in found.remarks[-1]
+
+
+@pytest.mark.parametrize("name", ["drive", "run", "Trip"])
+def test_a_flag_of_driving_names_no_trips(tmp_path, name) -> None:
+    write(tmp_path / "bus.csv", drives(3), **{name: pl.lit(1)})
+    found = understand(tmp_path)
+    assert found.tables["trip"]["from"] == "gaps"
+    assert f"values of '{name}' come again after pauses" in found.reasons["trip"]
+    assert imported(tmp_path) == {"bus": 3}
+
+
+def test_a_distance_names_no_trips(tmp_path) -> None:
+    write(tmp_path / "bus.csv", drives(3), recorrido="odo")
+    assert imported(tmp_path) == {"bus": 3}

@@ -1,0 +1,32 @@
+"""What a channel is called, means and may be measured in is said once."""
+
+import pytest
+
+from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, POSITION, STORED
+
+
+def test_raw_channels_are_not_stored():
+    assert set(CHANNELS) - set(STORED) == {
+        "power_w",
+        "energy_step_wh",
+        "energy_total_wh",
+        "engine_rpm",
+    }
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_every_declaration_makes_sense(name):
+    channel = CHANNELS[name]
+    assert channel.low < channel.high
+    if channel.fallback is not None:
+        assert channel.low <= channel.fallback <= channel.high
+    if channel.units:
+        assert channel.usual_unit in channel.units
+    # What is read from a recording has limits, and what is resampled is stored.
+    assert channel.rule == "none" or (channel.units and name in STORED)
+    assert (channel.role == "position") == (name in POSITION)
+
+
+def test_energy_never_comes_from_an_input():
+    for name in (name for names in ENERGY_SOURCES for name in names):
+        assert CHANNELS[name].role in ("label", "raw")

@@ -1,0 +1,199 @@
+"""Tuning: equal budgets, the configured trial first, kills, what is stored."""
+
+import json
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from fedwatt.errors import RunError, SettingError
+from fedwatt.methods import LocalRule, Method, get
+from fedwatt.methods.ranges import Range
+from fedwatt.runs import from_toml
+from fedwatt.runs.source import open_fleet
+from fedwatt.tuning import tune as module
+from fedwatt.tuning.ranges import RATE, ranges_of
+from fedwatt.tuning.tune import Trial, Tuned, scores, shown_score, tune, tuning_table
+from fedwatt.windows.targets import TARGETS
+
+CONFIG = from_toml("""
+seeds = [1, 2]
+device = "cpu"
+[fleet]
+vehicles = 3
+[data]
+window = 10
+stride = 40
+[model]
+hidden = [4]
+[training]
+rounds = 2
+batch = 16
+[[method]]
+name = "fedavg"
+[[method]]
+name = "fedprox"
+label = "pulled"
+mu = 0.1
+schedule = "constant"
+""")
+
+
+class Watcher:
+    """Counts trials and may stop the study, as a kill between two trials would."""
+
+    def __init__(self, stop_after: int = 0) -> None:
+        self.trials, self.stop_after = 0, stop_after
+
+    def __call__(self, label: str, wanted: int, study: Tuned) -> None:
+        if self.stop_after and self.trials == self.stop_after:
+            raise KeyboardInterrupt
+        self.trials += 1
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> tuple[Path, list[Tuned]]:
+    out = tmp_path_factory.mktemp("tune") / "study"
+    return out, tune(CONFIG, out, trials=7, on_trial=Watcher())
+
+
+def test_every_method_gets_the_same_number_of_trials(whole) -> None:
+    _, found = whole
+    assert [one.choice.label for one in found] == ["fedavg", "pulled"]
+    assert [len(one.trials) for one in found] == [7, 7]
+    for one in found:
+        assert len({tuple(trial.values.values()) for trial in one.trials}) == 7
+        for trial in one.trials:
+            assert all(trial.values[name] in own for name, own in one.ranges.items())
+
+
+def test_the_configured_method_is_the_first_trial(whole) -> None:
+    _, found = whole
+    assert found[0].trials[0].values == {"rate": 0.05}
+    assert found[1].trials[0].values == {"rate": 0.05, "mu": 0.1}
+    for one in found:
+        assert one.best.score <= one.trials[0].score
+
+
+def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
+    _, found = whole
+    fleet = open_fleet(CONFIG)
+    assert scores([found[1].tuned], CONFIG, fleet) == [pytest.approx(found[1].best.score, rel=1e-5)]
+    assert found[1].tuned.schedule == "constant"
+    wild = replace(CONFIG.methods[0], rate=1e6)
+    assert scores([wild], CONFIG, fleet) == [inf]
+
+
+def test_what_is_stored_is_what_was_found(whole) -> None:
+    out, found = whole
+    best = from_toml((out / "best.toml").read_text())
+    assert [choice.label for choice in best.methods] == ["fedavg", "pulled"]
+    assert best.methods[1].rate == found[1].best.values["rate"]
+    assert best.methods[1].method.settings["mu"] == found[1].best.values["mu"]
+    assert replace(best, methods=CONFIG.methods) == CONFIG
+    stored = json.loads((out / "tuning.json").read_text())
+    assert stored["trials_per_method"] == 7
+    assert stored["format"] == 2 and stored["unit"] == "Wh"
+    assert stored["methods"]["pulled"]["chosen"]["validation_rmse"] == found[1].best.score
+    assert stored["methods"]["pulled"]["ranges"]["mu"] == {"low": 0.001, "high": 1.0, "log": True}
+    assert len(stored["methods"]["fedavg"]["trials"]) == 7
+    assert "| pulled | 7 | rate | 0.001 to 0.1, log | 0.05 |" in (out / "tuning.md").read_text()
+
+
+@pytest.mark.parametrize("stop_after", [1, 2, 5])
+def test_a_stopped_study_continues_as_if_it_had_not_been(whole, tmp_path, stop_after) -> None:
+    out, found = tmp_path / "study", whole[1]
+    with pytest.raises(KeyboardInterrupt):
+        tune(CONFIG, out, trials=7, on_trial=Watcher(stop_after))
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == found
+
+
+def test_a_trial_cut_short_is_drawn_anew(whole, tmp_path, monkeypatch) -> None:
+    out, scored = tmp_path / "study", []
+
+    def dies(*arguments) -> list[float]:
+        if len(scored) == 3:
+            raise KeyboardInterrupt
+        scored.append(scores(*arguments))
+        return scored[-1]
+
+    monkeypatch.setattr(module, "scores", dies)
+    with pytest.raises(KeyboardInterrupt):
+        tune(CONFIG, out, trials=7, on_trial=Watcher())
+    monkeypatch.undo()
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == whole[1]
+
+
+def test_trials_of_a_stack_count_together(whole, tmp_path, monkeypatch) -> None:
+    """A kill between two entries into the study loses none of those that were scored."""
+    import optuna
+
+    out, told, tell = tmp_path / "study", [], optuna.Study.tell
+
+    def dies(study, trial, value) -> None:
+        if len(told) == 3:
+            raise KeyboardInterrupt
+        told.append(tell(study, trial, value))
+
+    monkeypatch.setattr(optuna.Study, "tell", dies)
+    with pytest.raises(KeyboardInterrupt):
+        tune(CONFIG, out, trials=7, on_trial=Watcher())
+    monkeypatch.undo()
+    assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == whole[1]
+
+
+def test_more_trials_may_follow_and_fewer_may_not(whole, tmp_path) -> None:
+    config, out = replace(CONFIG, methods=CONFIG.methods[:1]), tmp_path / "study"
+    first = tune(config, out, trials=2, on_trial=Watcher())
+    more = tune(config, out, trials=3, on_trial=Watcher(), resume=True)
+    assert more[0].trials[:2] == first[0].trials
+    with pytest.raises(RunError, match="already has 3 trials"):
+        tune(config, out, trials=2, on_trial=Watcher(), resume=True)
+    with pytest.raises(RunError, match="another seed or other ranges"):
+        tune(config, out, trials=3, on_trial=Watcher(), resume=True, seed=1)
+    with pytest.raises(RunError, match="already holds a run"):
+        tune(config, out, trials=3, on_trial=Watcher())
+
+
+def test_a_configured_value_outside_its_range_is_refused_before_any_work(tmp_path) -> None:
+    fast = replace(CONFIG, methods=(replace(CONFIG.methods[0], rate=0.5),))
+    with pytest.raises(SettingError, match=r"fedavg.rate = 0.5 is outside .* \(0.001 to 0.1, log"):
+        tune(fast, tmp_path / "study", trials=2, on_trial=Watcher())
+    assert not (tmp_path / "study").exists()
+
+
+def test_a_composition_is_tuned_over_the_ranges_of_its_parts() -> None:
+    own = ranges_of(get("fo-ri-fedavg@adam"))
+    assert set(own) == {"rate", "lam", "tau_i", "alpha", "server_rate", "tau"}
+    assert ranges_of(get("scaffold")) == {"rate": RATE}
+
+
+def test_a_rule_that_does_not_tell_how_to_tune_a_number_is_refused() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Shrinking(LocalRule):
+        shrinkage: float = 0.1
+        every: int = 5
+
+    with pytest.raises(SettingError, match="Shrinking does not tell how to tune shrinkage"):
+        ranges_of(Method("own", (Shrinking(),)))
+    Shrinking.ranges = {"shrinkage": Range(0.01, 1.0)}
+    assert ranges_of(Method("own", (Shrinking(),))) == {"rate": RATE, "shrinkage": Range(0.01, 1)}
+
+
+def test_errors_are_shown_in_the_unit_of_the_target(whole) -> None:
+    _, found = whole
+    charge = TARGETS["soc"]
+    rough = replace(found[0], trials=(Trial({"rate": 0.05}, 0.0814), Trial({"rate": 0.01}, inf)))
+    table = tuning_table([rough], charge)
+    assert [column.heading for column in table.columns[-2:]] == [
+        "RMSE configured (points)",
+        "RMSE chosen (points)",
+    ]
+    assert table.text_rows()[0][-2:] == ["0.0814", "0.0814"]
+    assert shown_score(rough.trials[0], charge, " points") == "0.0814 points"
+    assert shown_score(rough.trials[1], charge, " points") == "diverged"
+    stored = module._as_json([rough], 0, charge)
+    assert stored["unit"] == "points"
+    trials = stored["methods"]["fedavg"]["trials"]
+    assert [trial["validation_rmse"] for trial in trials] == [0.0814, None]
