@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedwatt.errors import RunError
-from fedwatt.runs.config import RunConfig, Track, differences, from_toml
+from fedwatt.runs.config import RunConfig, Track, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import hash_of
 from fedwatt.runs.own_code import changed_since, sentence
 
@@ -37,8 +36,8 @@ def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
 
 
 def run_hash(config: RunConfig) -> str:
-    """Hash of all that determines the numbers of a run; the same after an update."""
-    return hash_of([earlier_toml(_what_counts(config))])
+    """Return a hash of all that determines the numbers of a run."""
+    return hash_of([to_toml(_what_counts(config))])
 
 
 def _what_counts(config: RunConfig) -> RunConfig:
