@@ -1,9 +1,15 @@
-"""Files that are either whole or not there at all, and folders changed by one at a time."""
+"""Files: written whole or not at all, locked against other processes, read within bounds.
+
+What a stranger may have written is read here: `parse_json` and `parse_toml` refuse text that nests
+too deeply, and `inflate` and `Bounded` refuse compressed content that grows beyond its bound.
+"""
 
 import fcntl
 import json
 import os
 import time
+import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +19,63 @@ from fedwatt.errors import RunError
 
 LOOKS = 5
 """How often a lock is tried before it counts as another process's."""
+
+
+DEEPEST = 100
+"""Levels to which arrays and tables of a document may be nested."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; JSONDecodeError if it is none or nests too deeply."""
+    try:
+        value = json.loads(text)
+        _refuse_deep(value)
+    except RecursionError:
+        shown = text if isinstance(text, str) else ""
+        raise json.JSONDecodeError(_TOO_DEEP, shown, 0) from None
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table of a TOML text; TOMLDecodeError if it is none or nests too deeply."""
+    try:
+        table = tomllib.loads(text)
+        _refuse_deep(table)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+    return table
+
+
+_TOO_DEEP = f"it nests deeper than {DEEPEST} levels"
+
+
+def _refuse_deep(value: object) -> None:
+    """Raise RecursionError if `value` nests deeper than `DEEPEST`; without recursion itself."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        containers = [part for part in level if isinstance(part, dict | list) and part]
+        if not containers:
+            return
+        level = [
+            part
+            for container in containers
+            for part in (container.values() if isinstance(container, dict) else container)
+            if isinstance(part, dict | list)
+        ]
+    raise RecursionError
+
+
+def inflate(content: bytes, most: int) -> bytes:
+    """Return zlib-compressed `content` unpacked; ValueError if that is more than `most` bytes."""
+    stream = zlib.decompressobj()
+    unpacked = stream.decompress(content, most)
+    if stream.unconsumed_tail or not stream.eof:
+        # At the bound exactly, the end of the stream may still be unread.
+        if stream.decompress(stream.unconsumed_tail, 1) or stream.unconsumed_tail:
+            raise ValueError(f"it unpacks to more than {most:,} bytes")
+        if not stream.eof:
+            raise ValueError("it is cut off")
+    return unpacked
 
 
 @contextmanager

@@ -49,6 +49,16 @@ def _names(methods: Iterable[str], model: str, data: DataSettings) -> Iterator[t
     yield from (("feature", word.strip()) for word in data.features.split(","))
 
 
+def refuse_uninstalled(sources: Sources) -> None:
+    """Raise if code is named by its place: vehicles take the entry points of installed packages."""
+    for name in (name for names in sources.values() for name in names):
+        if ":" in name:
+            raise SettingError(
+                f"A vehicle does not run '{name}' because a server names it. Install the package "
+                "that has it on server and vehicles, with an entry point (docs/extending.md)."
+            )
+
+
 def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     """References of each kind whose code is not what was `recorded` in config.toml."""
     if not isinstance(recorded, Mapping) or not all(
