@@ -5,6 +5,7 @@ too deeply, and `inflate` and `Bounded` refuse compressed content that grows bey
 """
 
 import fcntl
+import gzip
 import json
 import os
 import time
@@ -13,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedwatt.errors import RunError
 
@@ -21,6 +22,8 @@ LOOKS = 5
 """How often a lock is tried before it counts as another process's."""
 
 
+MOST_TIMES = 100
+"""Times its size to which a compressed recording may unpack."""
 DEEPEST = 100
 """Levels to which arrays and tables of a document may be nested."""
 
@@ -68,14 +71,38 @@ def _refuse_deep(value: object) -> None:
 def inflate(content: bytes, most: int) -> bytes:
     """Return zlib-compressed `content` unpacked; ValueError if that is more than `most` bytes."""
     stream = zlib.decompressobj()
-    unpacked = stream.decompress(content, most)
-    if stream.unconsumed_tail or not stream.eof:
-        # At the bound exactly, the end of the stream may still be unread.
-        if stream.decompress(stream.unconsumed_tail, 1) or stream.unconsumed_tail:
-            raise ValueError(f"it unpacks to more than {most:,} bytes")
-        if not stream.eof:
-            raise ValueError("it is cut off")
+    unpacked = stream.decompress(content, most + 1)
+    if len(unpacked) > most:
+        raise ValueError(f"it unpacks to more than {most:,} bytes")
+    if not stream.eof:
+        raise ValueError("it is cut off")
     return unpacked
+
+
+def unpacked_bound(file: Path) -> int:
+    """Return the bytes to which a compressed file of telemetry may unpack.
+
+    Recordings shrink to a tenth or a thirtieth; `MOST_TIMES` of a small file may be 64 MB.
+    """
+    return max(64_000_000, MOST_TIMES * file.stat().st_size)
+
+
+class Bounded:
+    """A readable stream that ends in OSError after `most` bytes."""
+
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._left = most
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, or all that are left."""
+        asked = self._left + 1 if size < 0 else min(size, self._left + 1)
+        piece = self._stream.read(asked)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise OSError(f"it unpacks to more than {self._most:,} bytes")
+        return piece
 
 
 @contextmanager
@@ -153,7 +180,7 @@ def read_rows(path: Path) -> list[Any]:
         return []
     # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
     lines = path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    return [parse_json(line) for line in lines]
 
 
 def _whole(path: Path) -> int:

@@ -6,12 +6,12 @@ config.toml lists it, a hash of its source file for each reference:
     "./sam.py:sam" = "5f3e…"
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedwatt import plugins
 from fedwatt.errors import SettingError
+from fedwatt.files import parse_toml
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, METHODS, SERVERS
 from fedwatt.models import MODELS
 from fedwatt.models.catalogue import OWN
@@ -74,7 +74,7 @@ def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dic
 
 def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     """`changed_code` of what the text of a config.toml records."""
-    return changed_code(tomllib.loads(text).get("plugins", {}), present)
+    return changed_code(parse_toml(text).get("plugins", {}), present)
 
 
 def sentence(changed: Mapping[str, list[str]], since: str) -> str:

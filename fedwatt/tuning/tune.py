@@ -22,7 +22,7 @@ import numpy as np
 from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
-from fedwatt.files import write_text
+from fedwatt.files import parse_json, write_text
 from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
@@ -176,7 +176,7 @@ def _finished_on_ray(
         gpus = 1 if config.device == "cuda" else 0
         paths = run_cells(cells, score_cell, folder, shared=shared, ray=ray, gpus=gpus)
         sent = {
-            number: json.loads((paths[name] / "scores.json").read_text(encoding="utf-8"))
+            number: parse_json((paths[name] / "scores.json").read_text(encoding="utf-8"))
             for number, name in asking.items()
         }
     return [found[number] for number in range(len(studies))]
