@@ -29,7 +29,7 @@ from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.execute import federation_for
-from fedwatt.runs.folder import refuse_other_run
+from fedwatt.runs.folder import claim, refuse_other_run
 from fedwatt.runs.hills import run_fleet
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.tuning.ranges import ranges_of
@@ -99,25 +99,27 @@ def tune(
     fleet = run_fleet(config)
     for choice in config.methods:
         federation_for(config, choice, fleet).check(choice.method)
-    write_text(out / "config.toml", to_toml(config))
-    storage = optuna.storages.RDBStorage(f"sqlite:///{out / 'study.db'}")
-    try:
-        studies = [
-            _tune_one(choice, config, storage, trials, seed, on_trial) for choice in config.methods
-        ]
-        if ray is None:
-            found = [_finished(study, config, fleet) for study in studies]
-        else:
-            with connected(ray):
-                found = _finished_on_ray(studies, config, fleet, out / "stacks", ray)
-    finally:
-        storage.engine.dispose()
-    best = replace(config, methods=tuple(one.tuned for one in found))
-    write_text(out / "best.toml", to_toml(best))
-    about = _as_json(found, seed, config.data.predicts)
-    write_text(out / "tuning.json", json.dumps(about, indent=2, ensure_ascii=False))
-    write_text(out / "tuning.md", tuning_table(found, config.data.predicts).markdown())
-    return found
+    with claim(config, out, resume):
+        write_text(out / "config.toml", to_toml(config))
+        storage = optuna.storages.RDBStorage(f"sqlite:///{out / 'study.db'}")
+        try:
+            studies = [
+                _tune_one(choice, config, storage, trials, seed, on_trial)
+                for choice in config.methods
+            ]
+            if ray is None:
+                found = [_finished(study, config, fleet) for study in studies]
+            else:
+                with connected(ray):
+                    found = _finished_on_ray(studies, config, fleet, out / "stacks", ray)
+        finally:
+            storage.engine.dispose()
+        best = replace(config, methods=tuple(one.tuned for one in found))
+        write_text(out / "best.toml", to_toml(best))
+        about = _as_json(found, seed, config.data.predicts)
+        write_text(out / "tuning.json", json.dumps(about, indent=2, ensure_ascii=False))
+        write_text(out / "tuning.md", tuning_table(found, config.data.predicts).markdown())
+        return found
 
 
 def scores(choices: Sequence[MethodChoice], config: RunConfig, fleet: Fleet) -> list[float]:
