@@ -17,7 +17,7 @@ def counting(start: int = 0):
 def test_shares_that_combine_to_more_than_32_bytes_are_refused() -> None:
     # One share at place 1 is the secret itself; 2^256 is below the prime and needs 33 bytes.
     too_large = (2**256).to_bytes(SHARE_BYTES, "little")
-    assert 2**256 < PRIME
+    assert PRIME > 2**256
     with pytest.raises(DataError, match="Shares do not belong together"):
         combine(weights_at_zero([1]), [too_large])
 
