@@ -28,10 +28,9 @@ import fedwatt
 from fedwatt.deploy.plan.certificates import Owner, check_owner
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability
-from fedwatt.plugins import named_by_server
 from fedwatt.privacy import budget
 from fedwatt.runs.config import RunConfig, Source, from_toml, to_toml
-from fedwatt.runs.own_code import changed_since
+from fedwatt.runs.own_code import changed_since, refuse_uninstalled
 
 CONTEXT: Final = b"fedwatt plan 1\n"
 """Precedes the signed bytes, so that no other signature of the owner's key passes for a plan's."""
@@ -116,7 +115,7 @@ def make_plan(
     versions: tuple[str, str] | None = None,
 ) -> bytes:
     """Return a signed plan for `config`, valid from now on for so many days."""
-    refuse_undeployable_names(config)
+    refuse_uninstalled(config.plugins)
     config = replace(
         config, fleet=Source(), availability=Availability(speeds=config.availability.speeds)
     )
@@ -133,18 +132,6 @@ def make_plan(
     signed = canonical({"plan": plan, "signature": signature})
     read_plan(signed, owner.certificate)  # whatever a vehicle would refuse is refused here
     return signed
-
-
-def refuse_undeployable_names(config: RunConfig) -> None:
-    """Raise unless methods, model, target and features are built in or installed entry points."""
-    for names in config.plugins.values():
-        for name in names:
-            if ":" in name:
-                raise SettingError(
-                    f"A plan cannot name '{name}': vehicles compute with built-in methods, models "
-                    "and features, or those of an installed package's entry points "
-                    "(docs/extending.md)."
-                )
 
 
 def read_plan(
@@ -195,9 +182,8 @@ def _checked(plan: dict[str, Any], content: bytes, now: datetime, version: str) 
 
 def read_configuration(text: str) -> RunConfig:
     """Return the configuration of a plan; names of code outside installed packages are refused."""
-    with named_by_server():
-        config = from_toml(text, "the plan's configuration")
-    refuse_undeployable_names(config)
+    config = from_toml(text, "The plan's configuration")
+    refuse_uninstalled(config.plugins)
     if changed := changed_since(text, config.plugins):
         name = next(name for names in changed.values() for name in names)
         raise SettingError(f"'{name}' is not the plan's version of it: install the same package.")

@@ -1,0 +1,243 @@
+"""What rounds of a very large fleet cost, without training: who takes part, bytes, time, server.
+
+Who is there, who is asked and whose reply is lost are the draws of the federation itself, made for
+all vehicles at once. A round then lasts as long as its vehicles take:
+
+    time of a vehicle = down / link + H_k / computer + up / link + 2 · latency
+
+The server goes on when the share `enough` of those asked has replied, at the latest after
+`deadline_s`; later replies are wasted. Links and computers differ from vehicle to vehicle by
+log-normal factors that stay the same in all rounds. The bytes are those that the method's rules
+really send, the server's time for a reply is measured by the caller.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedwatt.errors import SettingError, check
+from fedwatt.federation.participation import (
+    first_available,
+    lost_replies,
+    next_available,
+    participants,
+)
+from fedwatt.federation.settings import Availability
+from fedwatt.randomness import generator
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeFleet:
+    """A fleet in numbers. Its links and computers are assumptions: put in those of your own."""
+
+    vehicles: int = 1_000_000
+    participation: float = 0.01
+    """C, the share of the available vehicles that is asked in a round."""
+    steps: int = 200
+    """H, local steps of a vehicle with the median number of windows."""
+    down_mbps: float = 20.0
+    """Median link to a vehicle, megabit a second; from a vehicle:"""
+    up_mbps: float = 5.0
+    latency_s: float = 0.1
+    """One way."""
+    steps_per_s: float = 100.0
+    """Median speed of a vehicle's computer."""
+    spread: float = 0.7
+    """Standard deviation of the logarithms of links, computers and numbers of windows."""
+    enough: float = 0.9
+    """Share of those asked whose replies make the next model."""
+    deadline_s: float = 60.0
+    """The longest a round may last."""
+
+    def __post_init__(self) -> None:
+        check(self, "vehicles", self.vehicles >= 1, "at least 1")
+        check(self, "participation", 0 < self.participation <= 1, "in (0, 1]")
+        check(self, "steps", self.steps >= 1, "at least 1")
+        for name in ("down_mbps", "up_mbps", "steps_per_s", "deadline_s"):
+            check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
+        for name in ("latency_s", "spread"):
+            check(self, name, 0 <= getattr(self, name) < inf, "at least 0")
+        check(self, "enough", 0 < self.enough <= 1, "in (0, 1]")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a method asks of a round."""
+
+    down_bytes: int
+    """To each vehicle that is asked."""
+    up_bytes: int
+    """From each vehicle that replies."""
+    server_s: float
+    """Processor time of the server for one reply."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Rounds of a fleet, [rounds] each unless said otherwise."""
+
+    available: NDArray[np.int64]
+    asked: NDArray[np.int64]
+    replied: NDArray[np.int64]
+    """In time: these count."""
+    late: NDArray[np.int64]
+    """Sent, but not waited for."""
+    lost: NDArray[np.int64]
+    seconds: FloatArray
+    down_bytes: FloatArray
+    up_bytes: FloatArray
+    server_s: FloatArray
+    reached: NDArray[np.int64]
+    """Vehicles that have been asked at least once so far."""
+    times: NDArray[np.int64]
+    """How often each vehicle was asked, [K]."""
+
+    def summary(self) -> dict[str, Any]:
+        """Figures of a typical round and of all of them together."""
+        vehicles, hours = len(self.times), self.seconds.sum() / 3600
+        return {
+            "rounds": len(self.seconds),
+            "hours": hours,
+            "available": float(np.mean(self.available)),
+            "asked": float(np.mean(self.asked)),
+            "replied": float(np.mean(self.replied)),
+            "late": float(np.mean(self.late)),
+            "lost": float(np.mean(self.lost)),
+            "round_s": float(np.median(self.seconds)),
+            "round_s_p95": float(np.quantile(self.seconds, 0.95)),
+            "down_gb_per_round": float(np.mean(self.down_bytes)) / 1e9,
+            "up_gb_per_round": float(np.mean(self.up_bytes)) / 1e9,
+            "terabytes": float(self.down_bytes.sum() + self.up_bytes.sum()) / 1e12,
+            "gigabit_per_s": float((self.down_bytes + self.up_bytes).sum() * 8e-9) / hours / 3600,
+            "server_s_per_round": float(np.mean(self.server_s)),
+            "server_cores": float(self.server_s.sum()) / hours / 3600,
+            "reached": int(self.reached[-1]) / vehicles,
+            "most_times": int(self.times.max()),
+            "megabytes_per_vehicle": float(self.down_bytes.sum() + self.up_bytes.sum())
+            / vehicles
+            / 1e6,
+        }
+
+
+def churn(available: float, leave: float, loss: float = 0.0) -> Availability:
+    """Availability with the share `available` of vehicles there in every round, on average.
+
+    Vehicles come back as often as others leave: p_join · (1 - share) = p_leave · share.
+
+    >>> churn(0.2, 0.02).p_join
+    0.005
+    """
+    if not 0 < available <= 1:
+        raise SettingError(f"The available share must be in (0, 1], got {available:g}.")
+    join = leave * available / (1 - available) if available < 1 else 1.0
+    if join > 1:
+        raise SettingError(
+            f"A share of {available:g} cannot be available if vehicles leave with probability "
+            f"{leave:g}: they would have to come back faster than at once. Lower one of them."
+        )
+    return Availability(p_leave=leave, p_join=round(join, 12), initially=available, reply_loss=loss)
+
+
+def simulate(
+    fleet: LargeFleet,
+    load: Load,
+    availability: Availability,
+    *,
+    rounds: int,
+    seed: int = 1,
+    on_round: Callable[[int], None] | None = None,
+) -> Traffic:
+    """Rounds of `fleet` under `load`; who takes part does not depend on the load."""
+    links_down, links_up, computers, sizes = _differences(fleet, seed)
+    available = first_available(seed, fleet.vehicles, availability)
+    times = np.zeros(fleet.vehicles, np.int64)
+    rows = []
+    for number in range(rounds):
+        asked = participants(seed, number, available, fleet.participation)
+        lost = lost_replies(seed, number, fleet.vehicles, availability)[asked]
+        spent = (
+            2 * fleet.latency_s
+            + load.down_bytes * 8e-6 / (fleet.down_mbps * links_down[asked])
+            + fleet.steps * sizes[asked] / (fleet.steps_per_s * computers[asked])
+            + load.up_bytes * 8e-6 / (fleet.up_mbps * links_up[asked])
+        )
+        sending = spent[~lost]
+        end = round_end(sending, len(asked), fleet.enough, fleet.deadline_s)
+        replied = int((sending <= end).sum())
+        times[asked] += 1
+        rows.append(
+            (
+                int(available.sum()),
+                len(asked),
+                replied,
+                len(sending) - replied,
+                int(lost.sum()),
+                end,
+                float(len(asked) * load.down_bytes),
+                float(len(sending) * load.up_bytes),
+                replied * load.server_s,
+                int(np.count_nonzero(times)),
+            )
+        )
+        available = next_available(seed, number + 1, available, availability)
+        if on_round is not None:
+            on_round(number + 1)
+    names = [field.name for field in fields(Traffic) if field.name != "times"]
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    return Traffic(**{name: np.array(column) for name, column in columns.items()}, times=times)
+
+
+def simulate_methods(
+    fleet: LargeFleet,
+    loads: Mapping[str, Load],
+    availability: Availability,
+    *,
+    rounds: int,
+    seed: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Traffic]:
+    """Rounds under the load of every method; methods that send as much share a simulation."""
+    sizes = list(dict.fromkeys((load.down_bytes, load.up_bytes) for load in loads.values()))
+    found: dict[tuple[int, int], Traffic] = {}
+    for place, (down, up) in enumerate(sizes):
+
+        def report(done: int, before: int = place * rounds) -> None:
+            if progress is not None:
+                progress(before + done, len(sizes) * rounds)
+
+        load = Load(down, up, 0.0)
+        found[down, up] = simulate(
+            fleet, load, availability, rounds=rounds, seed=seed, on_round=report
+        )
+    result = {}
+    for name, load in loads.items():
+        own = found[load.down_bytes, load.up_bytes]
+        result[name] = replace(own, server_s=load.server_s * own.replied.astype(np.float64))
+    return result
+
+
+def round_end(seconds: FloatArray, asked: int, enough: float, deadline_s: float) -> float:
+    """When a round ends in which replies would come after `seconds` [P].
+
+    >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), asked=5, enough=0.6, deadline_s=60.0)
+    3.0
+    >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), asked=5, enough=0.8, deadline_s=60.0)
+    60.0
+    """
+    # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
+    wanted = int(np.ceil(round(enough * asked, 9)))
+    if wanted == 0 or wanted > len(seconds):
+        return deadline_s
+    return min(float(np.partition(seconds, wanted - 1)[wanted - 1]), deadline_s)
+
+
+def _differences(fleet: LargeFleet, seed: int) -> Sequence[FloatArray]:
+    """Factors with median 1 of every vehicle, [K] each: links down and up, computers, windows."""
+    shape = (4, fleet.vehicles)
+    return list(np.exp(fleet.spread * generator(seed, "traffic").standard_normal(shape)))
