@@ -48,7 +48,7 @@ class Dashboard:
     @cached_property
     def page(self) -> bytes:
         """The page; its numbers come later."""
-        return fill("fedwatt.operate", "dashboard.html.jinja").encode()
+        return fill("fedwatt.deploy.operate", "dashboard.html.jinja").encode()
 
     def answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """One of the addresses above."""

@@ -23,12 +23,7 @@ import fedwatt
 from fedwatt.deploy.plan.plan import read_configuration
 from fedwatt.deploy.vehicle import client_state
 from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_values, evaluation_values
-from fedwatt.deploy.vehicle.messages import (
-    BROADCAST,
-    LEVEL_WEIGHTS,
-    ReplyForm,
-    training_form,
-)
+from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
 from fedwatt.elevation.climb import with_measured_terrain, with_terrain
@@ -48,7 +43,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
-from fedwatt.models import Model, get_model
+from fedwatt.models import Model
 from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
@@ -364,25 +359,6 @@ class Computer:
             except RunError as error:
                 log.warning("%s This vehicle makes it anew.", error)
         return self._fine_tuned(task, folder, local, model)
-
-
-def training_reply(kind: str, config: RunConfig, request: Content, result: Content) -> ReplyForm:
-    """Return the declared form of a plain reply."""
-    if kind != "train":
-        return ReplyForm(kind)
-    (choice,) = (one for one in config.methods if one.label == request.values["method"])
-    if request.values["part"]:
-        config = level_config(config) or config
-    columns = len(config.data.columns)
-    model = get_model(
-        config.model.name,
-        window=config.data.window,
-        features=columns,
-        hidden=config.model.hidden,
-    )
-    diagnostics = config.deploy.diagnostics
-    precision = choice.training(config.training).precision
-    return training_form(choice.method, model, precision, diagnostics=diagnostics)
 
 
 def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Work:

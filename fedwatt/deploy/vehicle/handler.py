@@ -31,7 +31,7 @@ from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
 from fedwatt.deploy.vehicle.answers import Answers, Slot, request_digest
 from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
-from fedwatt.deploy.vehicle.compute import Computer, Job, training_reply
+from fedwatt.deploy.vehicle.compute import Computer, Job
 from fedwatt.deploy.vehicle.messages import (
     AWAY,
     FAILED,
@@ -49,15 +49,19 @@ from fedwatt.deploy.vehicle.messages import (
     checked_request,
     failure,
     sealed,
+    training_form,
 )
 from fedwatt.deploy.vehicle.secure import Purpose, SecureAggregation
 from fedwatt.deploy.vehicle.worker import Computing, Worker
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.files import write_bytes
+from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import shares_hills
+from fedwatt.runs.level import level_config
 from fedwatt.telemetry.store import read_vehicle
 
 log = logging.getLogger("fedwatt.deploy")
@@ -219,7 +223,7 @@ class Vehicle:
             return answers.kept_reply(slot)
         self._refuse_outside_hours()
         result = self.computer.compute(Job(plan.digest, kind, request))
-        reply = sealed(training_reply(kind, plan.config, request, result), result)
+        reply = sealed(reply_form(kind, plan.config, request), result)
         answers.keep_reply(slot, reply)
         answers.give(slot, digest)
         return reply
@@ -278,6 +282,25 @@ class Vehicle:
     def _refuse_outside_hours(self) -> None:
         if seconds := self.hours.away_seconds():
             raise VehicleAway(seconds)
+
+
+def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
+    """Return the declared form of a plain reply."""
+    if kind != "train":
+        return ReplyForm(kind)
+    (choice,) = (one for one in config.methods if one.label == request.values["method"])
+    if request.values["part"]:
+        config = level_config(config) or config
+    columns = len(config.data.columns)
+    model = get_model(
+        config.model.name,
+        window=config.data.window,
+        features=columns,
+        hidden=config.model.hidden,
+    )
+    diagnostics = config.deploy.diagnostics
+    precision = choice.training(config.training).precision
+    return training_form(choice.method, model, precision, diagnostics=diagnostics)
 
 
 def open_vehicle(

@@ -14,13 +14,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError
 
 log = logging.getLogger("fedwatt.deploy")
+
+READY: Final = "ready"
+"""A child's first message, before its first job."""
+START_SECONDS: Final = 120.0
 
 
 class Computing(Protocol):
@@ -51,8 +55,8 @@ class Worker:
 
     def compute(self, job: Any) -> Content:
         """Return the result of a job; DataError if it fails or exceeds a limit."""
-        pipe = self._started()
         try:
+            pipe = self._started()
             pipe.send(job)
             if not pipe.poll(self.acceptance.wall_seconds):
                 self.stop()
@@ -90,6 +94,9 @@ class Worker:
             )
             self._process.start()
             other.close()
+            if not self._pipe.poll(START_SECONDS) or self._pipe.recv() != READY:
+                self.stop()
+                raise DataError("the computing process did not start")
         return self._pipe
 
     def _ended(self) -> str:
@@ -121,6 +128,7 @@ def serve_jobs(
 
 def answer_jobs(pipe: Connection, computer: Computing, acceptance: Acceptance) -> None:
     """Answer each job with an error text, values and arrays."""
+    pipe.send(READY)
     while True:
         try:
             job = pipe.recv()
