@@ -127,11 +127,13 @@ def _take(
 ) -> None:
     """All steps in which the same vehicles are at work, from step `first` on."""
     all_starts, all_labels, shares = batches
-    pool, (_, active, size) = job.batches.pool, shares.shape
+    pool = job.batches.pool
+    _, active, size = shares.shape
     gradient = torch.empty_like(weights)
     windows = weights.new_empty((active, size, pool.window, pool.series.shape[1]))
     rows = windows.view(active * size, -1)
-    shaped, explores = job.shapes_loss, job.explores
+    shaped = job.shapes_loss
+    explores = job.explores
     # Weights and previous weights change places with every step, so there is a way for each.
     places = [
         present_and_previous(weights, previous, step)

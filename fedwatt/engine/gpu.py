@@ -79,7 +79,7 @@ def _recorded(job: Job) -> Tensor:
 
 
 def recording_key(job: Job) -> Hashable:
-    """What jobs must share to be replayed by one recording: all but rows, steps and numbers."""
+    """Return the key that jobs of one recording share: everything but rows, steps and numbers."""
     return (
         composition(job.rules),
         # A number may decide what is planned, as the strength of the spectral gate does.
@@ -113,8 +113,10 @@ class Recording:
             {n: buffer(values) for n, values in plan.items() if values.device == job.anchor.device}
             for plan in job.plans
         )
-        self.model, self.loss = job.model, job.loss
-        self.anchor, self.rate = buffer(job.anchor), job.anchor.new_zeros((rows, 1))
+        self.model = job.model
+        self.loss = job.loss
+        self.anchor = buffer(job.anchor)
+        self.rate = job.anchor.new_zeros((rows, 1))
         self.weights = buffer(job.anchor)
         self.previous = buffer(job.anchor) if job.looks_back else None
         self.step = torch.zeros(1, dtype=torch.int64, device=job.anchor.device)
@@ -129,7 +131,7 @@ class Recording:
         self.move = _compiled() if can_compile() and _has_work(job.rules) else move
 
     def holds(self, job: Job) -> bool:
-        """Whether a round of as many rows and steps fits into the buffers."""
+        """Return whether a round of as many rows and steps fits into the buffers."""
         return len(job.steps) <= len(self.weights) and job.steps[0] <= len(self.batches[0])
 
     def train(self, job: Job) -> Tensor:
@@ -145,7 +147,8 @@ class Recording:
             for rule, plan in zip(job.rules, job.plans, strict=True)
             if rule.shapes_loss
         ]
-        active, shaped = rows, _shaped(shaping, rows)
+        active = rows
+        shaped = _shaped(shaping, rows)
         for step in range(job.steps[0]):
             if job.steps[active - 1] <= step:
                 while job.steps[active - 1] <= step:
@@ -174,7 +177,8 @@ class Recording:
         return final(self.weights[:rows], previous, job.steps) - self.anchor[:rows]
 
     def _fill(self, job: Job) -> None:
-        rows, steps = len(job.steps), job.steps[0]
+        rows = len(job.steps)
+        steps = job.steps[0]
         self.step.zero_()
         if self.path is not None:
             self.path.zero_()
@@ -209,7 +213,7 @@ class Recording:
         graph.replay()
 
     def _work(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
-        """The work of a step of the first `active` rows.
+        """Enqueue the work of a step of the first `active` rows.
 
         The pool is not kept: recordings live as long as it does, and no longer.
         """
@@ -261,12 +265,12 @@ def _no_waiting() -> Iterator[None]:
 
 
 def _shaped(shaping: Sequence[tuple[LocalRule, Rows]], active: int) -> bool:
-    """Whether any of the rules has a say in the loss of the first `active` vehicles."""
+    """Return whether any of the rules has a say in the loss of the first `active` vehicles."""
     return any(rule.shapes(first_rows(plan, active)) for rule, plan in shaping)
 
 
 def _has_work(rules: Sequence[LocalRule]) -> bool:
-    """Whether there is anything to fuse: some rule changes the step."""
+    """Return whether there is anything to fuse: some rule changes the step."""
     return any(
         type(rule).gradient is not LocalRule.gradient
         or type(rule).direction is not LocalRule.direction
@@ -275,7 +279,9 @@ def _has_work(rules: Sequence[LocalRule]) -> bool:
 
 
 def can_compile() -> bool:
-    """Whether element-wise work can be made into one kernel: that takes Triton and a C compiler."""
+    """Return whether element-wise work can be made into one kernel: that takes Triton and a C
+    compiler.
+    """
     return find_spec("triton") is not None and which("cc") is not None
 
 

@@ -24,7 +24,8 @@ def train(job: Job) -> Tensor:
 
 def _train_one(job: Job) -> Tensor:
     """Δ_k [1, D] of a job of one vehicle."""
-    weights, previous = job.anchor, None
+    weights = job.anchor
+    previous = None
     for step in range(job.steps[0]):
         direction = explored_gradient(job, weights, job.batches.at(step, 1))
         for rule, plan in zip(job.rules, job.plans, strict=True):

@@ -41,7 +41,7 @@ def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
 
 
 def _mlp_behind(job: Job) -> ReluStack | None:
-    """The MLP that a job's own module is, where nothing in the job needs the module itself.
+    """Return the MLP that a job's own module is, where nothing in the job needs the module itself.
 
     Its weights are in another order, so no rule may go by the place of a weight.
     """
@@ -79,7 +79,9 @@ def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
 
 
 def _joined(jobs: Sequence[Job], order: Sequence[int], index: Tensor) -> Job:
-    """The rows of all `jobs`, one after the other, in another `order`; `index` is the same."""
+    """Return the rows of all `jobs`, one after the other, in another `order`; `index` is the
+    same.
+    """
     first = jobs[0]
 
     def rows(parts: Sequence[Tensor]) -> Tensor:

@@ -23,16 +23,19 @@ def aggregated(
     participation: float,
     draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
 ) -> State:
-    """The state after the server has taken in the replies that count.
+    """Return the state after the server has taken in the replies that count.
 
     A vehicle remembers the round only if its reply counts. A run whose replies or whose next model
     are not finite keeps its last model and ends. `draws` gives the server's random numbers of a run
     and a round.
     """
-    weights, diverged = state.weights.clone(), state.diverged.clone()
+    weights = state.weights.clone()
+    diverged = state.diverged.clone()
     memory = {name: table.clone() for name, table in state.memory.items()}
     server = {name: table.clone() for name, table in state.server.items()}
-    at_work, replied, heard = state.at_work, work.counted.tolist(), list[int]()
+    at_work = state.at_work
+    replied = work.counted.tolist()
+    heard = list[int]()
     for run in at_work:
         counted = [i for i in work.of(run) if replied[i]]
         if counted or method.server.acts_alone:
@@ -55,7 +58,8 @@ def aggregated(
                 server[name][run] = value
             heard += counted
     # All runs at once, here and below: a GPU is waited for each time that it is asked.
-    runs, vehicles = [work.calls[i].run for i in heard], [work.calls[i].vehicle for i in heard]
+    runs = [work.calls[i].run for i in heard]
+    vehicles = [work.calls[i].vehicle for i in heard]
     for name, values in work.memory.items():
         memory[name][runs, vehicles] = picked(values, heard)
     finite = weights.isfinite().all(dim=-1).tolist()

@@ -82,7 +82,7 @@ class BufferedFleet(SimulatedVehicles):
         refuse_unbuffered(method, self.asynchronous)
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """The vehicles remember what they do in rounds; nobody is at work yet."""
+        """Return the vehicles remember what they do in rounds; nobody is at work yet."""
         events = {
             "clock": torch.zeros(len(weights), dtype=torch.float64),
             "models": weights[None][:0],
@@ -131,10 +131,13 @@ class BufferedFleet(SimulatedVehicles):
     def _until_full(
         self, state: State, present: Present, run: int, flights: list[Flight]
     ) -> tuple[float, list[Flight], list[Flight]]:
-        """(the time it takes, who is still at work, who finished), from the model of `state` on."""
+        """Return (the time it takes, who is still at work, who finished), from the model of `state`
+        on.
+        """
         now, flights = float(state.events["clock"][run]), list(flights)
         arrived: list[Flight] = []
-        replies, draws = 0, 0
+        replies = 0
+        draws = 0
         while replies < self.asynchronous.buffer:
             if all(flight.due > now for flight in flights):
                 known = {flight.vehicle for flight in [*flights, *arrived]}
@@ -161,14 +164,16 @@ class BufferedFleet(SimulatedVehicles):
         draws: int,
     ) -> list[Flight]:
         """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
-        seed, others = self.local.seeds[run], present.others(run, known)
+        seed = self.local.seeds[run]
+        others = present.others(run, known)
         chosen = starting(seed, version, draws, others, missing)
         self.local.fleet.fetch(chosen)
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
         """H_k / speed, give or take `jitter`."""
-        name, terms = self.members.name(vehicle), self.local.terms
+        name = self.members.name(vehicle)
+        terms = self.local.terms
         normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
         return (
             self._steps(vehicle) / terms.speed(run, name) * exp(self.asynchronous.jitter * normal)
@@ -179,8 +184,11 @@ class BufferedFleet(SimulatedVehicles):
         return self.local.terms.steps(self.members.windows(vehicle), speed=1.0)
 
     def _counts(self, state: State, run: int, flight: Flight) -> bool:
-        """Whether a reply arrives and is not too old; the same question has the same answer."""
-        population, local = self.members.population, self.local
+        """Return whether a reply arrives and is not too old; the same question has the same
+        answer.
+        """
+        population = self.members.population
+        local = self.local
         lost = lost_replies(local.seeds[run], flight.version, len(population), local.availability)
         position = int(np.searchsorted(population, flight.vehicle))
         limit = self.asynchronous.max_staleness
@@ -234,7 +242,7 @@ def starting(
 def weakened(
     work: Work, staleness: Sequence[int], asynchronous: Asynchronous, members: Members
 ) -> Work:
-    """Replies that are so many models old each, scaled by (1 + σ)^-a and perhaps their size.
+    """Return replies that are so many models old each, scaled by (1 + σ)^-a and perhaps their size.
 
     What a reply weighs is then in its displacement, so all count alike in the mean.
     """
@@ -260,19 +268,22 @@ def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
 
 
 def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:
-    """The vehicles at work in R runs as tensors [R, slots]; an empty slot is due at infinity."""
+    """Return the vehicles at work in R runs as tensors [R, slots]; an empty slot is due at
+    infinity.
+    """
     due = torch.full((len(flights), slots), torch.inf, dtype=torch.float64)
     vehicle = torch.zeros((len(flights), slots), dtype=torch.int64)
     version = torch.zeros_like(vehicle)
     for run, own in enumerate(flights):
         for slot, flight in enumerate(sorted(own)):
-            due[run, slot], vehicle[run, slot] = flight.due, flight.vehicle
+            due[run, slot] = flight.due
+            vehicle[run, slot] = flight.vehicle
             version[run, slot] = flight.version
     return {"due": due, "vehicle": vehicle, "version": version}
 
 
 def unpacked(events: Rows, run: int) -> list[Flight]:
-    """The vehicles at work in one run, as `packed` stored them."""
+    """Return the vehicles at work in one run, as `packed` stored them."""
     columns: list[Tensor] = [events[name][run] for name in ("due", "vehicle", "version")]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [Flight(*row) for row in rows if row[0] < torch.inf]

@@ -49,7 +49,7 @@ class Clients:
         return {name: np.array(self.columns[name], dtype=np.float64) for name in names}
 
     def with_lengths(self) -> "Clients":
-        """How each vehicle's length a step compares with the others', and whether it is flagged."""
+        """Return the rows with each vehicle's step length relative to the others, and its flag."""
         told = self._numbers
         stepped = (told["replied"] * told["steps"]) > 0
         length = np.divide(
@@ -70,11 +70,15 @@ class Clients:
     def training_columns(
         self, run: int, *, available: int, rate: float, clock: float, agreement: float
     ) -> Row:
-        """A round's columns about participation, drift and roughness of one run's vehicles."""
+        """Return a round's columns about participation, drift and roughness of one run's
+        vehicles.
+        """
         places = self.of_run.get(run, np.zeros(0, dtype=np.int64))
         own = {name: values[places] for name, values in self._numbers.items()}
-        replied, rejected = own["replied"] > 0, int(own["rejected"].sum())
-        drifts, roughness = own["drift"][replied], own["roughness"][replied]
+        replied = own["replied"] > 0
+        rejected = int(own["rejected"].sum())
+        drifts = own["drift"][replied]
+        roughness = own["roughness"][replied]
         replies = len(drifts)
         return {
             "available": available,
@@ -98,11 +102,12 @@ class Clients:
 def clients(
     work: Work, round: int, seeds: Sequence[int], members: Members, records: Iterable[Column]
 ) -> Clients:
-    """What became of every vehicle that was asked, whether or not it answered.
+    """Return the outcome of every vehicle that was asked, whether or not it answered.
 
     `records` are the columns that the method's rules fill.
     """
-    asked, done = work.asked, {call: row for row, call in enumerate(work.calls)}
+    asked = work.asked
+    done = {call: row for row, call in enumerate(work.calls)}
     answered = [done.get(call, -1) for call in asked]
     counted = [*work.counted.tolist(), False]  # the last one, at -1, is whoever did not answer
     replied = [counted[row] for row in answered]
@@ -126,7 +131,7 @@ def clients(
 
 
 def _known(values: NDArray[np.float64]) -> list[float]:
-    """The numbers, the one NaN in place of any other, so that rows can be compared."""
+    """Return the numbers, the one NaN in place of any other, so that rows can be compared."""
     return [value if value == value else nan for value in values.tolist()]
 
 

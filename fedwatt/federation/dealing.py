@@ -50,7 +50,7 @@ SHARES: Final = 32
 
 @dataclass(frozen=True, eq=False)
 class RoundStart:
-    """What all workers hear when a round begins; rows are runs."""
+    """Message to all workers at the start of a round; rows are runs."""
 
     round: int
     weights: Tensor  # [R, D]
@@ -69,7 +69,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What the counted replies of one run add up to, float64."""
+    """Sums of the counted updates of one run, float64."""
 
     replies: int
     weight: float  # Σ w_k, w_k being n_k, or 1 where the server counts all alike
@@ -91,7 +91,7 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What became of a share."""
+    """Result of one share."""
 
     calls: tuple[Call, ...]  # of all who were asked
     windows: tuple[int, ...]  # n_k of each of them
@@ -115,13 +115,15 @@ def deal(asked: Sequence[Asked], shares: int) -> list[list[int]]:
 
 
 def adds_up(method: Method) -> bool:
-    """Whether sums are enough for the method's server."""
+    """Return whether sums are enough for the method's server."""
     return method.defence is None and not method.server.private and not method.server.sum_fault()
 
 
 def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Share) -> Part:
     """Local work of a share's vehicles, as one stack."""
-    members, terms, watch = local.members, local.terms, Stopwatch()
+    members = local.members
+    terms = local.terms
+    watch = Stopwatch()
     local.fleet.let_go()
     local.fleet.fetch([one.vehicle for one in share.asked])
     calls = [terms.call(one, members) for one in share.asked]
@@ -154,7 +156,7 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
 
 
 def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]]:
-    """The sums of each run that has a reply, over its vehicles in ascending order."""
+    """Yield the sums of each run that has a reply, over its vehicles in ascending order."""
     server = method.server
     for run in sorted({call.run for call in work.calls}):
         rows = [row for row in work.of(run) if work.counted[row]]
@@ -197,7 +199,7 @@ def _on_host(work: Work) -> Work:
 
 
 def added(parts: Sequence[Sums]) -> Sums:
-    """The sums of all shares: neighbours first, then sums of neighbours, and so on."""
+    """Return the sums of all shares: neighbours first, then sums of neighbours, and so on."""
     while len(parts) > 1:
         pairs = [parts[place : place + 2] for place in range(0, len(parts), 2)]
         parts = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
@@ -213,7 +215,8 @@ class DealtFleet(VehiclesInRounds):
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Have the participants of all runs trained, and put together what comes back."""
-        terms, members = self.local.terms, present.members
+        terms = self.local.terms
+        members = present.members
         asked = terms.asked(state.round, members, present.available, state.at_work)
         self.local.fleet.let_go()
         if not asked:
@@ -241,7 +244,8 @@ class DealtFleet(VehiclesInRounds):
 
     def _share(self, state: State, asked: Sequence[Asked], places: Sequence[int]) -> Share:
         own = tuple(asked[place] for place in places)
-        runs, vehicles = [one.run for one in own], [one.vehicle for one in own]
+        runs = [one.run for one in own]
+        vehicles = [one.vehicle for one in own]
         memory = {name: table[runs, vehicles].cpu() for name, table in state.memory.items()}
         return Share(own, memory)
 
@@ -255,8 +259,9 @@ class DealtFleet(VehiclesInRounds):
         )
 
     def _together(self, method: Method, parts: Sequence[Part]) -> dict[int, Together]:
-        """What stands for every reply of a run, from the sums of all shares."""
-        model, device = method.adapted(self.local.model), self.local.device
+        """Return the stand-in for all updates of a run, from the sums of all shares."""
+        model = method.adapted(self.local.model)
+        device = self.local.device
         found = {}
         for run in sorted({run for part in parts for run in part.sums}):
             total = added([part.sums[run] for part in parts if run in part.sums])
@@ -275,4 +280,5 @@ class DealtFederation(Federation):
 
     def __init__(self, federation: Federation, deal: Deal, shares: int = SHARES) -> None:
         self.__dict__ |= federation.__dict__
-        self.deal, self.in_rounds = deal, partial(DealtFleet, deal=deal, shares=shares)
+        self.deal = deal
+        self.in_rounds = partial(DealtFleet, deal=deal, shares=shares)

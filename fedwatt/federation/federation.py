@@ -88,7 +88,7 @@ class Federation(LocalFleet):
         return self.loop.train(method, on_round=on_round)
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """Initial models, nothing remembered, and the record of round 0."""
+        """Return initial models, nothing remembered, and the record of round 0."""
         return self.loop.start(method)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
@@ -105,5 +105,5 @@ class Federation(LocalFleet):
         return models
 
     def finished(self, state: State) -> bool:
-        """Whether all rounds are done, or no run is left to go on with."""
+        """Return whether all rounds are done, or no run is left to go on with."""
         return self.loop.finished(state)

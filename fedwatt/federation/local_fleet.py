@@ -57,9 +57,12 @@ class LocalFleet:
         device: str = "auto",
         scratch: Path | None = None,
     ) -> None:
-        self.fleet, self.terms = fleet, terms
-        self.dtype, self.seeds = terms.dtype, terms.seeds
-        self.training, self.availability = terms.training, terms.availability
+        self.fleet = fleet
+        self.terms = terms
+        self.dtype = terms.dtype
+        self.seeds = terms.seeds
+        self.training = terms.training
+        self.availability = terms.availability
         self.model = fitting_model(model, fleet)
         self.model_asked = model
         """As it was given: a name, or the network itself, or what makes it."""
@@ -86,7 +89,7 @@ class LocalFleet:
         return ChangingPool(self.device, self.dtype)
 
     def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
-        """A pool with the series of these vehicles, and the place of each in it."""
+        """Return a pool with the series of these vehicles, and the place of each in it."""
         if self.fleet.on_demand:
             return self._changing.hold(self.fleet, vehicles)
         return self.pool, list(vehicles)
@@ -113,7 +116,8 @@ class LocalFleet:
     @cached_property
     def _evaluation_windows(self) -> tuple[Windows, Windows]:
         """(validation, test) windows of the vehicles that are evaluated."""
-        pool, evaluated = self.pool, self.members.evaluated
+        pool = self.pool
+        evaluated = self.members.evaluated
         if len(evaluated) == len(self.fleet.clients):
             return pool.validation, pool.test
         return pool.validation.of(evaluated), pool.test.of(evaluated)
@@ -141,7 +145,8 @@ class LocalFleet:
         """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
         if self.fleet.on_demand:
             return self.judged.vehicle_sums(self.members.evaluated.index(vehicle), weights)
-        own, clients = weights[None, : self.model.layout.size], [self.fleet.clients[vehicle]]
+        own = weights[None, : self.model.layout.size]
+        clients = [self.fleet.clients[vehicle]]
         found = []
         for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
             some = windows.of([vehicle])
@@ -162,8 +167,11 @@ class LocalFleet:
 
 
 def fitting_model(model: str | Network, fleet: Fleet) -> Model:
-    """The model by its name or as it is; SettingError if it cannot read the fleet's windows."""
-    window, features = fleet.window, len(fleet.features)
+    """Return the model by its name or as it is; SettingError if it cannot read the fleet's
+    windows.
+    """
+    window = fleet.window
+    features = len(fleet.features)
     if isinstance(model, str):
         model = get_model(model, window=window, features=features)
     elif isinstance(model, nn.Module):

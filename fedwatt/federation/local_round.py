@@ -1,4 +1,4 @@
-"""What vehicles do between a broadcast and their reply.
+"""The vehicles' part of a round, from the broadcast to their update.
 
     rules begin        probe, plan                                  `begin_round`
     local steps        Δ_k of the stack, by any engine              `engine.together.train(job)`
@@ -33,7 +33,7 @@ from fedwatt.models import Model
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """What the P vehicles of a stack hear from the server when a round begins."""
+    """The server's message to the P vehicles of a stack at the start of a round."""
 
     round: int  # t
     weights: Tensor  # the model w_t that each of them starts from, [P, D]
@@ -55,12 +55,14 @@ class LocalRound:
 
 
 def in_stack_order(calls: Iterable[Call]) -> list[Call]:
-    """Those with the most steps first, as a stack wants them."""
+    """Return the calls with the most steps first, the order of a stack."""
     return sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
 
 
 def initial_memory(method: Method, model: Model, weights: Tensor) -> Rows:
-    """What a vehicle remembers before its first round, as `like` the weights of its model."""
+    """Return a vehicle's client state before its first round, as `like` the weights of its
+    model.
+    """
     return {
         name: like(value, weights)
         for rule in method.local
@@ -124,8 +126,10 @@ def batches_of(
     own_seed: int | None = None,
     taken: Sequence[int] | None = None,
 ) -> Batches:
-    """What the vehicles of `calls` train on in a round, from the steps `taken` to their last."""
-    seeds, batch, name = fleet.terms.seeds, fleet.terms.training.batch, fleet.members.name
+    """Return the batches of the vehicles of `calls`, from the steps `taken` to their last."""
+    seeds = fleet.terms.seeds
+    batch = fleet.terms.training.batch
+    name = fleet.members.name
     draws = tuple(
         Draw(
             seeds[call.run] if own_seed is None else own_seed,
@@ -142,8 +146,9 @@ def batches_of(
 
 
 def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: Tensor) -> Work:
-    """What the vehicles hand in after their last step, with Δ_k [P, D]."""
-    start, plans = replace(begun.start, path=begun.job.path), begun.job.plans
+    """Return the updates of the vehicles after their last step, from Δ_k [P, D]."""
+    start = replace(begun.start, path=begun.job.path)
+    plans = begun.job.plans
     memory, uploads = finish_rules(method.local, begun.memory, plans, start, deltas)
     fleet.release()
     for rule, plan in zip(method.local, plans, strict=True):
@@ -180,8 +185,10 @@ def _start(
     calls: Sequence[Call],
     windows: Sequence[int],
 ) -> Start:
-    """The round as the stacked vehicles see it, with their own random draws for probing."""
-    terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
+    """Return the round as the stacked vehicles see it, with their own random draws for probing."""
+    terms = fleet.terms
+    model = method.adapted(fleet.model)
+    device = fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
     held = fleet.held([call.vehicle for call in calls])
     runs = [call.run for call in calls]
@@ -211,8 +218,9 @@ def _start(
 def _train_own(
     fleet: LocalFleet, model: Model, broadcast: Broadcast, calls: Sequence[Call], own: OwnTraining
 ) -> Tensor:
-    """How far vehicles move in steps of their own, [P, D]; those that do move are one stack."""
-    steps, deltas = own.steps.tolist(), torch.zeros_like(own.weights)
+    """Return the displacement [P, D] of vehicles that take separate steps, trained as one stack."""
+    steps = own.steps.tolist()
+    deltas = torch.zeros_like(own.weights)
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     moving = [row for row, count in enumerate(windows) if count]
     rows = sorted((row for row in moving if steps[row]), key=lambda row: -steps[row])
@@ -242,7 +250,7 @@ def _train_own(
 def vehicle_models(
     fleet: LocalFleet, method: Method, broadcast: Broadcast, memory: Rows, calls: Sequence[Call]
 ) -> Tensor:
-    """The model [P, D] that each vehicle of `calls` would drive with after the last round.
+    """Return the model [P, D] that each vehicle of `calls` would drive with after the last round.
 
     `broadcast` is what the server would send them now.
     """
@@ -262,7 +270,8 @@ def begin_rules(
 
     (the round as it goes on from the vehicles' origin, their memory afterwards, each rule's plan)
     """
-    known, plans = [], []
+    known = []
+    plans = []
     for rule in rules:
         own = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section("training"), torch.no_grad():
@@ -308,7 +317,7 @@ def _refuse_other_rows(rule: LocalRule, plan: Rows, vehicles: int) -> None:
 
 
 def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> Tensor:
-    """The weights [P, D] that training runs from: `anchor`, moved by the rules' shifts."""
+    """Return the weights [P, D] that training runs from: `anchor`, moved by the rules' shifts."""
     for rule, plan in zip(rules, plans, strict=True):
         shift = rule.shift(plan)
         anchor = anchor if shift is None else anchor + shift

@@ -100,13 +100,14 @@ class Loop:
         return Trained(history, state)
 
     def finished(self, state: State) -> bool:
-        """Whether all rounds are done, or no run is left to go on with."""
+        """Return whether all rounds are done, or no run is left to go on with."""
         return state.round >= self.training.rounds or not state.at_work
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """Initial models, nothing remembered, and the record of round 0."""
+        """Return initial models, nothing remembered, and the record of round 0."""
         self.check(method)
-        runs, model = len(self.seeds), method.adapted(self.model)
+        runs = len(self.seeds)
+        model = method.adapted(self.model)
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
         weights = torch.stack(initial).to(self.device, self.terms.dtype)
         begun = [
@@ -146,7 +147,8 @@ class Loop:
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that still trains."""
-        watch, work = self.stopwatch(), None
+        watch = self.stopwatch()
+        work = None
         while work is None:
             present = self.port.present(state)
             with watch.section("training"):
@@ -156,7 +158,9 @@ class Loop:
     def conclude(
         self, method: Method, state: State, present: Present, work: Work, watch: Stopwatch
     ) -> tuple[State, RoundRecord]:
-        """The next models, made of what the vehicles brought home, and the record of the round."""
+        """Return the next models, made of what the vehicles brought home, and the record of the
+        round.
+        """
         work, training = enough(work, method.replies_needed), self.training
         with watch.section("aggregation"):
             after = aggregated(
@@ -179,7 +183,8 @@ class Loop:
                 unknown = torch.full_like(after.best_validation, torch.inf)
                 after = replace(after, best_validation=unknown)
         asked = clients(work, after.round, self.seeds, present.members, method.records)
-        agreement, available = agreements(work), present.available.sum(dim=1).tolist()
+        agreement = agreements(work)
+        available = present.available.sum(dim=1).tolist()
         columns = [
             asked.training_columns(
                 run,
@@ -214,7 +219,7 @@ class Loop:
         members: Members,
         watch: Stopwatch,
     ) -> dict[int, Row]:
-        """The columns of each run's evaluation in the table of rounds."""
+        """Return the columns of each run's evaluation in the table of rounds."""
         judged = {run: own for run, own in evaluations.items() if own is not None}
         driven: dict[int, Errors | None] = dict(judged)
         if method.personal and judged:
@@ -230,11 +235,14 @@ class Loop:
     def _mean_columns(
         self, state: State, ended: Sequence[int], present: Present, watch: Stopwatch
     ) -> dict[int, Row]:
-        """The columns of the evaluation of the mean of the best and the last model of ended runs.
+        """Return the columns of the evaluation of the mean of the best and the last model of ended
+        runs.
 
         Where the last model is the best one there is no other to judge.
         """
-        best, last, members = state.best_weights, state.weights, present.members
+        best = state.best_weights
+        last = state.weights
+        members = present.members
         whole = [run for run in ended if run in state.live]
         apart = [run for run in whole if not torch.equal(best[run], last[run])]
         if not apart:

@@ -1,4 +1,4 @@
-"""Who is there, who trains, whose reply arrives.
+"""Availability, participation and lost updates, drawn per round.
 
 Paper, section on client churn: A_t is the set of available vehicles, |S_t| = max(⌈C·|A_t|⌉, 1) of
 them take part. The draws depend on the seed and the round alone, so every method sees the same.

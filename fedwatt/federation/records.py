@@ -33,7 +33,7 @@ class Evaluation:
     """Vehicles that train, of which those evaluated are a random sample; 0: not known."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
-        """A round's columns about error; `windows` is n_k of every vehicle.
+        """Return a round's columns about error; `windows` is n_k of every vehicle.
 
         Vehicles that train count in the headline figures, held-out ones in `held_out_rmse` alone.
         """
@@ -69,7 +69,7 @@ class FleetErrors:
     """Test RMSE of vehicles that never train."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
-        """A round's columns about error, as those of an `Evaluation`."""
+        """Return a round's columns about error, as those of an `Evaluation`."""
         return _error_columns(
             self.validation,
             self.test,
@@ -105,7 +105,9 @@ def errors_by_vehicle(judged: Iterable[Errors | None], names: Sequence[str]) -> 
 def evaluation_columns(
     model: Errors, own: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
 ) -> Row:
-    """A round's columns about error: of the global model, and of those that vehicles drive with."""
+    """Return a round's columns about error: of the global model, and of those that vehicles drive
+    with.
+    """
     columns = model.columns(windows, held_out)
     driven = columns if own is model else {} if own is None else own.columns(windows, held_out)
     return columns | {name: driven.get(of, nan) for name, of in PERSONAL.items()}
@@ -134,7 +136,7 @@ def _error_columns(
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What one round of all live runs left behind."""
+    """Records of one round of all live runs."""
 
     rounds: list[Row]
     clients: list[Row]
@@ -145,7 +147,7 @@ class RoundRecord:
     more than `SHOWN` are evaluated."""
 
     def spending(self, epsilon: Callable[[int], float] | None) -> "RoundRecord":
-        """The same with the privacy that was spent by each row's round; None: nothing is private.
+        """Return the record with the privacy spent by each row's round; None if nothing is private.
 
         `epsilon` is what so many rounds spend.
         """

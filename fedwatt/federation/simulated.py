@@ -51,8 +51,9 @@ class SimulatedVehicles:
         return self.local.members
 
     def tables(self, method: Method, weights: Tensor) -> dict[str, Table]:
-        """What every vehicle of every run remembers before the first round."""
-        runs, vehicles = len(weights), len(self.local.fleet.clients)
+        """Return the client state of every vehicle of every run before the first round."""
+        runs = len(weights)
+        vehicles = len(self.local.fleet.clients)
         initial = initial_memory(method, method.adapted(self.local.model), weights)
         return {
             name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
@@ -61,7 +62,8 @@ class SimulatedVehicles:
 
     def present(self, state: State | None) -> Present:
         """A_t as the seeds draw it."""
-        members, terms = self.members, self.local.terms
+        members = self.members
+        terms = self.local.terms
         vehicles = len(members.population)
         if state is None:
             masks = [first_available(seed, vehicles, terms.availability) for seed in terms.seeds]
@@ -78,7 +80,7 @@ class SimulatedVehicles:
         return Judgement(self.local.evaluate(weights), events)
 
     def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """The same: any model can be judged."""
+        """Evaluate any model: a simulation needs no round for it."""
         return self.judge(weights, events, present)
 
     def judge_own(
@@ -99,7 +101,7 @@ class SimulatedVehicles:
         return found
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """Those of the run's seed, so that a simulation can be repeated."""
+        """Return the generator of the run's seed, so that a simulation can be repeated."""
         return generator(self.local.seeds[run], "server", round)
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
@@ -107,8 +109,9 @@ class SimulatedVehicles:
         return self.local.vehicle_rows(weights)
 
     def calls(self, state: State, present: Present) -> list[Call]:
-        """Who is asked in the round that follows `state`, in all runs that still train."""
-        at_work, ahead = state.at_work, self.local.ahead
+        """Return the calls of the round after `state`, in all runs that still train."""
+        at_work = state.at_work
+        ahead = self.local.ahead
         if (
             ahead is not None
             and (ahead.round, ahead.at_work) == (state.round, at_work)
@@ -144,13 +147,17 @@ class SimulatedVehicles:
         return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
 
     def own_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
-        """The model [P, D] that each vehicle of `calls` would drive with after `state`."""
+        """Return the model [P, D] that each vehicle of `calls` would drive with after `state`."""
         return vehicle_models(self.local, method, *self._heard(method, state, calls), calls)
 
     def _heard(self, method: Method, state: State, calls: Sequence[Call]) -> tuple[Broadcast, Rows]:
-        """(what the server says after `state`, what the vehicles remember), rows as in `calls`."""
-        runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
-        anchor, sent = picked(state.weights, runs), method.server.broadcast(state.server)
+        """Return (what the server says after `state`, what the vehicles remember), rows as in
+        `calls`.
+        """
+        runs = [c.run for c in calls]
+        vehicles = [c.vehicle for c in calls]
+        anchor = picked(state.weights, runs)
+        sent = method.server.broadcast(state.server)
         broadcast = Broadcast(
             state.round,
             anchor,
@@ -169,7 +176,7 @@ class VehiclesInRounds(SimulatedVehicles):
         self.local.terms.check(method, len(self.members.population))
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """What the vehicles remember; a fleet in rounds has no events."""
+        """Return the client state; a fleet in rounds has no events."""
         return self.tables(method, weights), {}
 
 
@@ -186,7 +193,8 @@ class SimulatedFleet(VehiclesInRounds):
 
     def _prepare(self, state: State, present: Present) -> None:
         """Let the next round's vehicles be made while this round's train."""
-        terms, following = self.local.terms, state.round + 1
+        terms = self.local.terms
+        following = state.round + 1
         if self.local.fleet.on_demand and following < terms.training.rounds:
             available = present.available_next
             asked = terms.asked(following, present.members, available, state.at_work)
@@ -197,7 +205,9 @@ class SimulatedFleet(VehiclesInRounds):
 
         Vehicles that are made on demand are not there yet, and have no windows to draw from.
         """
-        local, following, at_work = self.local, state.round + 1, state.at_work
+        local = self.local
+        following = state.round + 1
+        at_work = state.at_work
         local.ahead = None
         if local.fleet.on_demand or following >= local.terms.training.rounds:
             return

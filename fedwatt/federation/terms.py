@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for all rounds; a run is a place in `seeds`."""
+    """Conditions of all rounds; a run is a place in `seeds`."""
 
     training: Training
     availability: Availability
@@ -70,7 +70,7 @@ class Terms:
         *,
         calling_seed: int | None = None,
     ) -> list[Call]:
-        """The participants of a round in all `live` runs, of those `available` [R, K].
+        """Return the participants of a round in all `live` runs, of those `available` [R, K].
 
         They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
         reply will be lost is called with no steps.
@@ -89,10 +89,11 @@ class Terms:
         *,
         calling_seed: int | None = None,
     ) -> list[Asked]:
-        """The same participants, before anything about them is known but their names."""
+        """Return the same participants as `calls`, by name only."""
         asked: list[Asked] = []
         for run in live:
-            seed, there = self.seeds[run], available[run].numpy()
+            seed = self.seeds[run]
+            there = available[run].numpy()
             lost = lost_replies(seed, round, len(there), self.availability)
             called = participants(
                 seed if calling_seed is None else calling_seed,
@@ -106,7 +107,7 @@ class Terms:
         return asked
 
     def call(self, asked: Asked, members: Members) -> Call:
-        """What a participant is called to do, by its windows and its computer."""
+        """Return the work that a participant is called for, by its windows and its computer."""
         run, vehicle, lost = asked
         if lost:
             return Call(run, vehicle, 0)
@@ -115,7 +116,8 @@ class Terms:
 
     def check(self, method: Method, vehicles: int) -> None:
         """Refuse a method that cannot work in rounds of so many vehicles."""
-        share, sampling = self.training.participation, self.training.sampling
+        share = self.training.participation
+        sampling = self.training.sampling
         fault = method.server.sampling_fault(sampling, share)
         if fault:
             raise SettingError(f"Method '{method.name}': {fault}")
@@ -126,7 +128,7 @@ class Terms:
 
 
 def checked_seeds(seeds: object) -> tuple[int, ...]:
-    """The seeds as a tuple; SettingError unless they are one or more different ones."""
+    """Return the seeds as a tuple; SettingError unless they are one or more different ones."""
     found = tuple(seeds) if isinstance(seeds, Iterable) else ()
     if not found or len(set(found)) < len(found):
         raise SettingError(

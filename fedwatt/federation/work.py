@@ -1,4 +1,4 @@
-"""Who was asked in a round, and what those who trained brought home."""
+"""Participants of a round, and the updates of those that trained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from fedwatt.tables import RECORDED
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """What stands for every reply of a run that counts, where only their sum came back."""
+    """Stand-in for all counted updates of a run, where only their sum came back."""
 
     delta: Tensor
     """[D]"""
@@ -31,7 +31,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Work:
-    """What the stack of vehicles that did train brought home; rows in the order of `calls`."""
+    """Updates of the vehicles that trained; rows in the order of `calls`."""
 
     calls: Sequence[Call]
     deltas: Tensor
@@ -71,7 +71,7 @@ class Work:
         return mean.delta.expand(count, -1), weights, alike
 
     def of(self, run: int) -> list[int]:
-        """The rows of a run, in ascending order of its vehicles."""
+        """Return the rows of a run, in ascending order of its vehicles."""
         return self._rows.get(run, [])
 
     @cached_property
@@ -93,13 +93,13 @@ class Work:
 
 
 def no_work(weights: Tensor) -> Work:
-    """The work of a round in which nobody trained; `weights` is [R, D]."""
+    """Return the work of a round in which nobody trained; `weights` is [R, D]."""
     none = np.zeros(0, dtype=bool)
     return Work((), weights[:0], np.zeros(0), none, none, {}, {}, {})
 
 
 def joined(parts: Sequence[Work]) -> Work:
-    """The rows of several stacks as one."""
+    """Return the rows of several stacks as one."""
     first = parts[0]
     return Work(
         [call for part in parts for call in part.calls],
@@ -152,7 +152,9 @@ def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
-    """`picked`, not to be written to: neighbours, as the rows of a run mostly are, are a view."""
+    """Return `picked`, not to be written to: neighbours, as the rows of a run mostly are, are a
+    view.
+    """
     first, count = (rows[0], len(rows)) if rows else (0, 0)
     if list(rows) == list(range(first, first + count)):
         return values[first : first + count]
@@ -160,7 +162,7 @@ def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def enough(work: Work, needed: int) -> Work:
-    """The work of a round in which a run with fewer than `needed` replies makes no model.
+    """Return the work of a round in which a run with fewer than `needed` replies makes no model.
 
     Falling back to a plain mean would drop the defence just when few replies decide.
     """
@@ -175,7 +177,7 @@ def enough(work: Work, needed: int) -> Work:
 
 
 def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[str, list[float]]:
-    """What the rules declare to record, out of their plans: a number for each vehicle."""
+    """Return the columns that the rules record, from their plans: a number for each vehicle."""
     found = {}
     for rule, plan in zip(rules, plans, strict=True):
         for column in rule.records:

@@ -41,7 +41,7 @@ class BroadcastPull(PlannedPull):
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """The server that sets μ."""
+        """Return the server that sets μ."""
         return AdaptiveMu
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
@@ -87,7 +87,7 @@ class AdaptiveMu(ServerRule):
         return {"mu": state["mu"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean displacement, and μ for the next round."""
+        """Return the mean displacement, and μ for the next round."""
         loss = replies.mean("loss_before")
         fell = loss < state["loss"]
         falls = torch.where(fell, state["falls"] + 1, 0.0)

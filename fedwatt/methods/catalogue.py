@@ -48,7 +48,7 @@ Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a named method is put together, and a sentence for whoever chooses."""
+    """The parts of a named method, and a sentence that helps to choose it."""
 
     summary: str
     local: tuple[LocalRule, ...] = ()
@@ -195,7 +195,8 @@ DEFENCES: Final[dict[str, Defence]] = {
 
 
 def recipe(name: str) -> Recipe:
-    """The parts of a named method or of a composition: "LOCAL+LOCAL", "LOCAL@DEFENCE+SERVER".
+    """Return the parts of a named method or of a composition: "LOCAL+LOCAL",
+    "LOCAL@DEFENCE+SERVER".
 
     A part may also be a reference to what somebody else has written (`fedwatt.plugins`).
     """
@@ -246,7 +247,7 @@ def recipe(name: str) -> Recipe:
 
 
 def _one_defence(name: str, brought: list[tuple[str, Defence]]) -> Defence | None:
-    """The defence that parts of a composition bring; several must bring the same one."""
+    """Return the defence that parts of a composition bring; several must bring the same one."""
     first = brought[0][1] if brought else None
     if any(defence != first for _, defence in brought):
         each = " and ".join(f"'{part}' brings {defence!r}" for part, defence in brought)
@@ -257,7 +258,7 @@ def _one_defence(name: str, brought: list[tuple[str, Defence]]) -> Defence | Non
 
 
 def _named(part: str, *, rules_too: bool) -> Recipe:
-    """A rule or a method in a composition, by its name or by a reference."""
+    """Return a rule or a method in a composition, by its name or by a reference."""
     if part in LOCAL_RULES:
         return Recipe("", (LOCAL_RULES[part],))
     if part in METHODS:
@@ -269,7 +270,7 @@ def _named(part: str, *, rules_too: bool) -> Recipe:
 
 
 def _behind(part: str) -> ServerRule | Defence:
-    """A server or a defence behind the @, by its name or by a reference."""
+    """Return a server or a defence behind the @, by its name or by a reference."""
     if part in SERVERS or part in DEFENCES:
         return SERVERS[part] if part in SERVERS else DEFENCES[part]
     if not plugins.refers(part, "method"):
@@ -281,9 +282,10 @@ def _behind(part: str) -> ServerRule | Defence:
 
 
 def plugin(reference: str) -> Recipe:
-    """The recipe of a method, rule, defence or server that is not part of fedwatt."""
+    """Return the recipe of a method, rule, defence or server that is not part of fedwatt."""
     found = plugins.resolve(reference, "method", "a Method, or a rule, server or defence", _fits)
-    rule, about = found.value, found.summary
+    rule = found.value
+    about = found.summary
     if isinstance(rule, type):
         try:
             rule = rule()
@@ -329,7 +331,7 @@ def _refuse_misspelt(name: str) -> None:
 
 
 def get(name: str, **settings: Any) -> Method:
-    """The method called `name`, with any of its hyperparameters replaced.
+    """Return the method called `name`, with any of its hyperparameters replaced.
 
     >>> get("fo-fedavg", alpha=0.7).local[0].alpha
     0.7

@@ -1,4 +1,4 @@
-"""What a defence is: a look at the replies before they are averaged, in case some are wrong.
+"""Defences: screen the updates before they are averaged, in case some are wrong.
 
 A vehicle with a broken sensor, a stale label or bad intentions can send anything, and one reply is
 enough to move a mean anywhere. A defence turns the replies of a round into replies that may be
@@ -29,7 +29,7 @@ class Defence(Tunable, ABC):
 
     @abstractmethod
     def screen(self, replies: Replies) -> Replies:
-        """The replies that the server may average."""
+        """Return the replies that the server may average."""
 
     def refuse_fewer(self, replies: int, where: str) -> None:
         """Raise unless `replies`, all that `where` brings, are enough."""

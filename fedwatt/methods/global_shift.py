@@ -31,7 +31,7 @@ class GlobalShift(LocalRule):
     """ρ; 0 is FedAvg."""
 
     def conflict(self, other: LocalRule) -> str:
-        """What looks at the weights themselves, or perturbs them as well."""
+        """Refuse rules that read the weights themselves, or perturb them as well."""
         if isinstance(other, SharpnessAware):
             return "SharpnessAware and GlobalShift both move the point of the gradient; use one."
         if other.shapes_loss:
@@ -42,7 +42,7 @@ class GlobalShift(LocalRule):
         return ""
 
     def memory(self, model: Model) -> Rows:
-        """The model that it was sent last, and whether there was one."""
+        """Return the model that it was sent last, and whether there was one."""
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:

@@ -41,7 +41,7 @@ class Krum(Defence):
         return 2 * self.byzantine + 3
 
     def screen(self, replies: Replies) -> Replies:
-        """A single reply."""
+        """Return a single reply."""
         return self._lowest(replies, 1)
 
     def _lowest(self, replies: Replies, count: int) -> Replies:

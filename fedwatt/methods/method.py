@@ -23,7 +23,7 @@ SMALLEST: Final = MLP(1, 1, (1,))
 
 @dataclass(frozen=True)
 class Method:
-    """What vehicles do between two broadcasts, and how their replies become the next model."""
+    """A federated method: the local rules of the vehicles and the server rule that averages."""
 
     name: str
     local: tuple[LocalRule, ...] = ()
@@ -61,12 +61,12 @@ class Method:
 
     @property
     def records(self) -> tuple[Column, ...]:
-        """What its local rules record of each vehicle and round."""
+        """Columns that its local rules record for each vehicle and round."""
         return tuple(dict.fromkeys(column for rule in self.local for column in rule.records))
 
     @property
     def personal(self) -> bool:
-        """Whether vehicles drive with models of their own rather than with the server's."""
+        """Return whether vehicles drive with models of their own rather than with the server's."""
         return any(rule.personal for rule in self.local)
 
     @property
@@ -81,7 +81,7 @@ class Method:
         return model
 
     def uploads(self, model: Model) -> Rows:
-        """A template of what a vehicle hands up besides Δ_k, without the vehicle axis.
+        """Return a template of what a vehicle hands up besides Δ_k, without the vehicle axis.
 
         `model` is adapted. Numbers of float32 have the precision of training.
         """
@@ -103,7 +103,7 @@ class Method:
         return self.server.update(state, weights, screened)
 
     def _faults(self) -> Iterator[str]:
-        """Why these rules cannot work together, one reason after the other."""
+        """Return the reason why these rules cannot work together, one reason after the other."""
         kinds = [type(rule) for rule in self.local]
         for kind in kinds:
             if kinds.count(kind) > 1:
@@ -148,7 +148,7 @@ class Method:
                 yield _one_half(type(rule), other)
 
     def _accumulation_faults(self) -> Iterator[str]:
-        """Whoever divides by ‖a_k‖₁ needs linear steps and a closed form of it."""
+        """Yield why rules that divide by ‖a_k‖₁ lack linear steps or a closed form of it."""
         if self.server.normalises:
             for rule in self.local:
                 if not rule.linear or explores(rule):

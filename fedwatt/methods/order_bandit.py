@@ -36,7 +36,8 @@ LARGEST: Final = 0.05
 """Of a reward, either way."""
 RISE: Final = 1.1
 """A loss that ends so many times higher than it began ends a block badly."""
-REST, ENOUGH = 2, 12
+REST = 2
+ENOUGH = 12
 """Blocks of the reference after a bad one; arm blocks after which exploration ends."""
 REFERENCE: Final = -1
 TOLD: Final = ("alpha", "exponent", "normaliser")
@@ -62,7 +63,7 @@ class ChosenOrder(Fractional):
         return {"loss_before": ZERO}
 
     def server_half(self) -> type[object]:
-        """The server that chooses."""
+        """Return the server that chooses."""
         return OrderBandit
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
@@ -101,7 +102,7 @@ class OrderBandit(Average):
         check(self, "arms", all(0 < arm <= 1 for arm in self.arms), "in (0, 1]")
 
     def state(self, model: Model) -> Rows:
-        """What is known of each arm [A], of this block and of the one before it, each [1].
+        """Return the statistics of each arm [A], of this block and of the one before it, each [1].
 
         A `loss` below 0 is none yet.
         """
@@ -123,8 +124,9 @@ class OrderBandit(Average):
         }
 
     def chosen(self, state: Rows) -> int:
-        """The arm of the next arm block."""
-        weights, sums = state["weights"].tolist(), state["sums"].tolist()
+        """Return the arm of the next arm block."""
+        weights = state["weights"].tolist()
+        sums = state["sums"].tolist()
         for arm, tries in enumerate(state["counts"].tolist()):
             if not tries:
                 return arm
@@ -138,7 +140,7 @@ class OrderBandit(Average):
         )
 
     def credited(self, state: Rows, arm: int, reward: float) -> Rows:
-        """The state after an arm's reward; all arms are discounted."""
+        """Return the state after an arm's reward; all arms are discounted."""
         own = torch.zeros_like(state["weights"])
         own[arm] = 1.0
         return state | {
@@ -150,7 +152,7 @@ class OrderBandit(Average):
         }
 
     def verdict(self, state: Rows) -> int:
-        """The arm that stays: the best mean reward, if it is two standard errors above 0."""
+        """Return the arm that stays: the best mean reward, if it is two standard errors above 0."""
         count = state["counts"].clamp(min=1)
         mean = state["totals"] / count
         spread = (state["squares"] / count - mean**2).clamp(min=0) * count / (count - 1)
@@ -159,7 +161,7 @@ class OrderBandit(Average):
         return arm if mean[arm].item() > 2 * error else REFERENCE
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean displacement, and the order of the next round."""
+        """Return the mean displacement, and the order of the next round."""
         loss = replies.mean("loss_before")
         mean = torch.where(state["loss"] < 0, loss, 0.5 * state["loss"] + 0.5 * loss)
         place = int(state["round"].item()) % self.block
@@ -174,7 +176,9 @@ class OrderBandit(Average):
         """Close a block, credit the arm before it, and choose the next."""
         if state["done"].item():
             return state
-        first, last, arm = state["first"].item(), state["loss"].item(), int(state["place"].item())
+        first = state["first"].item()
+        last = state["loss"].item()
+        arm = int(state["place"].item())
         bad = not isfinite(last) or last > RISE * first
         rate = 0.0 if bad or last <= 0 else -log(last / first) / (self.block - 1)
 

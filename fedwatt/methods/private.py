@@ -173,7 +173,7 @@ class PrivateAverage(ServerRule):
 def _with_noise(
     total: Tensor, deviation: float, clip: float, rng: np.random.Generator | SystemNoise
 ) -> Tensor:
-    """A sum [D] of vectors of length `clip` or less, with noise on every coordinate.
+    """Return a sum [D] of vectors of length `clip` or less, with noise on every coordinate.
 
     A simulation repeats its noise, which is therefore no secret. A server's noise is from its
     operating system, and sum and noise are whole numbers of one step; as rounding may lengthen a

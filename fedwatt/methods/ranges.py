@@ -1,4 +1,4 @@
-"""How a hyperparameter is tuned, declared by the rule that has it, in the line in which it stands:
+"""Tuning ranges of hyperparameters, declared by the rule that has them, on the same line:
 
     mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 1.0))
 
@@ -24,7 +24,7 @@ class Range:
     log: bool = True
 
     def __str__(self) -> str:
-        """As in "0.001 to 0.1, log"."""
+        """Return text such as "0.001 to 0.1, log"."""
         return f"{self.low:g} to {self.high:g}" + (", log" if self.log else "")
 
     def __contains__(self, value: float) -> bool:

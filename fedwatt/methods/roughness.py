@@ -41,13 +41,14 @@ def loss_slices(
     Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
     which looks like roughness.
     """
-    windows, labels = batch.windows.double(), batch.labels.double()
+    windows = batch.windows.double()
+    labels = batch.labels.double()
     predictions = model.along(weights.double(), directions.double(), offsets, windows)
     return loss(predictions, labels.expand_as(predictions)).mean(dim=-1)
 
 
 def unit(directions: Tensor) -> Tensor:
-    """The directions [..., D] at length 1, float64."""
+    """Return the directions [..., D] at length 1, float64."""
     return torch.nn.functional.normalize(directions.double(), dim=-1, eps=0.0)
 
 
@@ -79,7 +80,7 @@ units switch, and 100 million operations: 32 keep a large GPU busy and leave roo
 
 @dataclass(frozen=True, eq=False)
 class Slicing:
-    """How vehicles' losses are sliced, and what is made of the slices."""
+    """Settings of the loss slices, and the statistic that is computed from them."""
 
     count: int  # M
     lines: Callable[[Tensor, Tensor], Tensor]
@@ -92,7 +93,7 @@ class Slicing:
 
 
 def measured(start: Start, rows: Sequence[int], slicing: Slicing) -> Tensor:
-    """What is found of the vehicles in `rows`, [rows, N].
+    """Return the statistics of the vehicles in `rows`, [rows, N].
 
     Vehicles of a run that begin at one model share their lines, which are as large as ten models.
     """
@@ -120,7 +121,7 @@ def _alike(start: Start, rows: Sequence[int]) -> Iterable[list[int]]:
 def side_by_side(
     start: Start, slicing: Slicing, weights: Tensor, lines: Tensor, rows: Sequence[int]
 ) -> list[Tensor]:
-    """What is found of each of `rows`, which share a model and lines, every vehicle on one core."""
+    """Return the statistics of each of `rows`, which share a model and lines; one core each."""
 
     def follow(row: int) -> Tensor:
         # Drawn here: all batches at once would take more memory, and one core's time.
@@ -134,7 +135,7 @@ def side_by_side(
 def together(
     start: Start, slicing: Slicing, weights: Tensor, lines: Tensor, rows: Sequence[int]
 ) -> list[Tensor]:
-    """The same for a GPU: the windows of up to `TOGETHER` vehicles are one batch.
+    """Return the statistics as `side_by_side`, on a GPU: up to `TOGETHER` vehicles per batch.
 
     They are all of one run, so that no bit depends on what else is in the stack.
     """
@@ -190,7 +191,7 @@ class RoughnessProximal(Probing):
         return index / (index + self.tau_i)
 
     def memory(self, model: Model) -> Rows:
-        """The last index and the round it was probed in; -1: never."""
+        """Return the last index and the round it was probed in; -1: never."""
         own = {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
         return own | super().memory(model)
 

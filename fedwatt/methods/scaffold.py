@@ -100,7 +100,7 @@ class Scaffold(ServerRule):
         return {"server_control": state["control"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The next model and control."""
+        """Return the next model and control."""
         if self.weighting == "windows":
             shares = replies.shares
             of_all = replies.windows / replies.population_windows

@@ -27,7 +27,7 @@ class Screen(Defence):
     """Turns running against the fleet after which a vehicle's reply is left out."""
 
     def screen(self, replies: Replies) -> Replies:
-        """The replies in line; all of them where none would be left."""
+        """Return the replies in line; all of them where none would be left."""
         lengths = torch.linalg.vector_norm(replies.deltas, dim=-1, dtype=torch.float64).cpu()
         if replies.steps is not None:
             lengths = lengths / replies.steps.cpu()

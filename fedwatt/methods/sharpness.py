@@ -62,7 +62,7 @@ def filter_normalised(model: Model, weights: Tensor, directions: Tensor) -> Tens
 
 @dataclass(frozen=True)
 class Landscape:
-    """What slices φ_i(s_j) of a loss look like, by ratios of sums over the M slices, each [...]."""
+    """Statistics of the loss slices φ_i(s_j): ratios of sums over the M slices, each [...]."""
 
     sharpness: Tensor
     """J1: the mean rise at both ends over the loss in the middle; 0 where the ends are lower."""
@@ -153,7 +153,8 @@ class SharpnessIndex(Probing):
         kept = {name: values.clone() for name, values in memory.items()} | signs
         probed = measured(start, rows, self._slicing(start)) if rows else start.anchor.new_empty(0)
         # Whatever decides is read once: a GPU is waited for each time that it is asked.
-        finite, rounds = probed.isfinite().tolist(), memory["sharpness_in"].tolist()
+        finite = probed.isfinite().tolist()
+        rounds = memory["sharpness_in"].tolist()
         for row, (found, loss), known in zip(rows, probed, finite, strict=True):
             if not known[0]:
                 continue  # a loss that is not finite says nothing: the old index stays

@@ -94,11 +94,11 @@ class Signals(Gains):
         return super().memory(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
-        """How often it has worked against the fleet, if that is to be told."""
+        """Return the count of updates against the fleet's direction, if it is uploaded."""
         return {"opposed": ZERO} if self.tell_turns else {}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """What the last turn came to, and the noise of this one's gradient."""
+        """Return the result of the last participation and the noise of this one's gradient."""
         memory, plan = super().begin(memory, start)
         now = plan["gain_from"]
         alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
@@ -126,7 +126,8 @@ class Signals(Gains):
     def _noise(self, start: Start, row: int) -> Tensor | None:
         """(S, G²) [2] of a vehicle at w_t; None where it has too few windows for the parts."""
         batch = start.fixed_batch(row, self.signal_batch, "signal batch")
-        parts, b = self.signal_parts, len(batch.labels) // self.signal_parts
+        parts = self.signal_parts
+        b = len(batch.labels) // self.signal_parts
         if b == 0:
             return None
         windows = batch.windows[: parts * b].reshape(parts, b, *batch.windows.shape[1:])

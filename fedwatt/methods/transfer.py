@@ -55,7 +55,7 @@ def transfer_ratio(before: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Gains(LocalRule):
-    """What a vehicle remembers of its last turn: its loss before and after its steps."""
+    """A vehicle's loss before and after the steps of its last participation."""
 
     transfer_batch: int = number(128, "[1, inf]", "window")
     """Windows of F_k; a vehicle with fewer uses all it has."""
@@ -90,7 +90,7 @@ class TransferProximal(Controlled, PlannedPull, Gains):
     records: ClassVar[tuple[Column, ...]] = (PULL, TRANSFER, LOOP)
 
     def memory(self, model: Model) -> Rows:
-        """The last turn's losses, and the loop's state."""
+        """Return the last turn's losses, and the loop's state."""
         own = {f"loop_{name}": value for name, value in self.loop_state().items()}
         return super().memory(model) | own
 
@@ -115,7 +115,7 @@ class TransferReport(PlannedPull, Gains):
         return {"ratio": ZERO, "has_ratio": ZERO, "loss_before": ZERO}
 
     def server_half(self) -> type[object] | None:
-        """The server that sets λ_t."""
+        """Return the server that sets λ_t."""
         return TransferServer
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
@@ -151,7 +151,7 @@ class TransferServer(Controlled, ServerRule):
     )
 
     def state(self, model: Model) -> Rows:
-        """The loop's, each [1]."""
+        """Return the loop's, each [1]."""
         return {name: value.reshape(1) for name, value in self.loop_state().items()}
 
     def broadcast(self, state: Rows) -> Rows:
@@ -159,7 +159,7 @@ class TransferServer(Controlled, ServerRule):
         return {"lam": self.loop_pull(state)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean displacement, and λ for the next round."""
+        """Return the mean displacement, and λ for the next round."""
         ratio, known, loss = map(replies.mean, ("ratio", "has_ratio", "loss_before"))
         enough = known * len(replies.deltas) >= FEWEST - 1e-9  # a sum of shares is rounded
         ratio = torch.where(enough, ratio / known, torch.nan)

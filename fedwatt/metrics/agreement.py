@@ -62,7 +62,7 @@ def out_of_line(lengths: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.flo
 
 
 def _median(values: NDArray[np.float64]) -> float:
-    """As NumPy's, in a tenth of its time for a round's replies."""
+    """Return the median, ten times as fast as NumPy's for the updates of one round."""
     ordered, middle = np.sort(values), values.size // 2
     if values.size % 2:
         return float(ordered[middle])

@@ -1,4 +1,4 @@
-"""How far an error of some vehicles may be from that of all of them.
+"""Uncertainty of an error that is estimated on a sample of the vehicles.
 
 Vehicles are drawn at random, all windows of each. The mean squared error of all windows is then a
 ratio of two sums over vehicles, whose variance is that of the vehicles' deviations from it

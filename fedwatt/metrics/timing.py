@@ -1,4 +1,4 @@
-"""Where the time of a round goes.
+"""Time of a round by part.
 
 Paper, section "Computational and diagnostic overhead", `eq:diag_fraction`. A round is split into
 local training, the fractional preconditioner, the roughness probe, the spectral ratio, aggregation

@@ -1,4 +1,4 @@
-"""What the rest of the library asks of a model.
+"""The interface of a model.
 
 A model is a frozen description; its weights live outside, as a flat vector with free leading axes.
 With no leading axis the lines of a model run in one vehicle, with leading axes they run a whole
@@ -50,12 +50,14 @@ class Model(ABC):
         """Fresh weights [D], float64."""
 
     def input_fault(self, window: int, features: int) -> str:
-        """Why it cannot read windows [window, features]; empty if it can, or does not know."""
+        """Return the reason why it cannot read windows [window, features]; empty if it can, or does
+        not know.
+        """
         return ""
 
     @property
     def has_representation(self) -> bool:
-        """Whether `represent` is a hidden layer and not, for want of one, the prediction."""
+        """Return whether `represent` is a hidden layer and not, for want of one, the prediction."""
         return True
 
     @property
@@ -98,7 +100,8 @@ class Model(ABC):
         batch has share 0 where it is padded.
         """
         gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
-        size, batch = weights.shape[-1], labels.shape[-1]
+        size = weights.shape[-1]
+        batch = labels.shape[-1]
         # One leading axis, as stacked products want it; all of these are views.
         fill = kernel_for(self).fill(
             self,

@@ -74,7 +74,7 @@ class ModuleModel(Model):
         return Layout({name: tuple(p.shape) for name, p in self.module.named_parameters()})
 
     def relu_stack(self, window: int, features: int) -> ReluStack | None:
-        """The MLP that the module is for windows [window, features]; None if it is none."""
+        """Return the MLP that the module is for windows [window, features]; None if it is none."""
         known = self._stacks
         if (window, features) not in known:
             known[window, features] = recognised(self._copy(), self.layout, window, features)
@@ -98,7 +98,9 @@ class ModuleModel(Model):
         return matrices[-1]
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """The weights that the module's author gave it: its present ones, or drawn with `rng`."""
+        """Return the weights that the module's author gave it: its present ones, or drawn with
+        `rng`.
+        """
         module = self.module
         if self.make is not None:
             with torch.random.fork_rng(devices=[]):  # torch draws from one generator for all
@@ -112,7 +114,7 @@ class ModuleModel(Model):
         return False
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """The module's output: which of its layers is the last one is not known here."""
+        """Return the module's output: which of its layers is the last one is not known here."""
         return self._call(parts, windows).unsqueeze(-1)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
@@ -120,7 +122,9 @@ class ModuleModel(Model):
         return representation.squeeze(-1)
 
     def _copy(self) -> nn.Module:
-        """This thread's copy of the module: `functional_call` puts weights into it for a while."""
+        """Return this thread's copy of the module: `functional_call` puts weights into it for a
+        while.
+        """
         copies = _of_this_thread.__dict__.setdefault("copies", WeakKeyDictionary())
         if self not in copies:
             copies[self] = deepcopy(self.module)

@@ -26,18 +26,18 @@ WANTED = "a class or function that makes a torch.nn.Module"
 
 
 def own_network(name: str) -> plugins.Plugin:
-    """The class or function behind a reference."""
+    """Return the class or function behind a reference."""
     return plugins.resolve(name, "model", WANTED, _fits)
 
 
 def own_model(name: str, window: int, features: int, hidden: Sequence[int]) -> Model:
-    """The network behind a reference, made for windows [window, features]."""
+    """Return the network behind a reference, made for windows [window, features]."""
     return made(name, own_network(name).value, window, features, tuple(hidden))
 
 
 @cache
 def made(name: str, make: Any, window: int, features: int, hidden: tuple[int, ...] = ()) -> Model:
-    """What `make` makes for windows [window, features]; `name` is for messages.
+    """Return the model that `make` builds for windows [window, features]; `name` is for messages.
 
     One model for all methods of a run, so that what is prepared for it serves them all.
     """

@@ -33,7 +33,9 @@ class ReluStack:
     """Names of the module's Linear layers, from input to output."""
 
     def to_mlp(self, weights: Tensor) -> Tensor:
-        """The module's weights [..., D] in the MLP's order: torch's matrices are [out, in]."""
+        """Return the module's weights [..., D] in the MLP's order: torch's matrices are [out,
+        in].
+        """
         parts = self.own.split(weights)
         pieces = []
         for name in self.linears:
@@ -41,8 +43,9 @@ class ReluStack:
         return torch.cat(pieces, dim=-1)
 
     def from_mlp(self, weights: Tensor) -> Tensor:
-        """The MLP's weights [..., D] in the module's order."""
-        parts, pieces = self.model.layout.split(weights), {}
+        """Return the MLP's weights [..., D] in the module's order."""
+        parts = self.model.layout.split(weights)
+        pieces = {}
         for layer, name in zip(self.model.layers, self.linears, strict=True):
             pieces[f"{name}.weight"] = parts[f"{layer}.weight"].mT.flatten(-2)
             pieces[f"{name}.bias"] = parts[f"{layer}.bias"]
@@ -50,7 +53,9 @@ class ReluStack:
 
 
 def recognised(module: nn.Module, own: Layout, window: int, features: int) -> ReluStack | None:
-    """The MLP that a module is for windows [window, features]; None if it is something else."""
+    """Return the MLP that a module is for windows [window, features]; None if it is something
+    else.
+    """
     linears = _linears(module)
     if linears is None:
         return None
@@ -101,7 +106,9 @@ def _kind(node: fx.Node, module: nn.Module) -> Any:
 
 
 def _agrees(found: ReluStack, module: nn.Module) -> bool:
-    """Whether both give the same energies for windows that nobody chose, and weights likewise."""
+    """Return whether both give the same energies for windows that nobody chose, and weights
+    likewise.
+    """
     drawn = torch.Generator().manual_seed(0)
     shape = (5, found.model.window, found.model.features)
     weights = torch.randn(found.own.size, generator=drawn, dtype=torch.float64) / 8

@@ -1,4 +1,4 @@
-"""What a run says of itself while it goes on: RUN/progress.jsonl, a line an event, only added to.
+"""The progress log of a run, RUN/progress.jsonl: one line per event, append-only.
 
     {"event": "fleet", "at": …, "vehicles": 20, "source": …, "unit": "Wh"}
     {"event": "start", "at": …, "method": "fedavg", "done": 0, "rounds": 30}
@@ -43,17 +43,17 @@ class ProgressLog(Observer):
                 self.known[label] = set(rounds)
 
     def on_fleet(self, fleet: "Fleet") -> None:
-        """Who takes part."""
+        """Write the participating vehicles."""
         about = {"vehicles": len(fleet.clients), "source": fleet.source}
         self.add("fleet", **about, unit=fleet.settings.predicts.unit)
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A method starts, or goes on."""
+        """Write the start or continuation of a method."""
         self.known[label] = {t for t in self.known.get(label, ()) if t <= done}
         self.add("start", method=label, done=done, rounds=rounds)
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """The numbers of a round."""
+        """Write the numbers of a round."""
         self.known[label].add(state.round)
         self.add(
             "round",
@@ -65,14 +65,14 @@ class ProgressLog(Observer):
         )
 
     def on_end(self, label: str, history: "History") -> None:
-        """A method is done; rounds that were trained on other machines are added now."""
+        """Write the end of a method, after rounds that were trained on other machines."""
         seconds = {row["round"]: row["total"] for row in history.timing}
         for round, rows in rounds_beside(history, self.known[label]):
             self.add("round", method=label, round=round, seconds=seconds[round], rows=rows)
         self.add("end", method=label)
 
     def on_finish(self, run: Path) -> None:
-        """The folder is complete."""
+        """Write that the folder is complete."""
         self.add("finish")
 
     def add(self, event: str, **about: Any) -> None:
@@ -84,7 +84,9 @@ class ProgressLog(Observer):
 
 
 def rounds_beside(history: "History", seen: Set[int]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Number and rows of each trained round that is not among those `seen`, in their order."""
+    """Return number and rows of each trained round that is not among those `seen`, in their
+    order.
+    """
     found: dict[int, list[dict[str, Any]]] = {}
     for row in history.rounds:
         if row["round"] and row["round"] not in seen:
@@ -93,7 +95,7 @@ def rounds_beside(history: "History", seen: Set[int]) -> list[tuple[int, list[di
 
 
 def events(log: bytes) -> list[dict[str, Any]]:
-    """The complete lines of a log."""
+    """Return the complete lines of a log."""
     whole = log[: log.rfind(b"\n") + 1]
     return [json.loads(line) for line in whole.splitlines() if line]
 
@@ -101,7 +103,7 @@ def events(log: bytes) -> list[dict[str, Any]]:
 def rounds_in(
     lines: Iterable[dict[str, Any]], known: dict[str, dict[int, dict[str, Any]]] | None = None
 ) -> dict[str, dict[int, dict[str, Any]]]:
-    """Method → round → the line that counts; `known` is what earlier lines led to.
+    """Return method → round → the line that counts; `known` is what earlier lines led to.
 
     >>> again = [{"event": "start", "method": "fedavg", "done": 1}]
     >>> two = [{"event": "round", "method": "fedavg", "round": t, "seconds": t} for t in (1, 2)]
@@ -120,7 +122,7 @@ def rounds_in(
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: null for what is no finite number."""
+    """Return a value as JSON has it: null for what is no finite number."""
     if isinstance(value, dict):
         return {name: _plain(own) for name, own in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""How a driver takes a path: speed at every point, then motion at every second.
+"""Driver model: speed at every point of a path, then motion at every second.
 
 Along the path the driver wants to go as fast as limits, turns, stops and traffic allow, within a
 comfortable acceleration a(v) = a₀ / (1 + v²/v₀²). The distance needed to reach a speed from rest is
@@ -17,10 +17,14 @@ from fedwatt.synthetic.duty import DUTIES, Duty
 from fedwatt.synthetic.routes import STEP_M, Path
 
 # v₀: comfortable acceleration, or braking, is half of a₀ at this speed.
-ACCELERATING_FADE_MPS, BRAKING_FADE_MPS = 15.0, 25.0
-SIGNAL_STOP_SHARE, GIVE_WAY_STOP_SHARE = 0.5, 0.4
+ACCELERATING_FADE_MPS = 15.0
+BRAKING_FADE_MPS = 25.0
+SIGNAL_STOP_SHARE = 0.5
+GIVE_WAY_STOP_SHARE = 0.4
 CREEP_MPS = 3.0
-HELD_UP_PER_M, SLOW_ROAD_MPS = 0.005, 30 / 3.6  # in the thickest traffic, on the slowest roads
+# in the thickest traffic, on the slowest roads
+HELD_UP_PER_M = 0.005
+SLOW_ROAD_MPS = 30 / 3.6
 PARKED_S = (5.0, 40.0)  # switched on but not yet, or no longer, driving
 
 
@@ -140,7 +144,7 @@ def _wishes(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray,
 
 
 def _mood(path: Path, rng: Generator) -> FloatArray:
-    """How eagerly the driver accelerates from one crossing to the next, [points]."""
+    """Return how eagerly the driver accelerates from one crossing to the next, [points]."""
     legs = np.searchsorted(path.pass_point, np.arange(len(path.x_m)), side="right")
     eagerness = np.clip(np.exp(0.2 * rng.normal(size=len(path.pass_point) + 1)), 0.6, 1.3)
     return eagerness[legs]
@@ -178,7 +182,8 @@ def _each_second(
     step_s = 2 * STEP_M / (speed[:-1] + speed[1:])
     leave_s = np.cumsum(np.concatenate([[0.0], step_s]) + waiting_s)
     arrive_s = leave_s - waiting_s
-    start_s, end_s = leave_s[bounds[:-1]], arrive_s[bounds[1:]]
+    start_s = leave_s[bounds[:-1]]
+    end_s = arrive_s[bounds[1:]]
     seconds = np.ceil(before_s + end_s - start_s + after_s).astype(np.int64)
     first = np.concatenate([[0], np.cumsum(seconds)[:-1]])
     trip = np.repeat(np.arange(len(seconds)), seconds)

@@ -28,10 +28,13 @@ from fedwatt.synthetic.roadload import traction_power_w, wheel_power_w
 Channels = Mapping[str, FloatArray]
 
 # a₀ of the fastest car a trace may come from, m/s², and the speed at which a₀ has halved.
-ACCELERATING_MPS2, ACCELERATING_FADE_MPS = 2.2, 15.0
-BRAKING_MPS2, BRAKING_FADE_MPS = 2.8, 25.0
+ACCELERATING_MPS2 = 2.2
+ACCELERATING_FADE_MPS = 15.0
+BRAKING_MPS2 = 2.8
+BRAKING_FADE_MPS = 25.0
 HALT_EVERY_M = (400.0, 900.0)
-NO_HALT_ABOVE_MPS, AROUND_S = 60 / 3.6, 61
+NO_HALT_ABOVE_MPS = 60 / 3.6
+AROUND_S = 61
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,8 @@ def electrify(
 
     A trip needs `speed_mps` and `ambient_c`, and keeps its other inputs; `payload_kg` is [trips].
     """
-    climate, demands_w = [], []
+    climate = []
+    demands_w = []
     for trip, load in zip(trips, payload_kg, strict=True):
         clock_s = np.arange(len(trip["speed_mps"]), dtype=float)
         heater_w, ac_w = climate_power_w(vehicle, trip["ambient_c"], clock_s)
@@ -84,7 +88,8 @@ def electrify(
     number = np.repeat(np.arange(len(trips)), [len(trip) for trip in demands_w])
     drives = charge_between_trips(vehicle.pack, number, demand_w, rng)
     trace = supply(vehicle.pack, demand_w, drives)
-    power_w, energy_wh = trace.power_w, trace.energy_wh
+    power_w = trace.power_w
+    energy_wh = trace.energy_wh
     electric = []
     bounds = pairwise([*drives.first.tolist(), len(demand_w)])
     for trip, (heater_w, ac_w), (start, stop) in zip(trips, climate, bounds, strict=True):

@@ -25,7 +25,8 @@ from fedwatt.synthetic.parameters import VehicleParameters
 
 BLOCK_M = 400.0
 ARTERIAL_EVERY = 3
-STREET_MPS, ARTERIAL_MPS = 40 / 3.6, 70 / 3.6
+STREET_MPS = 40 / 3.6
+ARTERIAL_MPS = 70 / 3.6
 DRAG_COEFFICIENT = 0.3  # SUMO multiplies it by an area; only the product matters
 REST_S = (300.0, 900.0)  # between a vehicle's departures
 START_CHARGE = 0.8
@@ -72,7 +73,8 @@ def sumo_tool(name: str) -> str:
 
 def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
     """Build the town in `folder`, drive it, and return its FCD and battery files."""
-    netconvert, sumo = sumo_tool("netconvert"), sumo_tool("sumo")
+    netconvert = sumo_tool("netconvert")
+    sumo = sumo_tool("sumo")
     network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
     nodes, edges, trips = write_town(town, folder)
     # Positions stay on the town's ground.
@@ -126,7 +128,7 @@ def _edges(town: SumoTown) -> Element:
 
 
 def _roads(town: SumoTown) -> list[Road]:
-    """Ends of every road, and whether it is an arterial."""
+    """Return ends of every road, and whether it is an arterial."""
     roads = []
     for line in range(town.junctions):
         arterial = line % ARTERIAL_EVERY == 0
@@ -147,7 +149,8 @@ def _trips(town: SumoTown) -> Element:
         _vehicle_type(root, name, vehicle, town.seed)
         rng = generator(town.seed, "sumo trips", name)
         home = roads[int(rng.integers(len(roads)))]
-        here, time_s = home, float(rng.uniform(0, REST_S[1]))
+        here = home
+        time_s = float(rng.uniform(0, REST_S[1]))
         for trip in range(town.trips):
             back = here != home and rng.random() < 0.5
             there = home if back else _elsewhere(roads, here, rng)
@@ -175,7 +178,7 @@ def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> dict[s
 
 
 def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
-    """A road at least three blocks away."""
+    """Return a road at least three blocks away."""
     place = {road: np.array(road[0].split("-"), int) for road in roads}
     far = [road for road in roads if np.abs(place[road] - place[here]).sum() >= 3]
     choice = far or [road for road in roads if road != here]

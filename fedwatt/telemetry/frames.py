@@ -55,7 +55,7 @@ def fleet_from_frame(
     out: str | Path | None = None,
     **channels: Column,
 ) -> Fleet:
-    """The fleet in the rows of a pandas or polars DataFrame, cleaned as at import.
+    """Return the fleet in the rows of a pandas or polars DataFrame, cleaned as at import.
 
     vehicle, trip   columns with the names of vehicles and of their trips
     time            column of times: dates and times, or numbers and their unit, as in ("t", "ms");
@@ -92,7 +92,7 @@ def vehicles_from_frame(
     progress: Progress | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> VehicleStream:
-    """The cleaned vehicles of a DataFrame, one at a time, for readers of one's own.
+    """Yield the cleaned vehicles of a DataFrame, for custom readers.
 
     `columns` are those of "vehicle", "trip" and "time"; otherwise as `fleet_from_frame`.
     """
@@ -135,7 +135,7 @@ class FrameReader(MappingReader):
 
 
 def _as_polars(frame: Any) -> pl.DataFrame:
-    """The rows of a polars or pandas frame, or of whatever hands them over as Arrow does."""
+    """Return the rows of a polars or pandas frame, or of whatever hands them over as Arrow does."""
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     if isinstance(frame, pl.DataFrame):
@@ -150,7 +150,7 @@ def _as_polars(frame: Any) -> pl.DataFrame:
 
 
 def _timed(frame: pl.DataFrame, time: Column) -> tuple[pl.DataFrame, str]:
-    """The frame and the unit of its times; dates and times become seconds."""
+    """Return the frame and the unit of its times; dates and times become seconds."""
     name, *unit = _parts(time)
     if name not in frame.columns:
         raise DataError(unknown("column", name, frame.columns))
@@ -167,7 +167,7 @@ def _parts(column: Column) -> tuple[str, ...]:
 
 
 def _channel(name: str, column: Column) -> dict[str, str]:
-    """The table of a channel in a mapping."""
+    """Return the table of a channel in a mapping."""
     text, *rest = _parts(column)
     own = next(unit for unit, (factor, offset) in CHANNELS[name].units.items() if factor == 1)
     table = {"column": text, "unit": rest[0] if rest else own}

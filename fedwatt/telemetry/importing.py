@@ -32,7 +32,7 @@ ONE_VEHICLE = (
 
 
 def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
-    """A reader that somebody else has written, by a reference or the name of an entry point.
+    """Return a reader that somebody else has written, by a reference or the name of an entry point.
 
     It is called as reader(paths, cleaning=Cleaning, progress=Progress) and gives vehicles;
     `frames.vehicles_from_frame` makes them of a DataFrame, cleaned and accounted for.
@@ -69,7 +69,7 @@ class Recordings:
     own_gap: bool = False
 
     def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
-        """The cleaned vehicles, one at a time."""
+        """Yield the cleaned vehicles, one at a time."""
         how: dict[str, Any] = {"cleaning": self.cleaning, "progress": progress}
         if self.kind not in USUAL_CLEANING:
             return iter(own_reader(self.kind)(self.paths, **how))
@@ -110,11 +110,13 @@ class Maps:
 
     @property
     def files(self) -> list[Path]:
-        """Those that were given."""
+        """The files that were given."""
         return [path for path in (self.dem, self.osm) if path is not None]
 
     def enriched(self, vehicles: Iterator[Vehicle]) -> EnrichedVehicles | None:
-        """The vehicles with what the files know; None without files. The files are read here."""
+        """Return the vehicles with what the files know; None without files. The files are read
+        here.
+        """
         if not self.files:
             return None
         return EnrichedVehicles(

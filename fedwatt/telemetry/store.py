@@ -74,7 +74,9 @@ def read_vehicle(folder: Path) -> Vehicle:
     try:
         lengths = {str(trip["name"]): int(trip["seconds"]) for trip in about["trips"]}
         recordings = {str(trip["name"]): str(trip.get("recording", "")) for trip in about["trips"]}
-        name, kind, labels = str(about["name"]), str(about["kind"]), str(about["labels"])
+        name = str(about["name"])
+        kind = str(about["kind"])
+        labels = str(about["labels"])
         facts = dict(about["facts"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
@@ -86,7 +88,8 @@ def read_vehicle(folder: Path) -> Vehicle:
             f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
         )
-    trips, start = [], 0
+    trips = []
+    start = 0
     for trip, seconds in lengths.items():
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
@@ -141,7 +144,7 @@ class StoredVehicles(Maker):
 
     @property
     def source(self) -> str:
-        """As was written when the fleet was made."""
+        """Origin of the data, as written when the fleet was made."""
         return fleet_source(Path(self.folder))
 
     @property
@@ -160,11 +163,11 @@ class StoredVehicles(Maker):
 
     @property
     def count(self) -> int:
-        """As many as are asked for and there."""
+        """Number of vehicles that are selected and present."""
         return min(self.number or self.stored, self.stored)
 
     def name(self, place: int) -> str:
-        """What the vehicle's folder is named after."""
+        """Return the name of the vehicle's folder."""
         return unquote(self._folders[place].name)
 
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
@@ -178,7 +181,7 @@ def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
 
 
 def fleet_source(path: Path) -> str:
-    """Where a fleet's data came from, as written when it was made."""
+    """Return the origin of a fleet's data, as written when it was made."""
     path = Path(path)
     if not (path / "fleet.json").is_file():
         no_fleet = "is not a fleet folder: it has no fleet.json"
@@ -260,7 +263,9 @@ def _write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _appearing(folder: Path) -> Iterator[Path]:
-    """A fresh folder that takes the place of `folder` if the body succeeds, and goes otherwise."""
+    """Yield a fresh folder that takes the place of `folder` if the body succeeds, and goes
+    otherwise.
+    """
     folder = folder.resolve()  # `.` has no name to make others from
     fresh, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
     with _writing(folder):
@@ -292,7 +297,9 @@ def _swap(fresh: Path, folder: Path, old: Path) -> None:
 
 @contextmanager
 def _filling(folder: Path) -> Iterator[Path]:
-    """A fresh folder whose entries move into the empty `folder`; that stays: it may be `.`."""
+    """Yield a fresh folder whose entries move into the empty `folder`; that stays: it may be
+    `.`.
+    """
     fresh = folder / ".partial"
     with _writing(folder):
         fresh.mkdir()

@@ -11,7 +11,9 @@ from fedwatt.runs.config import RunConfig
 
 
 def trackers(config: RunConfig, out: Path) -> list[Observer]:
-    """The trackers that a configuration asks for; RunError if the package of one is missing."""
+    """Return the trackers that a configuration asks for; RunError if the package of one is
+    missing.
+    """
     found: list[Observer] = []
     if config.track.tensorboard:
         from fedwatt.track.tensorboard import TensorBoard

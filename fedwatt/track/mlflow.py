@@ -31,7 +31,8 @@ class MLflow(Observer):
     """Logs to MLflow as a run goes on: means over seeds, and each seed's own."""
 
     def __init__(self, config: RunConfig, out: Path) -> None:
-        self.config, self.out = config, out.resolve()
+        self.config = config
+        self.out = out.resolve()
         server = os.environ.get("MLFLOW_TRACKING_URI")
         self.client = MlflowClient(server or f"sqlite:///{self.out / 'mlflow.db'}")
         self.place = None if server else (self.out / "mlflow-artifacts").as_uri()
@@ -60,14 +61,14 @@ class MLflow(Observer):
         self.client.log_batch(self.runs[label], params=params)
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """The scalars of a round."""
+        """Log the scalars of a round."""
         now = int(time() * 1000)
         values = all_scalars(record.rounds).items()
         metrics = [Metric(name, value, now, state.round) for name, value in values]
         self.client.log_batch(self.runs[label], metrics=metrics)
 
     def on_end(self, label: str, history: "History") -> None:
-        """The method is done."""
+        """End the method's MLflow run."""
         self.client.set_terminated(self.runs[label])
 
     def on_finish(self, run: Path) -> None:
@@ -79,7 +80,7 @@ class MLflow(Observer):
 
 
 def _settings(config: RunConfig, label: str) -> dict[str, str]:
-    """The settings of a run with one of its methods, by their names in TOML."""
+    """Return the settings of a run with one of its methods, by their names in TOML."""
     tables = to_tables(config)
     # A level model is labelled after its method.
     own = [method for method in tables.pop("method") if method["label"] in label]

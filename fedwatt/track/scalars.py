@@ -1,4 +1,4 @@
-"""What trackers are given: scalars of a round, and the files of a finished run."""
+"""Values that trackers are given: scalars of a round, and the files of a finished run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
@@ -13,7 +13,7 @@ KEYS: Final = ("seed", "round", "method")
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a row of rounds.parquet.
+    """Return the finite numbers of a row of rounds.parquet.
 
     >>> scalars({"seed": 1, "round": 3, "evaluated": True, "test_rmse": 48, "rate": float("nan")})
     {'test_rmse': 48.0}
@@ -43,7 +43,7 @@ def all_scalars(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def artefacts(run: Path) -> Iterator[Path]:
-    """The files of a finished run that are worth keeping elsewhere; those that there are."""
+    """Yield the files of a finished run that are worth keeping elsewhere; those that there are."""
     for name in ("config.toml", "report.html", "vehicles.parquet", "rounds.parquet", MODEL_FILE):
         if (run / name).is_file():
             yield run / name

@@ -97,7 +97,7 @@ class Fleet:
     """What cleaning kept and dropped, in sentences, where it was cleaned on the way here."""
 
     def __repr__(self) -> str:
-        """Where it comes from and how large it is, not its arrays."""
+        """Return the source and size of the fleet, not its arrays."""
         size = f"{len(self.clients)} vehicles, {self.windows('train'):,} training windows"
         return f"Fleet({self.source!r}, {size})"
 
@@ -107,12 +107,12 @@ class Fleet:
         return tuple(map(self.name, range(len(self.clients))))
 
     def name(self, place: int) -> str:
-        """What the vehicle at a place is called."""
+        """Return the name of the vehicle at a place."""
         return self.clients[place].name
 
     @cached_property
     def held_out(self) -> BoolArray:
-        """Whether each vehicle is only ever tested, [vehicles]."""
+        """Return whether each vehicle is only ever tested, [vehicles]."""
         return np.array([client.held_out for client in self.clients], dtype=bool)
 
     @property
@@ -121,7 +121,7 @@ class Fleet:
         return self.clients
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """These vehicles, all at once (`fedwatt.windows.on_demand` has to make them)."""
+        """Return these vehicles, all at once (`fedwatt.windows.on_demand` has to make them)."""
         return [self.clients[place] for place in places]
 
     def prepare(self, places: Sequence[int]) -> None:
@@ -165,7 +165,7 @@ class Fleet:
         return self.settings.columns
 
     def windows(self, split: str) -> int:
-        """Number of windows of a split, reckoned from the vehicles at hand.
+        """Return number of windows of a split, reckoned from the vehicles at hand.
 
         Held-out vehicles have no part in training.
         """
@@ -228,7 +228,7 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
 
 
 def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
-    """The vehicle with its motion delayed by its own lag, where `align` asks for it.
+    """Return the vehicle with its motion delayed by its own lag, where `align` asks for it.
 
     One whose facts have a lag was delayed already, as whoever learns hills from its trips does.
     """
@@ -244,7 +244,9 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     """
     vehicle.refuse_unless_trainable()
     vehicle = prepared(vehicle, settings)
-    names, target, window = feature_names(settings.features), settings.predicts, settings.window
+    names = feature_names(settings.features)
+    target = settings.predicts
+    window = settings.window
     split_of = split_of_trips(vehicle, settings)
     parts = _labelled_trips(vehicle, settings, split_of)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
@@ -283,10 +285,13 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
 def _labelled_trips(
     vehicle: Vehicle, settings: DataSettings, split_of: Mapping[str, str]
 ) -> list[LabelledTrip]:
-    names, target, length = feature_names(settings.features), settings.predicts, settings.window
+    names = feature_names(settings.features)
+    target = settings.predicts
+    length = settings.window
     parts = []
     for trip in usable_trips(vehicle, settings):
-        rows, split = trip_features(trip, names, vehicle.name), split_of[trip.name]
+        rows = trip_features(trip, names, vehicle.name)
+        split = split_of[trip.name]
         stride = settings.stride if split == "train" else settings.evaluation_stride
         found = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
         parts.append(LabelledTrip(trip, split, rows, *found))
@@ -304,18 +309,20 @@ def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Ta
 
 
 def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:
-    """How the vehicle's features are scaled, from `rows` [seconds, features] of training trips.
+    """Return the scaling of the features, from `rows` [seconds, features] of training trips.
 
     Climb keeps its 0, a level road, whatever the scaling.
     """
     typical = np.array([FEATURES[name].about_zero for name in names])
-    usual, zero, fixed = SCALINGS[settings.scaling](rows), about_zero(rows, typical), typical > 0
+    usual = SCALINGS[settings.scaling](rows)
+    zero = about_zero(rows, typical)
+    fixed = typical > 0
     center = np.where(fixed, zero.center, usual.center)
     return Scaler(center, np.where(fixed, zero.scale, usual.scale))
 
 
 def lacks_target(vehicle: Vehicle, settings: DataSettings) -> bool:
-    """Whether some usable trip of the vehicle has no channel of which the target is made."""
+    """Return whether some usable trip of the vehicle has no channel of which the target is made."""
     needed = set(settings.predicts.made_of)
     return any(not needed <= set(trip.channels) for trip in usable_trips(vehicle, settings))
 

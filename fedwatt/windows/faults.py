@@ -22,7 +22,7 @@ NOISE_BLOCK_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is wrong, and how much.
+    """A kind of fault and its strength.
 
     label noise     energy of each minute off by `size` standard deviations of a minute's energy
     sensor bias     `channel` off by `size` of its own standard deviations, always
@@ -46,7 +46,7 @@ class Fault:
 
 
 def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 0) -> Vehicle:
-    """The vehicle with the fault in its training trips; `settings` say which these are."""
+    """Return the vehicle with the fault in its training trips; `settings` say which these are."""
     split_of = split_of_trips(vehicle, settings)
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
     channel = "energy_wh" if fault.kind == "label noise" else fault.channel

@@ -60,7 +60,7 @@ class LabelledTrip:
 
 
 def climb_known(trips: Sequence[LabelledTrip], window: int) -> BoolArray:
-    """Whether the climb of the trips' windows was read, [windows]."""
+    """Return whether the climb of the trips' windows was read, [windows]."""
     pieces = []
     for one in trips:
         # Climb that was not read here was given, and all of it.

@@ -35,7 +35,9 @@ class ClientsOnDemand(Sequence[Client]):
     """The vehicles of a maker by their places; the last ones asked for are kept."""
 
     def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
-        self.maker, self.settings, self.held_out = maker, settings, held_out
+        self.maker = maker
+        self.settings = settings
+        self.held_out = held_out
         self.here: dict[int, Client] = {}
         self.stay: dict[int, Client] = {}
         self.told: dict[int, int] = {}
@@ -68,7 +70,9 @@ class ClientsOnDemand(Sequence[Client]):
         return self.fetch([place % len(self)])[0]
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """The vehicles at these places, made on all cores; with `stay` they are never let go."""
+        """Return the vehicles at these places, made on all cores; with `stay` they are never let
+        go.
+        """
         known = all(place in self.here or place in self.stay for place in places)
         if self.coming is not None and not known:
             coming, self.coming = self.coming, None
@@ -96,7 +100,7 @@ class ClientsOnDemand(Sequence[Client]):
         }
 
     def __reduce__(self) -> tuple[type, tuple[Maker, DataSettings, BoolArray]]:
-        """What another process needs to make the same vehicles."""
+        """Return the arguments with which another process makes the same vehicles."""
         return ClientsOnDemand, (self.maker, self.settings, self.held_out)
 
 
@@ -108,16 +112,16 @@ class FleetOnDemand(Fleet):
     on_demand: ClassVar[bool] = True
 
     def __repr__(self) -> str:
-        """Where it comes from and how large it is."""
+        """Return the source and size of the fleet."""
         return f"FleetOnDemand({self.source!r}, {counted(len(self.clients), 'vehicle')})"
 
     def name(self, place: int) -> str:
-        """What the vehicle at a place is called."""
+        """Return the name of the vehicle at a place."""
         return self.clients.maker.name(place)
 
     @property
     def held_out(self) -> BoolArray:
-        """Whether each vehicle is only ever tested, [vehicles]."""
+        """Return whether each vehicle is only ever tested, [vehicles]."""
         return self.clients.held_out
 
     @cached_property
@@ -126,7 +130,7 @@ class FleetOnDemand(Fleet):
         return self.clients.fetch(self.sample(SAMPLE), stay=True)
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """These vehicles, made on all cores where they are not here yet."""
+        """Return these vehicles, made on all cores where they are not loaded yet."""
         return self.clients.fetch(places, stay=stay)
 
     def prepare(self, places: Sequence[int]) -> None:
@@ -148,7 +152,7 @@ class FleetOnDemand(Fleet):
         self.clients.told[place] = windows
 
     def sample(self, count: int) -> list[int]:
-        """As `Fleet.sample`; 0 stands for `SAMPLE`, since nobody can have all."""
+        """Return a sample as `Fleet.sample`; 0 stands for `SAMPLE`, since all would not fit."""
         return super().sample(count or SAMPLE)
 
     def split_hash(self) -> str:
@@ -169,7 +173,7 @@ class FleetOnDemand(Fleet):
 
 
 def fleet_on_demand(maker: Maker, settings: DataSettings | None = None) -> FleetOnDemand:
-    """The vehicles of a maker as a fleet; none of them is made yet."""
+    """Return the vehicles of a maker as a fleet; none of them is made yet."""
     settings = settings or DataSettings()
     refuse_climb(settings, maker.count)
     refuse_all_held_out(settings, maker.count, maker.source)
@@ -205,10 +209,10 @@ def sketched_fleet(
 def town_fleet(
     vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = USUAL_TRIPS
 ) -> FleetOnDemand:
-    """The vehicles of `synthetic_fleet`, made when they take part."""
+    """Return the vehicles of `synthetic_fleet`, made when they take part."""
     return fleet_on_demand(TownVehicles(vehicles, seed, trips), settings)
 
 
 def stored_fleet(folder: Path | str, settings: DataSettings | None = None) -> FleetOnDemand:
-    """The vehicles of a fleet folder, read when they take part."""
+    """Return the vehicles of a fleet folder, read when they take part."""
     return fleet_on_demand(StoredVehicles(str(folder)), settings)

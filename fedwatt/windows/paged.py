@@ -54,7 +54,9 @@ class Mapped:
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:
-        """Whether these vehicles' windows are those in the files, not some put in their place."""
+        """Return whether these vehicles' windows are those in the files, not some put in their
+        place.
+        """
         return len(clients) == len(self.clients) and all(
             one.series is own.series and one.ends is own.ends and one.labels is own.labels
             for one, own in zip(clients, self.clients, strict=True)
@@ -72,7 +74,8 @@ def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], M
     Consumes them one at a time.
     """
     there: list[Client] = []
-    size, spill = 0, None
+    size = 0
+    spill = None
     with ExitStack() as open_files:
         for client in clients:
             size += _bytes(client)
@@ -131,7 +134,7 @@ class _GrowingFiles:
             left = left[self.files[kind].write(left.data) :]
 
     def mapped(self) -> Mapped:
-        """The vehicles with views of the files in place of their arrays."""
+        """Return the vehicles with views of the files in place of their arrays."""
         with _writing():
             # Shared, not copied on write: it reserves no memory. Nobody writes to it.
             write = mmap.ACCESS_WRITE

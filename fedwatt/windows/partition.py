@@ -59,7 +59,7 @@ def dirichlet_shares(alpha: float, clients: int, rng: np.random.Generator) -> Fl
 def repartition(
     vehicles: Iterable[Vehicle], recipe: str, *, clients: int = 10, seed: int = 0
 ) -> list[Vehicle]:
-    """The fleet as its recipe asks: the vehicles themselves, or `clients` new ones.
+    """Return the fleet as its recipe asks: the vehicles themselves, or `clients` new ones.
 
     Every trip goes to exactly one client, and each client's share of a regime is met to within one
     trip. Clients are named "client-001" and so on, their trips "vehicle/trip".

@@ -1,4 +1,4 @@
-"""How telemetry becomes windows."""
+"""Settings of the windows that are made from telemetry."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ LABEL_SCALINGS = ("vehicle", "fleet")
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """How telemetry becomes windows.
+    """Settings of the windows that are made from telemetry.
 
     `features` is a feature set ("base", "physics", "terrain"), single features, or several of them
     separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`, and
@@ -67,7 +67,7 @@ class DataSettings:
 
     @property
     def predicts(self) -> Target:
-        """What a window predicts."""
+        """The target of a window."""
         target = get_target(self.target)
         return replace(target, horizon=self.horizon) if self.horizon else target
 

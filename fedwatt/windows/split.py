@@ -1,4 +1,4 @@
-"""Which trips train, validate and test; which vehicles only test.
+"""Splits of the trips into training, validation and test, and vehicles that only test.
 
 Splits are by recorded trip, so that no window shares a second with a window of another split; the
 parts of a trip that was cut at a gap have its weather and traffic in common and stay together.
@@ -17,7 +17,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def split_counts(trips: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
-    """How many trips each split gets: nearest to `shares`, and at least one each.
+    """Return the number of trips of each split: nearest to `shares`, and at least one each.
 
     >>> split_counts(40, (0.7, 0.1, 0.2)), split_counts(4, (0.7, 0.1, 0.2))
     ((28, 4, 8), (2, 1, 1))
@@ -51,7 +51,7 @@ def split_trips(
 
 
 def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[str]:
-    """The `count` vehicles that never train."""
+    """Return the `count` vehicles that never train."""
     known = list(names) if count else []
     return frozenset(known[k] for k in lowest_draws(known, count, seed, "held out"))
 

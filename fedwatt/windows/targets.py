@@ -1,4 +1,4 @@
-"""What a window predicts: its name, its unit, what makes it, and how a trip's windows are labelled.
+"""Targets of a window: name, unit, inputs, and the labels of a trip's windows.
 
     energy            energy that leaves the pack in the window, Wh (paper `eq:window_label_sf`)
     soc               charge that the window takes, in percentage points of state of charge
@@ -38,7 +38,7 @@ LEAST_M: Final = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a window predicts.
+    """A quantity that a window predicts.
 
     name, unit     as reports show them
     meaning        completes "a window's ..."; `described` adds the horizon to it
@@ -76,7 +76,7 @@ class Target:
 
     @property
     def described(self) -> str:
-        """What is predicted, and of which seconds.
+        """Description of the target and the seconds it covers.
 
         >>> get_target("next").described
         'energy that leaves the pack, of the window that follows it'
@@ -125,7 +125,7 @@ class Target:
         return float(np.median(steps)) if len(steps) else 0.0
 
     def _values(self, trip: Trip, facts: Mapping[str, Any], vehicle: str) -> dict[str, FloatArray]:
-        """What `label` is given; refuses a trip or vehicle that lacks some of it."""
+        """Return the inputs of `label`; refuse a trip or vehicle that lacks some of them."""
         values = {}
         for channel in (*self.made_of, *self.reads):
             if channel not in trip.channels:

@@ -26,7 +26,7 @@ CHUNK = 24
 
 
 def make(maker: Maker, settings: DataSettings, places: Sequence[int]) -> list[Client]:
-    """The vehicles at these places, ready for training."""
+    """Return the vehicles at these places, ready for training."""
     return [build_client(vehicle, settings) for vehicle in maker.vehicles(places)]
 
 
@@ -41,7 +41,7 @@ class Workers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def make(self, maker: Maker, settings: DataSettings, places: Sequence[int]) -> list[Client]:
-        """The vehicles at these places, in their order."""
+        """Return the vehicles at these places, in their order."""
         chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
         if self.count < 2 or len(chunks) < 2:
             return [client for chunk in chunks for client in make(maker, settings, chunk)]

@@ -1,4 +1,4 @@
-"""Where rules that explore take a step's gradients, as C traced from their `explore`.
+"""Points at which exploring rules take a step's gradients, as C traced from their `explore`.
 
 A rule that explores asks for gradients at points of its own: SAM's second one is uphill of the
 first. What it does between two gradients is element-wise but for sums over the weights (a norm), so
@@ -41,14 +41,14 @@ class _Reached(Exception):
 def traced_points(
     rules: Sequence[LocalRule], plans: Sequence[Rows], inputs: Mapping[str, Tensor]
 ) -> tuple[Statements, ...]:
-    """The points of a step's gradients, of `inputs` that include all of FOUND.
+    """Return the points of a step's gradients, of `inputs` that include all of FOUND.
 
     Untraceable where the step cannot be told as points alone.
     """
     asked = 0
 
     def explore(of: Mapping[str, Tensor], stop: int) -> Tensor:
-        """What the rules return, or the point of their gradient number `stop`."""
+        """Return the result of the rules, or the point of their gradient number `stop`."""
         nonlocal asked
         asked = 0
 
@@ -81,7 +81,7 @@ def traced_points(
 
 
 def vectors(points: Sequence[Statements]) -> int:
-    """How many vectors of weights a step keeps points and gradients in.
+    """Return the number of weight vectors that hold a step's points and gradients.
 
     All gradients but the last are kept, and a point lies where its own gradient goes, or the one
     before it.
@@ -95,7 +95,8 @@ def points_as_c(points: Sequence[Statements], given: Sequence[str], entries: Seq
     `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each
     weight.
     """
-    functions, names = [], []
+    functions = []
+    names = []
     for place, own in enumerate(points):
         if own.result == "weight":
             names.append("NULL")

@@ -46,7 +46,7 @@ def followed(
 
 
 def widths_of(layout: Layout) -> list[int]:
-    """Inputs, units of each hidden layer, 1.
+    """Return inputs, units of each hidden layer, 1.
 
     >>> widths_of(Layout({"a.weight": (8, 4), "a.bias": (4,), "b.weight": (4, 1), "b.bias": (1,)}))
     [8, 4, 1]
@@ -76,7 +76,8 @@ def by_compiler(
     """`followed`, by lines.c."""
     widths = widths_of(layout)
     sizes = [(inputs + 1) * units for inputs, units in pairwise(widths)]
-    width, begin = torch.tensor(widths), torch.tensor([0, *accumulate(sizes[:-1])])
+    width = torch.tensor(widths)
+    begin = torch.tensor([0, *accumulate(sizes[:-1])])
     task = Task(
         *(each.data_ptr() for each in (width, begin, weights, offsets)),
         len(widths) - 2,
@@ -85,7 +86,9 @@ def by_compiler(
         float(offsets.abs().max()),
     )
     predictions = weights.new_empty((len(lines), len(offsets), len(windows)))
-    function, pointer, number = library.along, ctypes.c_void_p, ctypes.c_int64
+    function = library.along
+    pointer = ctypes.c_void_p
+    number = ctypes.c_int64
     function.argtypes = [ctypes.POINTER(Task), pointer, number, pointer, number, pointer]
     enough: int = function(
         task, lines.data_ptr(), len(lines), windows.data_ptr(), len(windows), predictions.data_ptr()
@@ -99,7 +102,8 @@ def by_torch(
     layout: Layout, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
 ) -> Tensor:
     """`followed`, by torch."""
-    here, there = layout.split(weights), layout.split(lines)
+    here = layout.split(weights)
+    there = layout.split(lines)
     first, *others = (name.removesuffix(".weight") for name in here if name.endswith(".weight"))
     reach = float(offsets.abs().max())
     layers = [_affine_terms(here, there, first, [windows[None]])]
@@ -112,7 +116,8 @@ def by_torch(
             smooth &= ~_may_switch(layers[-1], reach).any(dim=-1)
     last = [term.expand_as(layers[-1][-1]) for term in layers[-1]]
     predictions = _powers(offsets, len(last)) @ torch.cat(last, dim=-1).mT
-    bent, powers = (~smooth).nonzero(), _powers(offsets, len(layers[1]))
+    bent = (~smooth).nonzero()
+    powers = _powers(offsets, len(layers[1]))
     # Not too many at a time, so that a wide radius does not fill the memory.
     width = len(here[f"{others[-1]}.weight"])
     few = max(1, BLOCK[weights.device.type] // (len(offsets) * width))
@@ -154,7 +159,8 @@ def _bent(
     factors = torch.cat([powers.expand(len(line), -1, -1), c, s * c], dim=-1)
     x = torch.bmm(factors, torch.cat([torch.stack(second, dim=1), *rows], dim=1))
     for layer in names[1:]:
-        weight, bias = f"{layer}.weight", f"{layer}.bias"
+        weight = f"{layer}.weight"
+        bias = f"{layer}.bias"
         # x(W + s·D) + b + s·d, with both matrices in one product.
         still = here[weight].expand(len(line), -1, -1)
         both = torch.bmm(x.relu_(), torch.cat([still, there[weight][line]], dim=-1))
@@ -181,7 +187,8 @@ def _affine_terms(here: Parts, there: Parts, layer: str, terms: list[Tensor]) ->
     W and b are in `here`, D and d of M lines in `there`. What is the same for all lines has an M
     of 1: x₀ always, and all that comes of it and W.
     """
-    weight, direction = here[f"{layer}.weight"], there[f"{layer}.weight"]
+    weight = here[f"{layer}.weight"]
+    direction = there[f"{layer}.weight"]
     still = [term @ weight for term in terms]
     moved = [torch.bmm(term.expand(len(direction), -1, -1), direction) for term in terms]
     result = [still[0], *(a + b for a, b in zip(still[1:], moved, strict=False)), moved[-1]]

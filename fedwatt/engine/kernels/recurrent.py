@@ -21,7 +21,7 @@ class RecurrentKernel(Kernel):
     """For `GRU` and `LSTM` themselves."""
 
     def represent(self, model: GRU | LSTM, parts: Parts, windows: Tensor) -> Tensor | None:
-        """The state after the last second, on a GPU."""
+        """Return the state after the last second, on a GPU."""
         whole = _whole_window(model, parts["input.weight"], windows)
         if whole is None:
             return None
@@ -47,7 +47,8 @@ class RecurrentKernel(Kernel):
 
     def step(self, model: GRU | LSTM, batch: int, window: int) -> ModelStep:
         """See recurrent.c: z_t and the gates of all seconds, and a few single blocks."""
-        size, rows = model.hidden * batch, model.hidden + model.features + 1
+        size = model.hidden * batch
+        rows = model.hidden + model.features + 1
         seconds = (window + 1) * rows * batch + window * BLOCKS_KEPT[type(model)] * size
         single = 2 * 4 * model.hidden * rows + 7 * size + batch
         return ModelStep(
@@ -59,7 +60,7 @@ class RecurrentKernel(Kernel):
         )
 
     def step_numbers(self, model: GRU | LSTM, batch: int) -> int:
-        """Those of one second: what all seconds keep is written once and read once."""
+        """Return the numbers of one second: the others are written once and read once."""
         return 2 * model.layout.size + 12 * model.hidden * batch
 
 

@@ -41,7 +41,7 @@ GATES: Final = {"GRU": 3, "LSTM": 4}
 
 @dataclass(frozen=True)
 class CellShape:
-    """What the kernels are compiled for; `kind` is "GRU" or "LSTM"."""
+    """The shape that the kernels are compiled for; `kind` is "GRU" or "LSTM"."""
 
     kind: str
     features: int
@@ -101,7 +101,8 @@ class WholeWindow:
             weights = weights.contiguous()
         if windows.stride()[2:] != (windows.shape[3], 1):
             windows = windows.contiguous()
-        blocks, threads = (-(-batch // TILE), vehicles), 4 * self.cell.hidden
+        blocks = (-(-batch // TILE), vehicles)
+        threads = 4 * self.cell.hidden
         lie = (weights, weights.stride(0), windows, windows.stride(0), windows.stride(1))
         self.launch[name](blocks, threads, *lie, *tensors, batch, seconds)
 
@@ -117,7 +118,8 @@ class WholeWindow:
         loss: Loss,
     ) -> None:
         """Write the gradient [P, D] of the loss at `weights` [P, D]."""
-        here, there = layout.split(weights), layout.split(gradient)
+        here = layout.split(weights)
+        there = layout.split(gradient)
         last, kept = self.forward(weights, windows, keep=True)
         assert kept is not None
         prediction = torch.bmm(last, here["output.weight"]).squeeze(-1) + here["output.bias"]
@@ -158,14 +160,16 @@ class _Followed(torch.autograd.Function):
 
 
 def whole_window(cell: CellShape, weights: Tensor, windows: Tensor) -> WholeWindow | None:
-    """The kernels for a model's weights and windows, or None where torch has to do it."""
+    """Return the kernels for a model's weights and windows, or None where torch has to do it."""
     if not (weights.is_cuda and fits(cell, weights, windows)):
         return None
     return _whole_window(cell, weights.dtype, weights.device.index)
 
 
 def fits(cell: CellShape, weights: Tensor, windows: Tensor) -> bool:
-    """Whether the kernels can do it. Where something is wrong torch says so; they would read on."""
+    """Return whether the kernels can do it. Where something is wrong torch says so; they would read
+    on.
+    """
     alike = weights.device == windows.device and weights.dtype == windows.dtype
     shaped = windows.shape[-1] == cell.features and windows.shape[-2] > 0
     small = max(cell.hidden, cell.features) <= LARGEST

@@ -24,7 +24,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROWS, COLUMNS = 2, 211  # unlike any other length, so that a shape tells what a value is
+# unlike any other length, so that a shape tells what a value is
+ROWS = 2
+COLUMNS = 211
 
 
 class Untraceable(Exception):
@@ -39,7 +41,7 @@ class Value:
     is_weight: bool
 
     def __str__(self) -> str:
-        """As it stands in a statement."""
+        """Return the text that stands for it in a statement."""
         return self.name
 
 
@@ -100,7 +102,7 @@ Term = Callable[[Any], str]
 
 
 def _sum(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any], sign: str) -> str:
-    """a ± alpha · b."""
+    """Return a ± alpha · b."""
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     scaled = term(args[1]) if alpha == 1 else f"{term(alpha)} * {term(args[1])}"
     return f"{term(args[0])} {sign} {scaled}"
@@ -177,7 +179,8 @@ class _Reading(TorchFunctionMode):
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, inputs: Mapping[str, Tensor], sums: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.sums, self.count = sums, 0
+        self.sums = sums
+        self.count = 0
         self.numbers: list[str] = []
         self.weights: list[str] = []
         self.known: dict[tuple[Any, ...], Value] = {}
@@ -249,7 +252,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before: Mapping[Any, Value | None],
         weight: bool,
     ) -> str:
-        """The operation as C; `before` has the values of its tensors, `weight` is its result's."""
+        """Return the operation as C; `before` has the values of its tensors, `weight` is its
+        result's.
+        """
 
         def term(of: Any) -> str:
             if not isinstance(of, Tensor):
@@ -274,7 +279,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _power(self, x: str, y: str) -> str:
         """e^(y log x) for a weight x and a number y, which fixes what it is at 0 and infinity."""
-        condition, quicker = f"fabs({y}) < 0.98", f"small_log_power({x},"
+        condition = f"fabs({y}) < 0.98"
+        quicker = f"small_log_power({x},"
         if x in self.positive:
             condition += f" && {self.positive[x]} >= 1.17549436e-38"
             quicker = f"positive_log_power({x},"
@@ -311,8 +317,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Value(name, weight)
 
     def _total(self, name: str, args: Sequence[Any], value: Value) -> Value:
-        """A sum of a weight over all weights, or its length."""
-        total, term = self._name(), f"(double){value}"
+        """Return a sum of a weight over all weights, or its length."""
+        total = self._name()
+        term = f"(double){value}"
         squared = name == "linalg_vector_norm"
         if squared and args[1:2] not in ([], (), (2,), [2]):
             raise Untraceable(f"torch's '{name}' is known of order 2 alone")
@@ -331,12 +338,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.known[_key(tensor)] = value
 
     def _forget_views(self, changed: Tensor) -> None:
-        """What else lies in the memory of a tensor that was changed in place has changed, too."""
+        """Forget every view of a tensor that was changed in place."""
         memory = _key(changed)[0]
         self.known = {key: value for key, value in self.known.items() if key[0] != memory}
 
     def value(self, tensor: Tensor, *, weight: bool) -> str:
-        """The name of a result."""
+        """Return the name of a result."""
         found = self.known.get(_key(tensor))
         if found is None:
             raise Untraceable("the result is not computed from what a step is given")
@@ -344,7 +351,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def literal(value: Any, weight: bool) -> str:
-    """A Python number as C writes it.
+    """Return a Python number as C writes it.
 
     >>> literal(0.1, True), literal(2, False), literal(-inf, False)
     ('0.1f', '2.0', '-INFINITY')
@@ -359,7 +366,7 @@ def literal(value: Any, weight: bool) -> str:
 
 
 def _key(tensor: Any) -> tuple[Any, ...]:
-    """What tells a tensor from others while it lives, however many objects stand for it."""
+    """Return a key of a tensor's memory while it lives, whatever object refers to it."""
     if not isinstance(tensor, Tensor):
         return (None,)
     storage = tensor.untyped_storage()
@@ -367,7 +374,9 @@ def _key(tensor: Any) -> tuple[Any, ...]:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """Whether a tensor has an entry for each weight; Untraceable if it has neither that shape."""
+    """Return whether a tensor has an entry for each weight; Untraceable if it has neither that
+    shape.
+    """
     if tensor.shape == (ROWS, COLUMNS):
         return True
     if tensor.shape in ((), (1,), (ROWS,), (1, 1), (ROWS, 1)):

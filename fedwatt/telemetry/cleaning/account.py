@@ -1,4 +1,4 @@
-"""What an import read, kept, dropped and repaired, and why.
+"""Account of an import: rows, trips and vehicles read, kept, dropped and repaired, and why.
 
 Every stage of cleaning returns an `Account`; accounts add up, so a vehicle's is the sum over its
 trips and a fleet's the sum over its vehicles. Rows and trips balance: read = kept + dropped.
@@ -34,7 +34,7 @@ class Account:
 
     @staticmethod
     def passed_over(unit: str, count: int, reason: str) -> "Account":
-        """What was read and dropped in one go."""
+        """Return the account of units that were read and dropped together."""
         return Account.of("read", unit, count) + Account.of("dropped", unit, count, reason)
 
     @staticmethod
@@ -49,7 +49,7 @@ class Account:
         return Account.total((self, other))
 
     def count(self, action: Action, unit: str, reason: str | None = None) -> int:
-        """How many `unit` met `action`, over all reasons unless one is named.
+        """Return the number of `unit` that met `action`, over all reasons unless one is named.
 
         >>> Account.of("dropped", "trips", 3, "under 120 s").count("dropped", "trips")
         3
@@ -58,7 +58,7 @@ class Account:
         return sum(found.values()) if reason is None else found.get(reason, 0)
 
     def reasons(self, action: Action, unit: str) -> dict[str, int]:
-        """Counts by reason, most frequent first."""
+        """Return counts by reason, most frequent first."""
         found = {w: n for (a, u, w), n in self.entries.items() if (a, u) == (action, unit)}
         return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
 
@@ -104,7 +104,8 @@ class Account:
         dropped = self.reasons("dropped", unit)
         why = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
         lost = f"{sum(dropped.values()):,} dropped" + (f": {why}" if why else "")
-        kept, parts = self.count("kept", unit), self.count("kept", "parts")
+        kept = self.count("kept", unit)
+        parts = self.count("kept", "parts")
         cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept else ""
         return f"{counted(kept, unit.removesuffix('s'))} kept{cut}; {lost}."
 
@@ -122,7 +123,8 @@ class Account:
         return [f"Cleaning: {one}" for one in (*found, *self.lost_channels())]
 
     def lost_channels(self) -> list[str]:
-        """A sentence for each channel of which some vehicle has no reading within its limits.
+        """Return a sentence for each channel of which some vehicle has no reading within its
+        limits.
 
         >>> Account.of("dropped", "channels", 2, "soc is 31 to 96, outside 0 to 1").lost_channels()
         ['soc is 31 to 96, outside 0 to 1, and left out in 2 vehicles. Is its unit another?']

@@ -34,7 +34,7 @@ METRES_PER_DEGREE = 111_195.0
 
 
 def without_glitches(trip: RawTrip, maximum_gap_s: float) -> tuple[list[RawTrip], Account]:
-    """The trip without impossible readings, cut where the speed is not to be believed."""
+    """Return the trip without impossible readings, cut where the speed is not to be believed."""
     trip, account = _within_limits(trip)
     trip, position_account = _without_position_jumps(trip)
     trip, frozen_account = _without_frozen_rows(trip, maximum_gap_s)
@@ -80,7 +80,8 @@ def jumps(
     """
     taken_s = np.clip(np.diff(time_s), LEAST_STEP_S, max(LEAST_STEP_S, hold_s))
     fast = np.flatnonzero(np.abs(step) > limit * taken_s)
-    spikes, lone = [], []
+    spikes = []
+    lone = []
     i = 0
     while i < len(fast):
         to = int(fast[i]) + 1
@@ -176,7 +177,8 @@ def _without_frozen_rows(trip: RawTrip, maximum_gap_s: float) -> tuple[RawTrip, 
 def _runs(
     time_s: FloatArray, columns: tuple[FloatArray, ...], maximum_gap_s: float
 ) -> tuple[BoolArray, FloatArray]:
-    """Whether a row only repeats the one before, and how long its run was recorded. Both [rows].
+    """Return whether a row only repeats the one before, and how long its run was recorded. Both
+    [rows].
 
     A gap ends a run: what was not recorded did not stand still.
 

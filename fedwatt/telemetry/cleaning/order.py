@@ -89,7 +89,8 @@ def without_copies(trip: RawTrip, source: IntArray) -> tuple[RawTrip, Account]:
         return trip, Account()
     spans: list[tuple[float, float, IntArray]] = []
     for rows in sorted((np.flatnonzero(source == name) for name in names), key=len, reverse=True):
-        begin, end = np.nanmin(trip.time_s[rows]), np.nanmax(trip.time_s[rows])
+        begin = np.nanmin(trip.time_s[rows])
+        end = np.nanmax(trip.time_s[rows])
         if all(end < other_begin or begin > other_end for other_begin, other_end, _ in spans):
             spans.append((float(begin), float(end), rows))
     spans.sort(key=lambda span: span[0])

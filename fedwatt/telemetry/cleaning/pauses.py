@@ -23,7 +23,7 @@ DATED_S = 1e8
 def split_at_pauses(
     recordings: Sequence[RawTrip], *, pause_s: float
 ) -> tuple[list[RawTrip], Account]:
-    """The trips of these recordings, in order of time, and an account of parked rows.
+    """Return the trips of these recordings, in order of time, and an account of parked rows.
 
     A trip is named by its beginning where the time has a date, else by its recording and number.
     """

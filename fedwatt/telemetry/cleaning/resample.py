@@ -36,7 +36,8 @@ def resample(
         if channel.rule == "none" or not trip.has(name):
             continue
         known = np.isfinite(trip.channels[name])
-        times, values = time_s[known], trip.channels[name][known]
+        times = time_s[known]
+        values = trip.channels[name][known]
         rule = rules.get(name, channel.rule)
         if rule == "held":
             found[name] = held(times, values, edges_s[1:])
@@ -80,7 +81,7 @@ def updates(*columns: FloatArray) -> IntArray:
 
 
 def usual_hold_s(time_s: FloatArray, rows: IntArray) -> float:
-    """How long a value usually stands, from the rows at which it was updated.
+    """Return the usual time between updates of a value, from the rows of its updates.
 
     1.5 times the median spacing of updates; at most 5 s, since a value that stands longer is steady
     rather than slow, unless rows themselves are further apart.
@@ -116,7 +117,8 @@ def between_updates(
     leave_s = np.maximum(knots_s[:-1], knots_s[1:] - hold_s)
     # knot 0, then for every later knot: where its line begins, and the knot itself
     line_s = np.empty(2 * len(rows) - 1)
-    line_s[0::2], line_s[1::2] = knots_s, leave_s
+    line_s[0::2] = knots_s
+    line_s[1::2] = leave_s
     # A line begins at the value of the knot before.
     before = np.repeat(rows, 2)[:-1]
     return tuple(np.interp(at_s, line_s, values[before]) for values in columns)
@@ -161,7 +163,7 @@ def any_set(
 def _integral(
     time_s: FloatArray, values: FloatArray, end_s: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Times and running integral of the held signal from 0 to `end_s`, [rows + 1] each.
+    """Return times and running integral of the held signal from 0 to `end_s`, [rows + 1] each.
 
     The first value reaches back to 0.
     """

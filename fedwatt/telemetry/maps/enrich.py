@@ -42,7 +42,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
         self._enriched = self._all(vehicles)
 
     def sentences(self) -> list[str]:
-        """What was added so far, for people."""
+        """Return sentences on what was added so far."""
         sentences = []
         if self._terrain is not None:
             sentences.append(

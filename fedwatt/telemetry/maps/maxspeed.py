@@ -21,7 +21,7 @@ USUAL_KMH = {
 
 
 def limit_mps(text: str) -> float:
-    """The limit that a value of `maxspeed` states; NaN where it states none.
+    """Return the limit that a value of `maxspeed` states; NaN where it states none.
 
     Of several values the lowest counts. National codes such as `DE:urban` are not looked up.
 

@@ -56,7 +56,7 @@ class Extract:
         self._read: tuple[Box, Roads] | None = None
 
     def around(self, vehicle: Vehicle) -> Roads | None:
-        """The roads around a vehicle's trips; None if it has no positions."""
+        """Return the roads around a vehicle's trips; None if it has no positions."""
         needed = region(vehicle.trips)
         if needed is None:
             return None
@@ -122,7 +122,8 @@ def _osmium() -> Any:
 
 
 def _add_node(ways: _Ways, node: Any, box: Box) -> None:
-    latitude, longitude = node.location.lat, node.location.lon
+    latitude = node.location.lat
+    longitude = node.location.lon
     if not box.meets(Box(latitude, longitude, latitude, longitude)):
         return
     tags = node.tags

@@ -30,7 +30,7 @@ MOST_POSTS = 100_000_000
 
 
 def read_posts(path: Path) -> Tile:
-    """The points of a CSV or Parquet file as one tile of heights."""
+    """Return the points of a CSV or Parquet file as one tile of heights."""
     latitude_deg, longitude_deg, elevation_m = _columns(path)
     kept = np.isfinite(latitude_deg) & np.isfinite(longitude_deg) & np.isfinite(elevation_m)
     latitude_deg, longitude_deg, elevation_m = (
@@ -80,7 +80,9 @@ def _columns(path: Path) -> list[FloatArray]:
 
 
 def _places(path: Path, degrees: FloatArray, what: str) -> tuple[IntArray, float]:
-    """Number of each point along one axis of the lattice, from 0, and the step in degrees."""
+    """Return number of each point along one axis of the lattice, from 0, and the step in
+    degrees.
+    """
     offset = degrees - degrees.min()
     apart = np.diff(np.unique(np.round(offset, 7)))
     if not len(apart):

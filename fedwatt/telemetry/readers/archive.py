@@ -57,7 +57,7 @@ def _py7zr(path: Path) -> Any:
 
 
 def _broken(py7zr: Any) -> tuple[type[Exception], ...]:
-    """What a truncated or overwritten archive makes py7zr raise, wherever it notices."""
+    """Return the exceptions that py7zr raises for a truncated or overwritten archive."""
     own = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
     packing = (lzma.LZMAError, zlib.error, EOFError, struct.error, OSError)
     # Headers cut in the middle show as missing attributes or impossible numbers.
@@ -75,7 +75,10 @@ class _Member:
     """Passes what py7zr unpacks to a feed (the interface of py7zr.io.Py7zIO)."""
 
     def __init__(self, feed: CsvFeed, size: int, seen: Callable[[int], None]) -> None:
-        self._feed, self._expected, self._seen, self._written = feed, size, seen, 0
+        self._feed = feed
+        self._expected = size
+        self._seen = seen
+        self._written = 0
         self._finished = False
 
     def write(self, s: bytes | bytearray) -> int:
@@ -110,7 +113,9 @@ class _Members:
         self, sizes: dict[str, int], feed: Callable[[str], CsvFeed], seen: Callable[[int], None]
     ) -> None:
         self.made: list[_Member] = []
-        self._sizes, self._feed, self._seen = sizes, feed, seen
+        self._sizes = sizes
+        self._feed = feed
+        self._seen = seen
 
     def create(self, filename: str) -> _Member:
         # py7zr may hand out the name with its own folder before it.

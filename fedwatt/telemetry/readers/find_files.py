@@ -60,7 +60,7 @@ def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
 
 
 def find_static(paths: Iterable[str | Path]) -> list[Path]:
-    """Static .xlsx files: named, in the folders named, or beside the files named."""
+    """Return static .xlsx files: named, in the folders named, or beside the files named."""
     found: dict[Path, Path] = {}
     for path in as_paths(paths):
         if path.suffix.lower() == ".xlsx":
@@ -74,7 +74,7 @@ def find_static(paths: Iterable[str | Path]) -> list[Path]:
 
 
 def as_paths(paths: Iterable[str | Path] | str | Path) -> list[Path]:
-    """The paths as a list; a single path is a list of one."""
+    """Return the paths as a list; a single path is a list of one."""
     return [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
 
 

@@ -43,7 +43,7 @@ def import_csv(
 
 
 def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
-    """How trips that are read through a mapping are cleaned.
+    """Return the cleaning of trips that are read through a mapping.
 
     The mapping's longest gap counts unless the cleaning asks for another than the usual one.
     """
@@ -95,7 +95,8 @@ class MappingReader:
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
         names = {code: trip for (_, trip), code in self._codes.items()}
-        mapping, chosen = self._mapping, []
+        mapping = self._mapping
+        chosen = []
         by_gaps = mapping.trip == ("from", "gaps")
         split = partial(split_at_pauses, pause_s=mapping.pause_s) if by_gaps else None
         electric = mapping.facts.get("powertrain", "ev") == "ev"
@@ -108,8 +109,10 @@ class MappingReader:
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
         """Rows of channels in their own units, with the vehicle's and the trip's name."""
-        present, mapping = set(frame.columns), self._mapping
-        channels, time_s = mapping.channels.items(), _seconds(mapping)
+        present = set(frame.columns)
+        mapping = self._mapping
+        channels = mapping.channels.items()
+        time_s = _seconds(mapping)
         by_gaps = mapping.trip == ("from", "gaps")
         if by_gaps:
             # One line of time for a vehicle, whatever files it lies in; but a clock that starts
@@ -127,7 +130,8 @@ class MappingReader:
         )
 
     def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
-        keyed, accounts = tidy, []
+        keyed = tidy
+        accounts = []
         for column, what in (("time_s", "time"), ("vehicle", "vehicle"), ("trip_name", "trip")):
             rows = keyed.height
             known = pl.col(column).is_not_null()
@@ -146,7 +150,9 @@ class MappingReader:
         return Account.total(accounts)
 
     def _no_vehicle(self, rows: int) -> str:
-        """Why no row could be used: there is none, or none says whose and when it is."""
+        """Return the reason why no row could be used: there is none, or none says whose and when it
+        is.
+        """
         first, *others = (table.path.name for table in self._tables)
         files = f"{first} and {len(others)} more" if others else first
         if not rows:
@@ -226,7 +232,7 @@ def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
 
 
 def converted(value: pl.Expr, channel: str, unit: str) -> pl.Expr:
-    """A column of this unit in the channel's own.
+    """Return a column of this unit in the channel's own.
 
     >>> pl.DataFrame({"v": [36.0]}).select(converted(pl.col("v"), "speed_mps", "km/h")).item()
     10.0

@@ -50,7 +50,7 @@ class Candidate:
 
 
 class Reader(Protocol):
-    """What a format has to provide."""
+    """The interface of a format's reader."""
 
     columns: tuple[str, ...]
 
@@ -61,7 +61,9 @@ class Reader(Protocol):
         """
 
     def candidates(self) -> tuple[list[Candidate], Account]:
-        """The vehicles asked for, in order, and an account of the others. Called after `read`."""
+        """Return the vehicles asked for, in order, and an account of the others. Called after
+        `read`.
+        """
 
 
 @contextmanager
@@ -102,7 +104,8 @@ class VehicleStream(Iterator[Vehicle]):
             read, self.passed_over = self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
             self.account = read + left_out
-            total, done = sum(spill.rows[candidate.key] for candidate in candidates), 0
+            total = sum(spill.rows[candidate.key] for candidate in candidates)
+            done = 0
             for candidate in candidates:
                 self._progress(done, total, f"cleaning {candidate.vehicle.name}")
                 vehicle, account = self._one(spill, candidate)

@@ -33,7 +33,7 @@ Text = TypeVar("Text", pl.Expr, pl.Series)
 
 @dataclass(frozen=True)
 class TextForm:
-    """How the text of a table is written: the table [file] of a mapping."""
+    """Format of a text table: the table [file] of a mapping."""
 
     separator: str = ","
     decimal: str = "."
@@ -63,7 +63,7 @@ class WantedColumn:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a CSV file is written, and which of its columns are wanted.
+    """Format of a CSV file, and the columns to read.
 
     A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
     """
@@ -144,13 +144,15 @@ class CsvFeed:
         if self._size >= BLOCK_BYTES:
             block = b"".join(self._pieces)
             border = block.rfind(b"\n") + 1
-            self._pieces, self._size = [block[border:]], len(block) - border
+            self._pieces = [block[border:]]
+            self._size = len(block) - border
             self._parse(block[:border])
 
     def finish(self) -> None:
         """Take the end of the file."""
         block = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
+        self._pieces = []
+        self._size = 0
         if self._columns is None and not self.passed_over and not block.strip():
             raise DataError(
                 f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
@@ -166,7 +168,8 @@ class CsvFeed:
             if self.layout.form.thousands:
                 frame, account = self._scan_text(block)
             else:
-                frame, account = self._scan(block, text=False), Account()
+                frame = self._scan(block, text=False)
+                account = Account()
         except pl.exceptions.PolarsError:
             frame, account = self._scan_text(block)
         self.sink(frame, account, self._row)
@@ -211,7 +214,8 @@ class CsvFeed:
 
     def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
         assert self._columns is not None
-        form, wanted = self.layout.form, self.layout.wanted
+        form = self.layout.form
+        wanted = self.layout.wanted
         numbers = [name for name in self._columns if not wanted[name].text]
         try:
             frame = self._scan(block, text=True)
@@ -230,15 +234,18 @@ class CsvFeed:
 
 
 def _lost(frame: pl.DataFrame) -> int:
-    """How many letters of a frame of texts are lost."""
+    """Return the number of undecodable letters in a frame of texts."""
     return sum(int(column.str.count_matches(LOST, literal=True).sum()) for column in frame)
 
 
 def as_numbers(
     frame: pl.DataFrame, layout: TableLayout, where: str, first_row: int
 ) -> tuple[pl.DataFrame, Account]:
-    """The frame with every number column as Float64; text in it becomes null and is counted."""
-    accounts, columns = [], []
+    """Return the frame with every number column as Float64; text in it becomes null and is
+    counted.
+    """
+    accounts = []
+    columns = []
     for name in frame.columns:
         column = frame[name]
         if layout.wanted[name].text:

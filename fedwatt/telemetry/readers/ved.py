@@ -135,7 +135,8 @@ class VedReader:
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Vehicles of the types asked for, by number."""
-        chosen, left_out = [], []
+        chosen = []
+        left_out = []
         for number in sorted(self._rows):
             kind, how = self._type(number)
             if kind in self._types and number in self._spilled:
@@ -168,7 +169,8 @@ class VedReader:
             return static, "static file"
         if number in self._stated:
             return self._stated[number], "column EngineType"
-        pack_rows, engine_rows = self._pack_rows[number], self._engine_rows[number]
+        pack_rows = self._pack_rows[number]
+        engine_rows = self._engine_rows[number]
         inferred = inferred_type(pack_rows=pack_rows, engine_rows=engine_rows)
         return inferred, "inferred from its signals"
 

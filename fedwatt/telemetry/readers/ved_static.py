@@ -25,7 +25,7 @@ FACTS = {
 
 @dataclass(frozen=True)
 class StaticFacts:
-    """What the static files say about a vehicle; `powertrain` is "" when they do not."""
+    """Facts of a vehicle in the static files; `powertrain` is "" when they lack it."""
 
     powertrain: str = ""
     facts: Mapping[str, str | float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which column is which channel, in which unit and with which sign: by header and by values."""
+"""Recognition of channels: column, unit and sign, by header and by values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ PLAUSIBLE = 0.5
 CLEARLY = 0.9
 KILO_BELOW = {"power_w": 1_000.0, "ac_w": 25.0, "heater_w": 25.0}
 """Powers that never exceed this without a stated unit are in kW."""
-COUNTER_SHARE, COUNTER_ROWS = 0.98, 20
+COUNTER_SHARE = 0.98
+COUNTER_ROWS = 20
 SPEED_UNITS = ("km/h", "m/s", "mph")
 SPEED_WITHIN = 0.15
 LEAST_METRES = 300.0
-SPEEDING_UP, MOVING = 0.3, 1.0
+SPEEDING_UP = 0.3
+MOVING = 1.0
 """m/s a row, and m/s."""
 LEAST_ROWS = 20
 CLEAR = 0.2
@@ -59,7 +61,7 @@ def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) 
 
 
 def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess | None:
-    """The column as this channel; None if its name or its readings speak against it."""
+    """Return the column as this channel; None if its name or its readings speak against it."""
     units = CHANNELS[channel].units
     if not fits or foreign_unit(column, units):
         return None
@@ -81,7 +83,7 @@ def _assumed(channel: str) -> str:
 
 
 def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
-    """Unit of readings and why; ("", "") if they fit the channel in none."""
+    """Return unit of readings and why; ("", "") if they fit the channel in none."""
     if channel == "soc":
         return _share_or_percent(numbers, stated)
     if stated:
@@ -107,7 +109,9 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
 
 
 def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
-    """A state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name says."""
+    """Return a state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name
+    says.
+    """
     largest = float(np.nanmax(numbers.to_numpy(), initial=0.0))
     unit = "1" if largest <= CHANNELS["soc"].high else "%"
     if _plausible(numbers, "soc", unit) < PLAUSIBLE:
@@ -127,7 +131,7 @@ def _plausible(numbers: pl.Series, channel: str, unit: str) -> float:
 
 
 def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
-    """A column "energy" that hardly ever falls and grows a lot is a counter."""
+    """Return a column "energy" that hardly ever falls and grows a lot is a counter."""
     if channel != "energy_step_wh" or not fit(column, channel):
         return channel
     values = sample.numbers(column).drop_nulls().to_numpy()
@@ -138,7 +142,7 @@ def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
 
 
 def _speed_by_positions(sample: TableSample, found: dict[str, Guess], time_s: pl.Series) -> Guess:
-    """The unit of speed in which distance by speed agrees with distance by position."""
+    """Return the unit of speed in which distance by speed agrees with distance by position."""
     guess = found["speed_mps"]
     if not guess.why.startswith("guessed") or not all(name in found for name in POSITION):
         return guess
@@ -196,11 +200,13 @@ def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str
     it takes while the vehicle moves.
     """
     known = np.isfinite(values) & np.isfinite(speed_mps)
-    value, speed = values[known], speed_mps[known]
+    value = values[known]
+    speed = speed_mps[known]
     if not len(value):
         return "positive", "not known: no readings to guess from"
     change = np.diff(speed, append=speed[-1:])
-    up, down = value[change > SPEEDING_UP], value[change < -SPEEDING_UP]
+    up = value[change > SPEEDING_UP]
+    down = value[change < -SPEEDING_UP]
     spread = float(value.std())
     if min(len(up), len(down)) >= LEAST_ROWS and spread > 0:
         difference = float(up.mean() - down.mean())

@@ -1,4 +1,4 @@
-"""Which columns are the time, and how it is written."""
+"""Recognition of the time columns and their format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,9 @@ class Clock:
 
 
 def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
-    """The time of the recordings; `order` is "day first", "month first" or "" to let them tell."""
+    """Return the time of the recordings; `order` is "day first", "month first" or "" to let them
+    tell.
+    """
     first = samples[0]
     known = {name: fit(name, "time") for name in first.columns}
     if not first.rows.height and any(known.values()):
@@ -65,7 +67,9 @@ def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
 
 
 def _no_time(sample: TableSample, named: Sequence[str]) -> str:
-    """Why no column is the time: none is named so, or its texts cannot be read."""
+    """Return the reason why no column is the time: none is named so, or its texts cannot be
+    read.
+    """
     if named:
         text = sample.rows[named[0]].drop_nulls()[0]
         return (
@@ -80,7 +84,7 @@ def _no_time(sample: TableSample, named: Sequence[str]) -> str:
 
 
 def _unseen_clock(name: str) -> Clock:
-    """The clock of a file without rows, by its header alone."""
+    """Return the clock of a file without rows, by its header alone."""
     unit = stated_unit(name, TIME)
     why = "as its name says" if unit else "not known: no rows to guess from"
     return Clock((name,), unit or "s", "", why, absolute=False)
@@ -100,7 +104,8 @@ def _pairs(
     samples: Sequence[TableSample], named: Sequence[str], order: str
 ) -> list[tuple[float, Clock]]:
     """Dates and times of day in two columns."""
-    first, found = samples[0], []
+    first = samples[0]
+    found = []
     for date, day_time in product(named, named):
         if date == day_time or not _forms(_texts(samples, (date,)), dates_only=True):
             continue
@@ -120,7 +125,7 @@ def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Serie
 
 
 def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
-    """Those of the formats that read (nearly) all of these texts."""
+    """Return the formats that read (nearly) all of these texts."""
     local = pl.DataFrame({"t": texts}).select(without_zone(pl.col("t"))[0].alias("t"))
     # The year 24 is no year of a recording: %Y reads 24 as well as 2024.
     read = local.select((parsed(pl.col("t"), form) >= 0).sum().alias(form) for form in forms)
@@ -128,7 +133,7 @@ def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
 
 
 def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
-    """Formats that read these texts."""
+    """Return formats that read these texts."""
     if not len(texts):
         return []
     dates, times = (shipped("date_formats")[key] for key in ("dates", "times"))
@@ -156,7 +161,7 @@ def _text_clock(
 
 
 def order_of(form: str) -> str:
-    """Which of two readings a format is: day first, month first, or "" for the only one.
+    """Return which of two readings a format is: day first, month first, or "" for the only one.
 
     >>> order_of("%d/%m/%Y %H:%M:%S%.f"), order_of("%d.%m.%Y %H:%M")
     ('day first', '')
@@ -165,7 +170,7 @@ def order_of(form: str) -> str:
 
 
 def choose_order(texts: pl.Series, forms: Sequence[str], order: str, where: str) -> tuple[str, str]:
-    """The format of `forms` to read these texts by, and why, to be put behind a comma.
+    """Return the format of `forms` to read these texts by, and why, to be put behind a comma.
 
     03/04/2024 is 3 April or 4 March, and the data tell. In order: a number above 12 tells; dates of
     one day do not need to tell, since only differences of time matter; the reading in which time

@@ -1,4 +1,4 @@
-"""Whose rows are whose: where the names of vehicles and trips come from."""
+"""Recognition of vehicles and trips: the origin of their names."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ CALLED_VEHICLE = re.compile(
 )
 DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20)?\d\d")
 LONG_S = 12 * 3600.0
-MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
+MANY_REPEATED = 0.2
+FEW_REPEATED = 0.02
 MOSTLY_PAUSED = 0.5
 SMOOTHER = 5.0
 """How many times less a track must change within the values of a column that names vehicles."""
@@ -37,7 +38,7 @@ SMOOTHER = 5.0
 def find_vehicle_column(
     sample: TableSample, free: Sequence[str], times: pl.Series, tracks: Sequence[str]
 ) -> tuple[str, str]:
-    """The column of vehicles' names among those that are `free`, and why; ("", "") for none.
+    """Return the column of vehicles' names among those that are `free`, and why; ("", "") for none.
 
     Either its name says so, or its few values tell vehicles apart: by `times`, or because what
     changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
@@ -57,7 +58,7 @@ def find_vehicle_column(
 
 
 def _tells_apart(times: pl.Series, column: pl.Series) -> str:
-    """Why rows of different values are of different vehicles, or "".
+    """Return the reason why rows of different values are of different vehicles, or "".
 
     A clock that starts anew with each trip says nothing: the values may be its trips.
     """
@@ -73,7 +74,7 @@ def _tells_apart(times: pl.Series, column: pl.Series) -> str:
 
 
 def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
-    """Whether a track changes far less from row to row within each value of the column."""
+    """Return whether a track changes far less from row to row within each value of the column."""
     rows = pl.DataFrame({"time": times, "value": column, "track": track}).drop_nulls().sort("time")
     steps = pl.col("track").diff().abs()
     everywhere = rows.select(steps.sum()).item() or 0.0
@@ -82,13 +83,14 @@ def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
 
 
 def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str]:
-    """The column of trips' names and why; ("", "") if there is none."""
+    """Return the column of trips' names and why; ("", "") if there is none."""
     named = [name for name in free if names_id(name, "trip") and sample.filled[name]]
     return (named[0], "its name says so") if named else ("", "")
 
 
 def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -> bool:
-    """Whether the values of a column are single drives: few of them go on after a long pause.
+    """Return whether the values of a column are single drives: few of them go on after a long
+    pause.
 
     A flag such as "drive" = 1 is true in many drives, and a distance has a value for each row.
     """
@@ -105,7 +107,7 @@ def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -
 
 
 def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
-    """A column that the user named, if the files have it."""
+    """Return a column that the user named, if the files have it."""
     for sample in samples:
         if column not in sample.columns:
             raise SettingError(f"{sample.path.name}: {unknown('column', column, sample.columns)}")
@@ -113,7 +115,7 @@ def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
 
 
 def _backward(times: pl.Series) -> int:
-    """How often time goes back from a row to the next."""
+    """Return the number of rows at which time goes back."""
     return int((times.drop_nulls().diff() < 0).sum())
 
 
@@ -130,7 +132,9 @@ def _is_few(column: pl.Series) -> bool:
 
 
 def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
-    """The question whether a column that nothing uses names vehicles: few values, no fractions."""
+    """Return the question whether a column that nothing uses names vehicles: few values, no
+    fractions.
+    """
     possible = []
     for name in free:
         values = sample.rows[name].drop_nulls().unique(maintain_order=True)
@@ -150,7 +154,7 @@ def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
 def trips_of_files(
     files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float, unnamed: str
 ) -> tuple[Origin, str]:
-    """Where trips come from given where vehicles do, and why; `unnamed`: why by no column."""
+    """Return the origin of trips and the reason; `unnamed` says why no column names them."""
     several_a_vehicle = len(files) > 1 and vehicle.get("from") != "file"
     if several_a_vehicle and "column" not in vehicle and all(one_each):
         return {"from": "file"}, "each file is one drive"
@@ -158,7 +162,9 @@ def trips_of_files(
 
 
 def one_stretch(times: pl.Series, pause_s: float) -> bool:
-    """Whether a file holds one drive: no long pause inside, and not longer than a day's work."""
+    """Return whether a file holds one drive: no long pause inside, and not longer than a day's
+    work.
+    """
     known = np.unique(times.drop_nulls().to_numpy())
     if not len(known):
         return True
@@ -168,7 +174,7 @@ def one_stretch(times: pl.Series, pause_s: float) -> bool:
 def vehicles_of_files(
     paths: Sequence[Path], times: Sequence[pl.Series], one_each: Sequence[bool]
 ) -> tuple[Origin, str]:
-    """Where vehicles come from that no column names: the files' names, folders and contents.
+    """Return the origin of vehicles that no column names: file names, folders or contents.
 
     `paths` are all files: their names are judged together, whichever were looked into. `times` and
     `one_each`, whether a file holds one drive, are those of the files that were.
@@ -176,7 +182,8 @@ def vehicles_of_files(
     if len(paths) == 1:
         return {"from": "file"}, "one file, and no column names vehicles"
     # As the reader names them: by the last folder, or by the file without its ending.
-    folders, stems = {path.parent.name for path in paths}, [path.stem for path in paths]
+    folders = {path.parent.name for path in paths}
+    stems = [path.stem for path in paths]
     if len(folders) > 1 and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
     dated = all(DATE.search(stem) for stem in stems)
@@ -197,7 +204,7 @@ def vehicles_of_files(
 
 
 def _overlap(times: Sequence[pl.Series]) -> bool:
-    """Whether two files cover the same time, by clocks that have a date."""
+    """Return whether two files cover the same time, by clocks that have a date."""
     spans = sorted(
         (float(known[0]), float(known[-1]))
         for time in times

@@ -11,8 +11,9 @@ _quoted = partial(json.dumps, ensure_ascii=False)  # TOML's strings are JSON's
 
 
 def mapping_text(found: Understanding) -> str:
-    """The mapping of what was understood, as TOML; what is guessed says so."""
-    tables, reasons = found.tables, found.reasons
+    """Return the mapping of what was understood, as TOML; what is guessed says so."""
+    tables = found.tables
+    reasons = found.reasons
     seen = "headers and rows" if found.sample.rows.height else "headers alone: it has no rows"
     lines = [f"# Proposed for {found.sample.path.name} from its {seen}. Check every line.", ""]
     if found.format:
@@ -54,7 +55,7 @@ def _table(name: str, values: dict[str, Any], why: str = "", **reasons: str) -> 
 
 
 def _free(taken: dict[str, Any]) -> list[str]:
-    """The channels that no column was given to, as comments: name, meaning, units."""
+    """Return the channels that no column was given to, as comments: name, meaning, units."""
     free = [name for name in MAPPABLE if name not in taken]
     about = {name: f"{CHANNELS[name].meaning}; {', '.join(CHANNELS[name].units)}" for name in free}
     lines = [f"# [channels.{name}]    {text}" for name, text in about.items()]

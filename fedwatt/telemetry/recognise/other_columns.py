@@ -23,7 +23,7 @@ def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
 def read_along(
     others: Sequence[TableSample], first: TableSample, clock: Clock, tables: Tables, reasons: Tables
 ) -> tuple[list[TableSample], list[str]]:
-    """Those of `others` that can be read by the mapping of `first`, and sentences on all of them.
+    """Return the tables that the mapping of `first` can read, and sentences on all of them.
 
     Channels that only they have go to the mapping; those that not all have become optional.
     """
@@ -53,7 +53,7 @@ def read_along(
 
 
 def _why_not(sample: TableSample, first: TableSample, columns: Sequence[str]) -> str:
-    """Why a file cannot be read like the first, or ""."""
+    """Return the reason why a file cannot be read like the first, or ""."""
     missing = [f"'{column}'" for column in columns if column not in sample.columns]
     if missing:
         return f"lacks what {first.path.name} has, {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""What was understood, for people: a line for each column, and sentences on the rest."""
+"""Summary of a recognised recording: a line for each column, and sentences on the rest."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,8 @@ class ColumnLine:
 
 def column_lines(found: Understanding) -> list[ColumnLine]:
     """One line for each column of the file, in its order."""
-    tables, reasons = found.tables, found.reasons
+    tables = found.tables
+    reasons = found.reasons
     time = tables["time"]
     unit = "text" if time["unit"] == "iso" else time["unit"]
     lines = dict.fromkeys(named_columns(time), ("time", unit, reasons["time"]))
@@ -51,20 +52,21 @@ def column_lines(found: Understanding) -> list[ColumnLine]:
     for column in found.sample.columns:
         taken_as, unit, why = lines.get(column, ("", "", ""))
         if not taken_as and fit(column, "odometer"):
-            taken_as, why = "odometer", "known, not needed"
+            taken_as = "odometer"
+            why = "known, not needed"
         shown.append(ColumnLine(column, taken_as, unit, _readings(found.sample, column), why))
     return shown
 
 
 def _readings(sample: TableSample, column: str) -> tuple[str, ...]:
-    """Readings from the beginning, the middle and the end of a column."""
+    """Return readings from the beginning, the middle and the end of a column."""
     values = sample.rows[column].drop_nulls()
     places = np.linspace(0, len(values) - 1, min(READINGS, len(values))).astype(int)
     return tuple(str(values[int(place)]) for place in places)
 
 
 def sentences(found: Understanding) -> list[str]:
-    """What the files are, whose they are, how often rows come, and which gap is bridged."""
+    """Return sentences on the files, their vehicles, the row spacing and the bridged gap."""
     known = f" in the format of {found.tables['name']}" if found.format else ""
     told = [f"Files: {counted(len(found.paths), 'file')}{known}."]
     for key in ("vehicle", "trip"):
@@ -91,7 +93,8 @@ def sentences(found: Understanding) -> list[str]:
 
 def refuse_incomplete(found: Understanding) -> None:
     """Refuse files in which no speed, or nothing of the pack, was recognised."""
-    channels, name = found.tables["channels"], found.sample.path.name
+    channels = found.tables["channels"]
+    name = found.sample.path.name
     advice = (
         f"Its columns are {', '.join(found.sample.columns)}. 'fedwatt data map {found.paths[0]} "
         "--out map.toml' writes a mapping to complete, and 'fedwatt data import csv' reads with it."

@@ -16,8 +16,10 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry.readers.table_blocks import NO_VALUE, as_text, tidy
 from fedwatt.telemetry.recognise.text_layout import TextLayout, text_layout
 
-HEAD_BYTES, HEAD_ROWS = 1 << 20, 20_000
-PIECE_BYTES, PIECE_ROWS = 1 << 15, 500
+HEAD_BYTES = 1 << 20
+HEAD_ROWS = 20_000
+PIECE_BYTES = 1 << 15
+PIECE_ROWS = 500
 PIECES = 24
 LINE_START = b"\n"
 LOOKED_AT = 40
@@ -42,27 +44,29 @@ class TableSample:
         return [name for name in self.rows.columns if name != "#"]
 
     def numbers(self, column: str) -> pl.Series:
-        """A column as numbers; what is none is null."""
+        """Return a column as numbers; what is none is null."""
         if column not in self._numbers:
             text = self.layout.form.plain(self.rows[column].cast(pl.String).str.strip_chars())
             self._numbers[column] = text.cast(pl.Float64, strict=False).fill_nan(None)
         return self._numbers[column]
 
     def unit_row(self, column: str) -> str:
-        """What the row of units says of a column, or ""."""
+        """Return a column's entry in the row of units, or ""."""
         at = self.layout.names.index(column)
         return self.layout.units[at] if at < len(self.layout.units) else ""
 
     @cached_property
     def filled(self) -> dict[str, int]:
-        """How many rows of each column hold something."""
+        """Number of non-empty rows of each column."""
         return {name: int(self.rows[name].is_not_null().sum()) for name in self.columns}
 
 
 def files_alike(
     paths: Sequence[Path],
 ) -> tuple[list[TableSample], list[TableSample], list[Path], list[str]]:
-    """Samples of files with the same columns, and of others; all files; sentences on empty ones."""
+    """Return samples of files with the same columns, and of others; all files; sentences on empty
+    ones.
+    """
     readable = [path for path in paths if path.suffix.lower() != ".7z"]
     if not readable:
         raise DataError(f"{paths[0].name} is an archive. Unpack it and name what is inside.")
@@ -165,6 +169,6 @@ def _parquet(path: Path) -> TableSample:
 
 
 def is_numeric(column: pl.Series, numbers: pl.Series) -> bool:
-    """Whether most of what a column holds are numbers."""
+    """Return whether most of what a column holds are numbers."""
     filled = int(column.is_not_null().sum())
     return filled > 0 and int(numbers.is_not_null().sum()) > 0.5 * filled

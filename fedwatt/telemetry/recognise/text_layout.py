@@ -1,4 +1,4 @@
-"""How a text table is written: separator, header, units, decimal sign, thousands."""
+"""Recognition of a text table's format: separator, header, units, decimal and thousands signs."""
 
 import csv
 import re
@@ -53,7 +53,8 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     units = _units(body)
     cells = [cell.strip() for row in body for cell in row]
     decimal_comma, thousands = number_style(cells)
-    header, decimal = list(lines).index(head[at]), "," if decimal_comma else "."
+    header = list(lines).index(head[at])
+    decimal = "," if decimal_comma else "."
     form = TextForm(separator, decimal, thousands, header, units_row=bool(units))
     return TextLayout(names, units, form)
 
@@ -83,15 +84,18 @@ def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
 
 
 def _begins_with_names(lines: Sequence[str], at: int, separator: str) -> bool:
-    """Whether most cells of a line begin like names."""
+    """Return whether most cells of a line begin like names."""
     cells = _cells(lines, separator)[at]
     return len(cells) > 1 and sum(cell.strip()[:1].isdigit() for cell in cells) < len(cells) / 2
 
 
 def _no_table(lines: Sequence[str], where: str) -> str:
-    """Why the lines are no table: a decimal comma between commas, or no separator at all."""
+    """Return the reason why the lines are no table: a decimal comma between commas, or no separator
+    at all.
+    """
     rows = _cells(lines, ",")
-    names, usual = len(rows[0]), Counter(map(len, rows[1:])).most_common(1)
+    names = len(rows[0])
+    usual = Counter(map(len, rows[1:])).most_common(1)
     if names > 1 and usual and usual[0][0] >= TWICE_AS_WIDE * names:
         return (
             f"{where} has {names} names in its header and {usual[0][0]} values in its rows: "
@@ -105,7 +109,7 @@ def _no_table(lines: Sequence[str], where: str) -> str:
 
 
 def _units(body: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The units in the row below the names, if that row holds units and no number."""
+    """Return the units in the row below the names, if that row holds units and no number."""
     if len(body) < 2:
         return ()
     first = [cell.strip().strip("[]()") for cell in body[0]]
@@ -118,7 +122,8 @@ def _units(body: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 
 def number_style(cells: Sequence[str]) -> tuple[bool, str]:
-    """Whether the decimal sign is a comma, and what stands between thousands ("" for nothing).
+    """Return whether the decimal sign is a comma, and what stands between thousands ("" for
+    nothing).
 
     >>> number_style(["12,5", "7"]), number_style(["1.234,5"]), number_style(["1,234.5", "2.5"])
     ((True, ''), (True, '.'), (False, ','))

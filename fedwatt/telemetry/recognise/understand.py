@@ -42,7 +42,7 @@ ORDERS = ("day first", "month first")
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the user says beforehand: columns of vehicles and trips, "day first", "month first"."""
+    """The user's answers in advance: columns of vehicles and trips, "day first", "month first"."""
 
     vehicle: str = ""
     trip: str = ""
@@ -55,7 +55,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Understanding:
-    """What recordings are. `tables` is the mapping, `reasons` says why, by key of the mapping.
+    """A recognised recording: `tables` is the mapping, `reasons` says why, by key of the mapping.
 
     `format` names the shipped mapping that knows these files, "" where none does. `sample` is that
     of the first file.
@@ -105,7 +105,8 @@ def understand(
         questions = _settle_identity(samples, times, apart, tables, reasons, files)
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
-    form, usual = asdict(first.layout.form), asdict(COMMAS)
+    form = asdict(first.layout.form)
+    usual = asdict(COMMAS)
     tables["file"] = {key: value for key, value in form.items() if value != usual[key]}
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
@@ -124,7 +125,7 @@ def understand(
 def _decided(
     samples: Sequence[TableSample], clock: Clock, answers: Answers
 ) -> tuple[Tables, Reasons]:
-    """The mapping of files that no shipped mapping knows, as far as columns tell."""
+    """Return the mapping of files that no shipped mapping knows, as far as columns tell."""
     first = samples[0]
     times = clock.seconds(first)
     taken = [*clock.columns, answers.vehicle, answers.trip]
@@ -199,7 +200,7 @@ def _settle_identity(
 def _stretches(
     samples: Sequence[TableSample], times: Sequence[pl.Series], vehicle: str
 ) -> list[FloatArray]:
-    """Times of each vehicle in each piece of each file."""
+    """Return times of each vehicle in each piece of each file."""
     keys = ["#", vehicle] if vehicle else ["#"]
     found = []
     for sample, time in zip(samples, times, strict=True):
