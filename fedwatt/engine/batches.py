@@ -150,8 +150,10 @@ def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
         for epoch in range(draw.begin // draw.per_epoch, -(-draw.end // draw.per_epoch))
     ]
     row, epoch, key = torch.tensor(epochs, device=device).T
-    about = torch.tensor([(d.windows, d.per_epoch, d.begin, d.end) for d in draws], device=device)
-    windows, per_epoch, begin, end = about[row].T[..., None]  # each [epochs of all, 1]
+    draw_numbers = torch.tensor(
+        [(d.windows, d.per_epoch, d.begin, d.end) for d in draws], device=device
+    )
+    windows, per_epoch, begin, end = draw_numbers[row].T[..., None]  # each [epochs of all, 1]
     number = torch.arange(max(draw.windows for draw in draws), device=device)
     x = number * _signed(GOLDEN) + key[:, None]
     for shift, factor in MIXES:
@@ -161,10 +163,10 @@ def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
     # largest key with them comes before them, because its number is smaller.
     order = x.masked_fill(number >= windows, torch.iinfo(torch.int64).max).argsort(stable=True)
     step = epoch[:, None] * per_epoch + number // batch
-    known = (number < windows) & (step >= begin) & (step < end)
+    valid = (number < windows) & (step >= begin) & (step < end)
     stacked = torch.full((steps, len(draws), batch), -1, dtype=torch.int64, device=device)
     # Everything else goes to a step that is cut off, so that nothing waits to count what is known.
-    place = torch.where(known, step - begin, steps)
+    place = torch.where(valid, step - begin, steps)
     roomy = torch.cat([stacked, stacked[:1]])
     roomy[place, row[:, None].expand_as(place), (number % batch).expand_as(place)] = order
     return roomy[:steps]

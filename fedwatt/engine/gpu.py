@@ -56,9 +56,9 @@ _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]]
 
 def train(job: Job) -> Tensor:
     """Δ_k [P, D] of a stack on a GPU."""
-    whole = gpu_round(job)
-    if whole is not None:
-        return whole(job)
+    round_kernel = gpu_round(job)
+    if round_kernel is not None:
+        return round_kernel(job)
     if not job.deterministic:
         return _recorded(job)
     firsts = range(0, len(job.steps), SLAB)
@@ -67,14 +67,14 @@ def train(job: Job) -> Tensor:
 
 def _recorded(job: Job) -> Tensor:
     """Δ_k [P, D] by the recording that fits."""
-    kept = _recordings.setdefault(job.batches.pool, OrderedDict())
+    recordings = _recordings.setdefault(job.batches.pool, OrderedDict())
     key = recording_key(job)
-    recording = kept.pop(key, None)
+    recording = recordings.pop(key, None)
     if recording is None or not recording.holds(job):
         recording = Recording(job)
-    kept[key] = recording
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
+    recordings[key] = recording
+    while len(recordings) > KEPT:
+        recordings.popitem(last=False)
     return recording.train(job)
 
 
@@ -108,7 +108,7 @@ class Recording:
             {name: job.anchor.new_zeros((rows, 1)) for name in numbers(rule)} for rule in job.rules
         ]
         pairs = zip(job.rules, self.columns, strict=True)
-        self.rules = tuple(lifted(rule, own) for rule, own in pairs)
+        self.rules = tuple(lifted(rule, rule_numbers) for rule, rule_numbers in pairs)
         self.plans = tuple(
             {n: buffer(values) for n, values in plan.items() if values.device == job.anchor.device}
             for plan in job.plans
@@ -223,8 +223,8 @@ class Recording:
         rate = self.rate
         if self.ends is not None:
             rate = torch.where(self.step < self.ends, rate, 0.0)
-        whole = (self.rules, self.plans, self.model, self.loss, self.anchor, rate)
-        job = Job(*whole, Batches(pool, (), ())).part(slice(0, active))
+        inputs = (self.rules, self.plans, self.model, self.loss, self.anchor, rate)
+        job = Job(*inputs, Batches(pool, (), ())).part(slice(0, active))
         here, before = present_and_previous(self.weights, self.previous, step)
         here, before = here[:active], before[:active] if before is not None else None
         windows = pool.gather(starts)

@@ -19,7 +19,7 @@ from fedwatt.engine.step import explored_gradient
 def train(job: Job) -> Tensor:
     """Δ_k = w_k - w_t of every vehicle, [P, D]."""
     rows = (job.part(slice(row, row + 1)) for row in range(len(job.steps)))
-    return torch.cat([_train_one(own) for own in rows])
+    return torch.cat([_train_one(single) for single in rows])
 
 
 def _train_one(job: Job) -> Tensor:

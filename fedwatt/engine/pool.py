@@ -37,8 +37,8 @@ class Windows:
         rows = [slice(int(self.offsets[k]), int(self.offsets[k + 1])) for k in vehicles]
         counts = [self.count(k) for k in vehicles]
         return Windows(
-            torch.cat([self.starts[own] for own in rows]),
-            torch.cat([self.labels[own] for own in rows]),
+            torch.cat([self.starts[row] for row in rows]),
+            torch.cat([self.labels[row] for row in rows]),
             np.cumsum([0, *counts]),
         )
 
@@ -120,7 +120,7 @@ def _windows(
     return Windows(
         torch.from_numpy(np.concatenate(starts).astype(np.int64)).to(device),
         torch.from_numpy(labels).to(device, dtype),
-        np.concatenate([[0], np.cumsum([len(own) for own in starts])]),
+        np.concatenate([[0], np.cumsum([len(vehicle_starts) for vehicle_starts in starts])]),
     )
 
 

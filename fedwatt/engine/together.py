@@ -72,9 +72,9 @@ def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
     back = torch.empty_like(index)
     back[index] = torch.arange(len(order), device=index.device)
     if stack.path is not None:
-        for job, found in zip(jobs, torch.split(stack.path[back], lengths), strict=True):
+        for job, displacement in zip(jobs, torch.split(stack.path[back], lengths), strict=True):
             assert job.path is not None  # all are of one kind
-            job.path.copy_(found)
+            job.path.copy_(displacement)
     return list(torch.split(deltas.index_select(0, back), lengths))
 
 

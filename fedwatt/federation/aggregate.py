@@ -52,9 +52,9 @@ def aggregated(
                 work.noised,
                 torch.tensor([work.calls[i].steps for i in counted]),
             )
-            own = {name: table[run] for name, table in server.items()}
-            own, weights[run] = method.update(own, weights[run], replies)
-            for name, value in own.items():
+            server_state = {name: table[run] for name, table in server.items()}
+            server_state, weights[run] = method.update(server_state, weights[run], replies)
+            for name, value in server_state.items():
                 server[name][run] = value
             heard += counted
     # All runs at once, here and below: a GPU is waited for each time that it is asked.

@@ -29,21 +29,21 @@ def judged(
     best_test = state.best_test.clone()
     rows = []
     for run in runs:
-        own = errors.get(run, UNEVALUATED)
+        run_errors = errors.get(run, UNEVALUATED)
         if run in errors:
-            score = own["validation_rmse"]
+            score = run_errors["validation_rmse"]
             if not isfinite(score):
                 diverged[run] = state.round
             elif score < best_validation[run]:
                 best_validation[run] = score
-                best_test[run] = own["test_rmse"]
+                best_test[run] = run_errors["test_rmse"]
                 best_weights[run], best_round[run] = state.weights[run], state.round
         rows.append(
             {
                 "seed": seeds[run],
                 "round": state.round,
                 **training[run],
-                **own,
+                **run_errors,
                 "best_round": int(best_round[run]),
                 "best_validation_rmse": float(best_validation[run]),
                 "best_test_rmse": float(best_test[run]),

@@ -108,8 +108,8 @@ class BufferedFleet(SimulatedVehicles):
         parts = []
         for version in sorted(set(versions.values())):
             then = replace(state, round=version, weights=models[version - state.round - 1])
-            own = [call for call in calls if versions.get(call) == version]
-            part = self.trained(method, then, own, watch)
+            current = [call for call in calls if versions.get(call) == version]
+            part = self.trained(method, then, current, watch)
             age = [state.round - version] * len(part.calls)
             parts.append(weakened(part, age, self.asynchronous, self.members))
         at_work = [flight.version for run in state.at_work for flight in flights[run]]
@@ -140,9 +140,9 @@ class BufferedFleet(SimulatedVehicles):
         draws = 0
         while replies < self.asynchronous.buffer:
             if all(flight.due > now for flight in flights):
-                known = {flight.vehicle for flight in [*flights, *arrived]}
+                busy = {flight.vehicle for flight in [*flights, *arrived]}
                 missing = self.concurrency - len(flights)
-                flights += self._starting(state.round, present, run, now, known, missing, draws)
+                flights += self._starting(state.round, present, run, now, busy, missing, draws)
                 draws += 1
             if not flights:
                 break
@@ -159,14 +159,14 @@ class BufferedFleet(SimulatedVehicles):
         present: Present,
         run: int,
         now: float,
-        known: set[int],
+        busy: set[int],
         missing: int,
         draws: int,
     ) -> list[Flight]:
         """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
         seed = self.local.seeds[run]
-        others = present.others(run, known)
-        chosen = starting(seed, version, draws, others, missing)
+        idle = present.others(run, busy)
+        chosen = starting(seed, version, draws, idle, missing)
         self.local.fleet.fetch(chosen)
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
@@ -228,15 +228,15 @@ def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
 
 
 def starting(
-    seed: int, version: int, draws: int, others: NDArray[np.int64], missing: int
+    seed: int, version: int, draws: int, idle: NDArray[np.int64], missing: int
 ) -> list[int]:
     """Up to `missing` of the `others`, which start on a model after so many `draws` for it.
 
     The first draw of a model is that of a synchronous round, so the two can be compared.
     """
     rng = generator(seed, "participation", version, *((draws,) if draws else ()))
-    count = min(missing, len(others))
-    return [int(k) for k in rng.choice(others, size=count, replace=False)]
+    count = min(missing, len(idle))
+    return [int(k) for k in rng.choice(idle, size=count, replace=False)]
 
 
 def weakened(
@@ -246,7 +246,7 @@ def weakened(
 
     What a reply weighs is then in its displacement, so all count alike in the mean.
     """
-    factor = np.array([staleness_factor(own, asynchronous) for own in staleness], dtype=np.float64)
+    factor = np.array([staleness_factor(age, asynchronous) for age in staleness], dtype=np.float64)
     if asynchronous.weighting == "windows":
         factor *= work.weights / (members.population_windows / len(members.population))
     scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
@@ -254,7 +254,7 @@ def weakened(
         work,
         deltas=work.deltas * scale[:, None],
         weights=np.ones(len(work.calls)),
-        columns=work.columns | {"staleness": [float(own) for own in staleness]},
+        columns=work.columns | {"staleness": [float(age) for age in staleness]},
     )
 
 
@@ -274,8 +274,8 @@ def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:
     due = torch.full((len(flights), slots), torch.inf, dtype=torch.float64)
     vehicle = torch.zeros((len(flights), slots), dtype=torch.int64)
     version = torch.zeros_like(vehicle)
-    for run, own in enumerate(flights):
-        for slot, flight in enumerate(sorted(own)):
+    for run, run_flights in enumerate(flights):
+        for slot, flight in enumerate(sorted(run_flights)):
             due[run, slot] = flight.due
             vehicle[run, slot] = flight.vehicle
             version[run, slot] = flight.version

@@ -104,14 +104,17 @@ Deal = Callable[[RoundStart, Sequence[Share]], list[Part]]
 """Has every share trained somewhere; the parts are in the order of the shares."""
 
 
-def deal(asked: Sequence[Asked], shares: int) -> list[list[int]]:
+def deal(participants: Sequence[Asked], shares: int) -> list[list[int]]:
     """Places of the participants in each share: even ones, in the order of runs and vehicles.
 
     >>> deal([Asked(0, vehicle, lost=False) for vehicle in (7, 3, 5)], 2)
     [[1, 2], [0]]
     """
-    order = sorted(range(len(asked)), key=lambda place: (asked[place].run, asked[place].vehicle))
-    return [own.tolist() for own in np.array_split(order, min(shares, len(order)))]
+    order = sorted(
+        range(len(participants)),
+        key=lambda place: (participants[place].run, participants[place].vehicle),
+    )
+    return [places.tolist() for places in np.array_split(order, min(shares, len(order)))]
 
 
 def adds_up(method: Method) -> bool:
@@ -125,8 +128,8 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
     terms = local.terms
     watch = Stopwatch()
     local.fleet.let_go()
-    local.fleet.fetch([one.vehicle for one in share.asked])
-    calls = [terms.call(one, members) for one in share.asked]
+    local.fleet.fetch([participant.vehicle for participant in share.asked])
+    calls = [terms.call(participant, members) for participant in share.asked]
     windows = tuple(members.windows(call.vehicle) for call in calls)
     place = {(call.run, call.vehicle): row for row, call in enumerate(calls)}
     working = in_stack_order(call for call in calls if call.steps)
@@ -166,10 +169,10 @@ def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]
         windows = torch.from_numpy(work.weights[rows]).to(deltas.device)
         weights = torch.ones_like(windows) if server.counts_alike else windows
         uploads = {name: values[rows].double() for name, values in work.uploads.items()}
-        own = deltas
+        updates = deltas
         if type(server).summand is not ServerRule.summand:
             each = [{name: values[k] for name, values in uploads.items()} for k in range(len(rows))]
-            own = torch.stack(
+            updates = torch.stack(
                 [server.summand(model, d.double(), up) for d, up in zip(deltas, each, strict=True)]
             )
         totals = {
@@ -181,7 +184,7 @@ def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]
             Sums(
                 len(rows),
                 float(weights.sum()),
-                weighted_sum(weights, own).cpu(),
+                weighted_sum(weights, updates).cpu(),
                 totals,
                 float(windows.sum()),
                 weighted_sum(windows, deltas).cpu(),
@@ -217,9 +220,9 @@ class DealtFleet(VehiclesInRounds):
         """Have the participants of all runs trained, and put together what comes back."""
         terms = self.local.terms
         members = present.members
-        asked = terms.asked(state.round, members, present.available, state.at_work)
+        participants = terms.asked(state.round, members, present.available, state.at_work)
         self.local.fleet.let_go()
-        if not asked:
+        if not participants:
             return no_work(state.weights)
         start = RoundStart(
             state.round,
@@ -228,13 +231,15 @@ class DealtFleet(VehiclesInRounds):
             len(members.population),
             members.population_windows,
         )
-        shares = [self._share(state, asked, own) for own in deal(asked, self.shares)]
+        shares = [
+            self._share(state, participants, places) for places in deal(participants, self.shares)
+        ]
         with watch.divided() as spent:
             parts = self.deal(start, shares)
             spent += [part.seconds for part in parts]
         for part in parts:
             for call, windows in zip(part.calls, part.windows, strict=True):
-                self.local.fleet.told(call.vehicle, windows)
+                self.local.fleet.note_windows(call.vehicle, windows)
         calls = [call for part in parts for call in part.calls]
         done = [part.work for part in parts if part.work.calls]
         if not done:
@@ -242,12 +247,12 @@ class DealtFleet(VehiclesInRounds):
         work = self._at_home(joined(done))
         return replace(work, asked=calls, together=self._together(method, parts))
 
-    def _share(self, state: State, asked: Sequence[Asked], places: Sequence[int]) -> Share:
-        own = tuple(asked[place] for place in places)
-        runs = [one.run for one in own]
-        vehicles = [one.vehicle for one in own]
+    def _share(self, state: State, participants: Sequence[Asked], places: Sequence[int]) -> Share:
+        share = tuple(participants[place] for place in places)
+        runs = [participant.run for participant in share]
+        vehicles = [participant.vehicle for participant in share]
         memory = {name: table[runs, vehicles].cpu() for name, table in state.memory.items()}
-        return Share(own, memory)
+        return Share(share, memory)
 
     def _at_home(self, work: Work) -> Work:
         device = self.local.device
@@ -262,7 +267,7 @@ class DealtFleet(VehiclesInRounds):
         """Return the stand-in for all updates of a run, from the sums of all shares."""
         model = method.adapted(self.local.model)
         device = self.local.device
-        found = {}
+        stand_ins = {}
         for run in sorted({run for part in parts for run in part.sums}):
             total = added([part.sums[run] for part in parts if run in part.sums])
             mean = total.moved / total.windows
@@ -271,8 +276,8 @@ class DealtFleet(VehiclesInRounds):
             )
             weight = total.weight / total.replies
             rows = {name: values.to(device) for name, values in uploads.items()}
-            found[run] = Together(delta.to(device), weight, rows, float(mean.norm()))
-        return found
+            stand_ins[run] = Together(delta.to(device), weight, rows, float(mean.norm()))
+        return stand_ins
 
 
 class DealtFederation(Federation):

@@ -126,7 +126,9 @@ class LocalFleet:
         """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
         population = len(self.members.population)
         if self.fleet.on_demand:
-            return [replace(own, of=population) for own in self.judged.evaluate(weights)]
+            return [
+                replace(evaluation, of=population) for evaluation in self.judged.evaluate(weights)
+            ]
         clients = [self.fleet.clients[k] for k in self.members.evaluated]
         weights = weights[:, : self.model.layout.size]
         validation, test = self._evaluation_windows
@@ -145,14 +147,14 @@ class LocalFleet:
         """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
         if self.fleet.on_demand:
             return self.judged.vehicle_sums(self.members.evaluated.index(vehicle), weights)
-        own = weights[None, : self.model.layout.size]
+        run_weights = weights[None, : self.model.layout.size]
         clients = [self.fleet.clients[vehicle]]
-        found = []
+        sums = []
         for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
             some = windows.of([vehicle])
-            predicted = predict(self.model, own, self.pool, some)[0]
-            found += vehicle_errors(clients, split, some, predicted)
-        return found[0], found[1]
+            predicted = predict(self.model, run_weights, self.pool, some)[0]
+            sums += vehicle_errors(clients, split, some, predicted)
+        return sums[0], sums[1]
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by judged vehicle and stratum."""

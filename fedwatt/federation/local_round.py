@@ -168,8 +168,8 @@ def lengths(vectors: Tensor) -> Tensor:
     """‖v‖ of vectors [P, D], [P], float64."""
 
     def norm(some: Tensor) -> Tensor:
-        found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
-        return found
+        lengths_found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
+        return lengths_found
 
     if not vectors.is_cpu:
         return norm(vectors)
@@ -216,11 +216,15 @@ def _start(
 
 
 def _train_own(
-    fleet: LocalFleet, model: Model, broadcast: Broadcast, calls: Sequence[Call], own: OwnTraining
+    fleet: LocalFleet,
+    model: Model,
+    broadcast: Broadcast,
+    calls: Sequence[Call],
+    training: OwnTraining,
 ) -> Tensor:
     """Return the displacement [P, D] of vehicles that take separate steps, trained as one stack."""
-    steps = own.steps.tolist()
-    deltas = torch.zeros_like(own.weights)
+    steps = training.steps.tolist()
+    deltas = torch.zeros_like(training.weights)
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     moving = [row for row, count in enumerate(windows) if count]
     rows = sorted((row for row in moving if steps[row]), key=lambda row: -steps[row])
@@ -228,12 +232,14 @@ def _train_own(
         return deltas
     index = torch.tensor(rows, device=deltas.device)
     job = Job(
-        own.rules,
-        tuple({name: v.index_select(0, index) for name, v in plan.items()} for plan in own.plans),
+        training.rules,
+        tuple(
+            {name: v.index_select(0, index) for name, v in plan.items()} for plan in training.plans
+        ),
         model,
         fleet.loss,
-        own.weights.index_select(0, index),
-        own.rate,
+        training.weights.index_select(0, index),
+        training.rate,
         batches_of(
             fleet,
             broadcast.round,
@@ -257,9 +263,9 @@ def vehicle_models(
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     start = _start(fleet, method, broadcast, calls, windows)
     for rule in (rule for rule in method.local if rule.personal):
-        own = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with torch.no_grad():
-            return rule.vehicle_model(own, start)
+            return rule.vehicle_model(rule_state, start)
     return start.anchor
 
 
@@ -270,35 +276,35 @@ def begin_rules(
 
     (the round as it goes on from the vehicles' origin, their memory afterwards, each rule's plan)
     """
-    known = []
+    plans_so_far = []
     plans = []
     for rule in rules:
-        own = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section("training"), torch.no_grad():
-            origin = rule.origin(own, start)
-        known.append({} if origin is None else origin.plan)
+            origin = rule.origin(rule_state, start)
+        plans_so_far.append({} if origin is None else origin.plan)
         if origin is not None:
             steps = start.steps - origin.taken
             start = replace(start, begins_at=origin.weights, steps=steps)
-    for rule, plan in zip(rules, known, strict=True):
-        own = {name: memory[name] for name in rule.memory(start.model)}
+    for rule, plan in zip(rules, plans_so_far, strict=True):
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section(rule.begin_timed_as), torch.no_grad():
-            declared = set(own)
-            own, planned = rule.begin(own, start)
-        _refuse_other_memory(rule, "begin", own, declared)
-        memory = memory | own
+            declared = set(rule_state)
+            rule_state, planned = rule.begin(rule_state, start)
+        _refuse_other_memory(rule, "begin", rule_state, declared)
+        memory = memory | rule_state
         plans.append(plan | planned)
         _refuse_other_rows(rule, plans[-1], len(start.steps))
     return start, memory, plans
 
 
-def _refuse_other_memory(rule: LocalRule, part: str, own: Rows, declared: Set[str]) -> None:
+def _refuse_other_memory(rule: LocalRule, part: str, rule_state: Rows, declared: Set[str]) -> None:
     """Refuse memory, as `part` of a rule returned it, by other names than `declared` ones."""
-    for name in sorted(own.keys() ^ declared):
+    for name in sorted(rule_state.keys() ^ declared):
         raise SettingError(
             f"{type(rule).__name__} returns '{name}' as memory from `{part}` and does not name it "
             "in `memory`. Name it there, with its value before the first round, or leave it out."
-            if name in own
+            if name in rule_state
             else f"{type(rule).__name__} names '{name}' in `memory` and returns memory without it "
             f"from `{part}`. Return memory | {{...}}, which keeps what this round does not change."
         )
@@ -308,9 +314,9 @@ def _refuse_other_rows(rule: LocalRule, plan: Rows, vehicles: int) -> None:
     """Refuse a plan whose entries are not tensors with a row for each vehicle."""
     for name, value in plan.items():
         if not isinstance(value, Tensor) or value.shape[:1] != (vehicles,):
-            found = f"of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
+            actual = f"of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
             raise SettingError(
-                f"{type(rule).__name__} plans '{name}', which is {found}. Let `begin` return a "
+                f"{type(rule).__name__} plans '{name}', which is {actual}. Let `begin` return a "
                 f"tensor with a row for each vehicle, [P, ...] with P = {vehicles} here, such as "
                 "torch.full_like(start.speed, 0.1)."
             )
@@ -331,10 +337,10 @@ def finish_rules(
     uploads: Rows = {}
     start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
-        own = {name: memory[name] for name in rule.memory(start.model)}
-        declared = set(own)
-        own, handed_up = rule.finish(own, plan, start, deltas)
-        _refuse_other_memory(rule, "finish", own, declared)
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
+        declared = set(rule_state)
+        rule_state, handed_up = rule.finish(rule_state, plan, start, deltas)
+        _refuse_other_memory(rule, "finish", rule_state, declared)
         for name in rule.uploads(start.model):
             if name not in handed_up:
                 raise SettingError(
@@ -342,12 +348,12 @@ def finish_rules(
                     "Let `finish` return it in its second part or, where the rule has none of its "
                     "own, `begin` in the plan: a row for each vehicle, [P, ...]."
                 )
-        memory = memory | own
+        memory = memory | rule_state
         uploads |= handed_up
     return memory, uploads
 
 
 def accumulation(rules: Sequence[LocalRule], plans: Sequence[Rows], start: Start) -> Tensor:
     """‖a_k‖₁ of every vehicle, [P], float64: what FedNova divides by."""
-    found = (rule.accumulation(start, plan) for rule, plan in zip(rules, plans, strict=True))
-    return next((a for a in found if a is not None), start.steps.double())
+    weights = (rule.accumulation(start, plan) for rule, plan in zip(rules, plans, strict=True))
+    return next((a for a in weights if a is not None), start.steps.double())

@@ -111,11 +111,12 @@ class Loop:
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
         weights = torch.stack(initial).to(self.device, self.terms.dtype)
         begun = [
-            method.server.begin(model, own, partial(generator, seed, "initial model"))
-            for seed, own in zip(self.seeds, weights, strict=True)
+            method.server.begin(model, run_weights, partial(generator, seed, "initial model"))
+            for seed, run_weights in zip(self.seeds, weights, strict=True)
         ]
         server = {
-            name: torch.stack([own[name] for own in begun]).to(self.device) for name in begun[0]
+            name: torch.stack([run_weights[name] for run_weights in begun]).to(self.device)
+            for name in begun[0]
         }
         present = self.port.present(None)
         memory, events = self.port.remembered(method, weights)
@@ -138,7 +139,9 @@ class Loop:
             mean_validation=unknown.clone(),
             events=judgement.events,
         )
-        columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
+        columns = [
+            UNTRAINED | {"available": int(run_weights.sum())} for run_weights in present.available
+        ]
         evaluations = dict(enumerate(judgement.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
@@ -182,11 +185,11 @@ class Loop:
             if not judgement.comparable:
                 unknown = torch.full_like(after.best_validation, torch.inf)
                 after = replace(after, best_validation=unknown)
-        asked = clients(work, after.round, self.seeds, present.members, method.records)
+        outcomes = clients(work, after.round, self.seeds, present.members, method.records)
         agreement = agreements(work)
         available = present.available.sum(dim=1).tolist()
         columns = [
-            asked.training_columns(
+            outcomes.training_columns(
                 run,
                 available=available[run],
                 rate=self.terms.rate(state.round),
@@ -205,7 +208,7 @@ class Loop:
             means = self._mean_columns(after, ended, present, watch)
             after, rows = concluded(after, self.seeds, rows, ended, means)
         by_vehicle = _by_vehicle(evaluations, present.members)
-        return after, RoundRecord(rows, asked.rows, _seconds(watch), by_vehicle)
+        return after, RoundRecord(rows, outcomes.rows, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -220,7 +223,9 @@ class Loop:
         watch: Stopwatch,
     ) -> dict[int, Row]:
         """Return the columns of each run's evaluation in the table of rounds."""
-        judged = {run: own for run, own in evaluations.items() if own is not None}
+        judged = {
+            run: evaluation for run, evaluation in evaluations.items() if evaluation is not None
+        }
         driven: dict[int, Errors | None] = dict(judged)
         if method.personal and judged:
             with watch.section("evaluation"):
@@ -228,8 +233,8 @@ class Loop:
         windows = [members.windows(k) for k in members.evaluated]
         held_out = [members.held_out(k) for k in members.evaluated]
         return {
-            run: evaluation_columns(own, driven[run], windows, held_out)
-            for run, own in judged.items()
+            run: evaluation_columns(evaluation, driven[run], windows, held_out)
+            for run, evaluation in judged.items()
         }
 
     def _mean_columns(
@@ -243,8 +248,8 @@ class Loop:
         best = state.best_weights
         last = state.weights
         members = present.members
-        whole = [run for run in ended if run in state.live]
-        apart = [run for run in whole if not torch.equal(best[run], last[run])]
+        finished = [run for run in ended if run in state.live]
+        apart = [run for run in finished if not torch.equal(best[run], last[run])]
         if not apart:
             return {}
         with watch.section("evaluation"):
@@ -254,8 +259,12 @@ class Loop:
             return {}
         windows = [members.windows(k) for k in members.evaluated]
         held_out = [members.held_out(k) for k in members.evaluated]
-        found = zip(apart, judgement.evaluations, strict=True)
-        return {run: own.columns(windows, held_out) for run, own in found if own is not None}
+        evaluated = zip(apart, judgement.evaluations, strict=True)
+        return {
+            run: evaluation.columns(windows, held_out)
+            for run, evaluation in evaluated
+            if evaluation is not None
+        }
 
 
 def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:

@@ -126,9 +126,9 @@ class Paged:
 
     def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
         """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
-        found = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
-        rows = self.initial.expand(len(found), *self.initial.shape).clone()
-        for row, slot in zip(rows, found, strict=True):
+        row_slots = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
+        rows = self.initial.expand(len(row_slots), *self.initial.shape).clone()
+        for row, slot in zip(rows, row_slots, strict=True):
             if slot is not None:
                 self.pages.read(slot, row)
         return rows.to(self.device)
@@ -141,7 +141,9 @@ class Paged:
 
     def clone(self) -> "Paged":
         """Return a table whose rows may change without changing this one's."""
-        return Paged(self.pages, self.initial, [dict(own) for own in self.slots], self.device)
+        return Paged(
+            self.pages, self.initial, [dict(run_slots) for run_slots in self.slots], self.device
+        )
 
     def to(self, device: torch.device) -> "Paged":
         """Return the table, handing out its rows on another device."""
@@ -155,8 +157,8 @@ class Paged:
         """Return the part that a checkpoint holds: the places of the rows, not the rows."""
         rows = [
             (run, vehicle, slot.number, slot.checksum)
-            for run, own in enumerate(self.slots)
-            for vehicle, slot in own.items()
+            for run, run_slots in enumerate(self.slots)
+            for vehicle, slot in run_slots.items()
         ]
         table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 4)
         return {"rows": table, "runs": torch.tensor(len(self.slots)), "initial": self.initial}
@@ -185,8 +187,8 @@ def _dense_rows(parts: Mapping[str, Tensor]) -> list[tuple[int, int, int, int]]:
     checksums = parts["checksums"].tolist()
     return [
         (run, vehicle, number, checksums[run][vehicle])
-        for run, own in enumerate(numbers)
-        for vehicle, number in enumerate(own)
+        for run, run_numbers in enumerate(numbers)
+        for vehicle, number in enumerate(run_numbers)
         if number >= 0
     ]
 

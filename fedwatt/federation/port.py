@@ -37,11 +37,11 @@ class Present:
     available: Tensor  # A_t
     available_next: Tensor  # A_{t+1}, as far as it is known by now
 
-    def others(self, run: int, known: Collection[int]) -> NDArray[np.int64]:
+    def others(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
         """Return the vehicles that are available and none of those `known`."""
-        there = self.members.population[self.available[run].numpy()]
-        found: NDArray[np.int64] = there[~np.isin(there, list(known))]
-        return found
+        present = self.members.population[self.available[run].numpy()]
+        remaining: NDArray[np.int64] = present[~np.isin(present, list(excluded))]
+        return remaining
 
 
 @dataclass(frozen=True)

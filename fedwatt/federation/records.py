@@ -95,21 +95,27 @@ def errors_by_vehicle(judged: Iterable[Errors | None], names: Sequence[str]) -> 
 
     Vehicles without a test window are left out.
     """
-    own = [errors.test for errors in judged if isinstance(errors, Evaluation)]
-    if not own:
+    evaluations = [errors.test for errors in judged if isinstance(errors, Evaluation)]
+    if not evaluations:
         return {}
-    means = {name: fmean(run[k].rmse for run in own) for k, name in enumerate(names)}
+    means = {name: fmean(run[k].rmse for run in evaluations) for k, name in enumerate(names)}
     return {name: mean for name, mean in means.items() if mean == mean}
 
 
 def evaluation_columns(
-    model: Errors, own: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
+    model: Errors, vehicle_errors: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
 ) -> Row:
     """Return a round's columns about error: of the global model, and of those that vehicles drive
     with.
     """
     columns = model.columns(windows, held_out)
-    driven = columns if own is model else {} if own is None else own.columns(windows, held_out)
+    driven = (
+        columns
+        if vehicle_errors is model
+        else {}
+        if vehicle_errors is None
+        else vehicle_errors.columns(windows, held_out)
+    )
     return columns | {name: driven.get(of, nan) for name, of in PERSONAL.items()}
 
 

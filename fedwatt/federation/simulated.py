@@ -70,8 +70,8 @@ class SimulatedVehicles:
             first = torch.from_numpy(np.stack(masks))
             return Present(members, first, first)
         masks = [
-            next_available(seed, state.round + 1, own.numpy(), terms.availability)
-            for seed, own in zip(terms.seeds, state.available, strict=True)
+            next_available(seed, state.round + 1, run_available.numpy(), terms.availability)
+            for seed, run_available in zip(terms.seeds, state.available, strict=True)
         ]
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
 
@@ -87,7 +87,7 @@ class SimulatedVehicles:
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
         """Errors of every evaluated vehicle's own model on its own windows, stack by stack."""
-        found: list[Evaluation | None] = []
+        evaluations: list[Evaluation | None] = []
         for run in runs:
             calls = [Call(run, vehicle, 0) for vehicle in self.members.evaluated]
             sums = [
@@ -97,8 +97,8 @@ class SimulatedVehicles:
                 for call, weights in zip(stack, self.own_models(method, state, stack), strict=True)
             ]
             validation, test = zip(*sums, strict=True)
-            found.append(Evaluation(validation, test, len(self.members.population)))
-        return found
+            evaluations.append(Evaluation(validation, test, len(self.members.population)))
+        return evaluations
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
         """Return the generator of the run's seed, so that a simulation can be repeated."""
@@ -141,9 +141,9 @@ class SimulatedVehicles:
     ) -> LocalRound:
         """All `calls` as one stack, up to its first step."""
         calls, ahead = in_stack_order(calls), self.local.ahead
-        known = ahead is not None and ahead.round == state.round and ahead.stack == calls
+        is_prepared = ahead is not None and ahead.round == state.round and ahead.stack == calls
         broadcast, memory = self._heard(method, state, calls)
-        batches = ahead.batches if ahead is not None and known else None
+        batches = ahead.batches if ahead is not None and is_prepared else None
         return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
 
     def own_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
@@ -197,8 +197,8 @@ class SimulatedFleet(VehiclesInRounds):
         following = state.round + 1
         if self.local.fleet.on_demand and following < terms.training.rounds:
             available = present.available_next
-            asked = terms.asked(following, present.members, available, state.at_work)
-            self.local.fleet.prepare([one.vehicle for one in asked])
+            participants = terms.asked(following, present.members, available, state.at_work)
+            self.local.fleet.prepare([participant.vehicle for participant in participants])
 
     def _look_ahead(self, state: State, present: Present) -> None:
         """Work out the next round, as it will be unless a run ends; a GPU draws its batches.

@@ -70,11 +70,11 @@ class State:
             if isinstance(value, Tensor):
                 flat[part.name] = value
             elif isinstance(value, dict):
-                for name, own in value.items():
-                    if isinstance(own, Paged):
-                        flat |= {f"{part.name}.{name}@{n}": t for n, t in own.tensors().items()}
+                for name, values in value.items():
+                    if isinstance(values, Paged):
+                        flat |= {f"{part.name}.{name}@{n}": t for n, t in values.tensors().items()}
                     else:
-                        flat[f"{part.name}.{name}"] = own
+                        flat[f"{part.name}.{name}"] = values
         return flat
 
     def to(self, device: torch.device) -> "State":

@@ -80,8 +80,8 @@ def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
         # The time of the whole stack is booked once, under the first of its trainings.
         watch = rounds[min(jobs)].watch
         with watch.section("training"):
-            found = train_together(list(jobs.values()), watch)
-        deltas |= zip(jobs, found, strict=True)
+            displacements = train_together(list(jobs.values()), watch)
+        deltas |= zip(jobs, displacements, strict=True)
     return [
         _conclude(member, begun, deltas.get(place))
         for place, (member, begun) in enumerate(zip(members, rounds, strict=True))

@@ -82,10 +82,10 @@ class Work:
     @cached_property
     def _rows(self) -> dict[int, list[int]]:
         """By run, its rows in ascending order of its vehicles."""
-        found: dict[int, list[int]] = {}
+        rows_of_run: dict[int, list[int]] = {}
         for row, call in sorted(enumerate(self.calls), key=lambda pair: pair[1].vehicle):
-            found.setdefault(call.run, []).append(row)
-        return found
+            rows_of_run.setdefault(call.run, []).append(row)
+        return rows_of_run
 
     def filled(self, replies: int) -> float:
         """Share of the places that so many replies fill."""
@@ -124,26 +124,26 @@ def agreements(work: Work) -> dict[int, float]:
     if len(counted) < len(deltas):
         deltas = deltas[torch.tensor(counted, device=deltas.device)]
     runs = np.array([work.calls[row].run for row in counted])
-    known = np.unique(runs)
-    shares = np.where(runs == known[:, None], work.weights[counted], 0.0)
+    run_numbers = np.unique(runs)
+    shares = np.where(runs == run_numbers[:, None], work.weights[counted], 0.0)
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
     means = torch.from_numpy(shares).to(deltas) @ deltas
     lengths = np.array(work.columns["drift"])[counted]
     together = torch.linalg.vector_norm(means, dim=-1, dtype=torch.float64).tolist()
     return {
-        int(run): agreement(own, lengths, mean)
-        for run, own, mean in zip(known, shares, together, strict=True)
+        int(run): agreement(run_shares, lengths, mean)
+        for run, run_shares, mean in zip(run_numbers, shares, together, strict=True)
     }
 
 
 def _of_sums(work: Work) -> dict[int, float]:
     """`agreements` where lengths are known one by one and the mean's from a sum."""
-    found = {}
+    stand_ins = {}
     for run, mean in work.together.items():
         rows = [row for row in work.of(run) if work.counted[row]]
         shares = work.weights[rows] / work.weights[rows].sum()
-        found[run] = agreement(shares, np.array(work.columns["drift"])[rows], mean.length)
-    return found
+        stand_ins[run] = agreement(shares, np.array(work.columns["drift"])[rows], mean.length)
+    return stand_ins
 
 
 def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
@@ -170,15 +170,15 @@ def enough(work: Work, needed: int) -> Work:
         return work
     counted = work.counted.copy()
     for run in {call.run for call in work.calls}:
-        own = work.of(run)
-        if work.counted[own].sum() < needed:
-            counted[own] = False
+        run_work = work.of(run)
+        if work.counted[run_work].sum() < needed:
+            counted[run_work] = False
     return replace(work, counted=counted)
 
 
 def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[str, list[float]]:
     """Return the columns that the rules record, from their plans: a number for each vehicle."""
-    found = {}
+    columns = {}
     for rule, plan in zip(rules, plans, strict=True):
         for column in rule.records:
             name = column.name
@@ -195,5 +195,5 @@ def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[
                     f"{type(rule).__name__} records '{name}', which has the shape "
                     f"{list(plan[name].shape)}. Let `begin` return a number for each vehicle, [P]."
                 )
-            found[name] = plan[name].tolist()
-    return found
+            columns[name] = plan[name].tolist()
+    return columns

@@ -95,9 +95,9 @@ class AdaptiveMu(ServerRule):
         mu = torch.where(
             fell, state["mu"] - self.mu_step * enough.double(), state["mu"] + self.mu_step
         )
-        kept = {
+        next_state = {
             "mu": mu.clamp(0, self.mu_max),
             "loss": loss,
             "falls": torch.where(enough, 0, falls),
         }
-        return kept, moved(weights, mean_delta(replies))
+        return next_state, moved(weights, mean_delta(replies))

@@ -80,15 +80,19 @@ class ChooseCentre(LocalRule):
         """j_k [P]; a centre whose loss is not a number loses."""
         centres = _centres(start)
         chosen = []
-        for row, own in enumerate(centres):
+        for row, vehicle_centres in enumerate(centres):
             batch = start.probe_batch(row, self.choice_batch, "centre batch")
-            predicted = start.model.predict(own, batch.windows.expand(len(own), -1, -1, -1))
+            predicted = start.model.predict(
+                vehicle_centres, batch.windows.expand(len(vehicle_centres), -1, -1, -1)
+            )
             errors = start.loss(predicted, batch.labels.expand_as(predicted))
             losses = errors.double().mean(dim=-1).nan_to_num(nan=inf)
             # Products may round equal centres to different losses: the first stands for its likes.
             first = [
-                next((i for i in range(j) if torch.equal(own[i], own[j])), j)
-                for j in range(len(own))
+                next(
+                    (i for i in range(j) if torch.equal(vehicle_centres[i], vehicle_centres[j])), j
+                )
+                for j in range(len(vehicle_centres))
             ]
             chosen.append(losses[first].argmin())
         return torch.stack(chosen)
@@ -149,10 +153,10 @@ class Centres(ServerRule):
         self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
     ) -> Rows:
         """w_0 first; the others drawn as it was or at a distance from it, or like it at first."""
-        others = [weights] * (self.centres - 1)
+        initial_others = [weights] * (self.centres - 1)
         if not self.warm_rounds:
-            others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
-        centres = torch.stack([weights, *others]).double().cpu()
+            initial_others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
+        centres = torch.stack([weights, *initial_others]).double().cpu()
         return self.state(model) | {"centres": centres}
 
     def _drawn(self, model: Model, weights: Tensor, rng: np.random.Generator) -> Tensor:
@@ -200,8 +204,10 @@ class Centres(ServerRule):
             assert isinstance(replies.rng, np.random.Generator)
             for j in range(1, self.centres):
                 apart = rounds[0] == self.warm_rounds
-                one = centres[0].to(weights.dtype)
-                centres[j] = (self._beside(one, replies.rng) if apart else one).double()
+                first_centre = centres[0].to(weights.dtype)
+                centres[j] = (
+                    self._beside(first_centre, replies.rng) if apart else first_centre
+                ).double()
         windows = state["windows"] + (replies.windows[:, None] * choice).sum(dim=0)
         place = windows.argmax().reshape(1)
         after = {"centres": centres, "windows": windows, "place": place, "rounds": rounds}
@@ -210,13 +216,13 @@ class Centres(ServerRule):
 
 def _centres(start: Start) -> Tensor:
     """All centres [P, J, D], from w_t and the others that were sent."""
-    others = start.broadcast["other_centres"]
+    other_centres = start.broadcast["other_centres"]
     place = start.broadcast["place"]
-    known = torch.cat([others, start.anchor[:, None]], dim=1)
-    numbers = torch.arange(known.shape[1], device=known.device)
-    behind = torch.where(numbers > place, numbers - 1, numbers)
-    order = torch.where(numbers == place, known.shape[1] - 1, behind)
-    return known.gather(1, order[..., None].expand(*order.shape, known.shape[-1]))
+    all_centres = torch.cat([other_centres, start.anchor[:, None]], dim=1)
+    numbers = torch.arange(all_centres.shape[1], device=all_centres.device)
+    shifted = torch.where(numbers > place, numbers - 1, numbers)
+    order = torch.where(numbers == place, all_centres.shape[1] - 1, shifted)
+    return all_centres.gather(1, order[..., None].expand(*order.shape, all_centres.shape[-1]))
 
 
 def _picked(centres: Tensor, chosen: Tensor) -> Tensor:

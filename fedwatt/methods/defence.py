@@ -34,14 +34,15 @@ class Defence(Tunable, ABC):
     def refuse_fewer(self, replies: int, where: str) -> None:
         """Raise unless `replies`, all that `where` brings, are enough."""
         if replies < self.replies_needed:
-            own = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+            settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
             raise SettingError(
-                f"{type(self).__name__}({own}) needs at least {self.replies_needed} replies, and "
+                f"{type(self).__name__}({settings}) needs at least "
+                f"{self.replies_needed} replies, and "
                 f"{where} brings {replies}. Let more vehicles take part, or assume fewer faults."
             )
 
 
-def kept(replies: Replies, rows: Tensor) -> Replies:
+def selected(replies: Replies, rows: Tensor) -> Replies:
     """Only the replies in `rows`, in ascending order."""
     rows = rows.sort().values
     return replace(
@@ -71,4 +72,4 @@ def squared_distances(vectors: Tensor) -> Tensor:
             [25.,  0.]], dtype=torch.float64)
     """
     vectors = vectors.double()
-    return torch.stack([(vectors - own).square().sum(dim=-1) for own in vectors])
+    return torch.stack([(vectors - vector).square().sum(dim=-1) for vector in vectors])

@@ -155,12 +155,12 @@ class Elastic(LocalRule):
         here = start.anchor[row].double()
         gradient = model.gradient_of(loss, here)
         gain = start.rate * gradient * model.gradient_of(loss, here - start.rate * gradient)
-        wanted = [list(model.layout.shapes).index(name) for name in candidates]
-        local = _normalised(tensor_sums(gain, _sizes(model))[wanted])
-        known = _normalised(start.broadcast["tensor_changes"][row].double()[wanted])
+        places = [list(model.layout.shapes).index(name) for name in candidates]
+        local = _normalised(tensor_sums(gain, _sizes(model))[places])
+        fleet_importance = _normalised(start.broadcast["tensor_changes"][row].double()[places])
         # Before the model has ever changed, only the vehicle itself can tell.
-        beta = self.beta if known.any() else 1.0
-        return (beta * local + (1 - beta) * known).tolist()
+        beta = self.beta if fleet_importance.any() else 1.0
+        return (beta * local + (1 - beta) * fleet_importance).tolist()
 
     def shapes(self, plan: Rows) -> bool:
         """Only where somebody leaves before the last block."""

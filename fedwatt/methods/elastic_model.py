@@ -90,8 +90,8 @@ class ElasticModel(Model):
         """Return the model's own, and 0 for the exits, which its loss does not use."""
         gradient = torch.zeros_like(weights)
         size = self.base.layout.size
-        own = weights[..., :size].contiguous()
-        gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
+        model_weights = weights[..., :size].contiguous()
+        gradient[..., :size] = self.base.gradient(model_weights, windows, labels, share, loss)
         return gradient
 
     def along(

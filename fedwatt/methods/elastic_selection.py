@@ -62,13 +62,13 @@ def select(
 
 def _undominated(sets: list[tuple[float, _Selection]]) -> list[tuple[float, _Selection]]:
     """Return the sets that no cheaper or equally cheap set beats, by rising cost and worth."""
-    sets.sort(key=lambda one: one[1], reverse=True)
-    sets.sort(key=lambda one: one[0])
-    kept: list[tuple[float, _Selection]] = []
-    for one in sets:
-        if not kept or one[1] > kept[-1][1]:
-            kept.append(one)
-    return kept
+    sets.sort(key=lambda entry: entry[1], reverse=True)
+    sets.sort(key=lambda entry: entry[0])
+    undominated: list[tuple[float, _Selection]] = []
+    for entry in sets:
+        if not undominated or entry[1] > undominated[-1][1]:
+            undominated.append(entry)
+    return undominated
 
 
 def front_after(block: int, times: Sequence[float], budget: float) -> int:
@@ -104,5 +104,5 @@ def next_window(
     if window is None or window[1] == len(times) - 1:
         return 0, front_after(-1, times, budget)
     first, front = window
-    kept = (block for block in range(first, front + 1) if used[block])
-    return next(kept, front), front_after(front, times, budget)
+    used_blocks = (block for block in range(first, front + 1) if used[block])
+    return next(used_blocks, front), front_after(front, times, budget)

@@ -49,8 +49,8 @@ class GlobalShift(LocalRule):
         """o [P, D]."""
         back = memory["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
-        known = memory["was_there"][:, None]
-        shift = torch.where(known, self.rho_lesam * back / length, torch.zeros_like(back))
+        seen_before = memory["was_there"][:, None]
+        shift = torch.where(seen_before, self.rho_lesam * back / length, torch.zeros_like(back))
         return memory, {"shift": shift}
 
     def shift(self, plan: Rows) -> Tensor:
@@ -59,5 +59,5 @@ class GlobalShift(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Remember w_t."""
-        there = torch.ones_like(memory["was_there"])
-        return {"sent_before": start.anchor, "was_there": there}, {}
+        seen = torch.ones_like(memory["was_there"])
+        return {"sent_before": start.anchor, "was_there": seen}, {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedwatt.methods.defence import Defence, kept, squared_distances
+from fedwatt.methods.defence import Defence, selected, squared_distances
 from fedwatt.methods.server import Replies
 from fedwatt.settings import number
 
@@ -47,7 +47,7 @@ class Krum(Defence):
     def _lowest(self, replies: Replies, count: int) -> Replies:
         self.refuse_fewer(len(replies.deltas), "this round")
         scores = krum_scores(replies.deltas, self.byzantine)
-        return kept(replies, scores.argsort(stable=True)[:count])
+        return selected(replies, scores.argsort(stable=True)[:count])
 
 
 @dataclass(frozen=True, kw_only=True)

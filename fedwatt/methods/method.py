@@ -43,8 +43,8 @@ class Method:
     def composition(self) -> str:
         """The rules in words, as in "RoughnessProximal + Fractional → Krum → Average"."""
         local = " + ".join(type(rule).__name__ for rule in self.local) or "plain SGD"
-        behind = [self.server] if self.defence is None else [self.defence, self.server]
-        return " → ".join([local, *(type(rule).__name__ for rule in behind)])
+        server_rules = [self.server] if self.defence is None else [self.defence, self.server]
+        return " → ".join([local, *(type(rule).__name__ for rule in server_rules)])
 
     @property
     def rules(self) -> tuple[LocalRule | Defence | ServerRule, ...]:
@@ -113,13 +113,14 @@ class Method:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
-        own = [type(rule).__name__ for rule in self.local if rule.personal]
-        if len(own) > 1:
-            yield f"{' and '.join(own)} each give vehicles a model of their own; use one of them."
+        personal_rules = [type(rule).__name__ for rule in self.local if rule.personal]
+        if len(personal_rules) > 1:
+            names = " and ".join(personal_rules)
+            yield f"{names} each give vehicles a model of their own; use one of them."
         yield from self._missing_halves()
         yield from self._accumulation_faults()
-        for one, other in permutations(self.local, 2):
-            if reason := one.conflict(other):
+        for first_rule, other in permutations(self.local, 2):
+            if reason := first_rule.conflict(other):
                 yield reason
         if self.defence is not None and not self.server.averages:
             yield (
@@ -139,9 +140,11 @@ class Method:
 
     def _missing_halves(self) -> Iterator[str]:
         """Rules that mean nothing without another one at the other end."""
-        own = self.server.local_half
-        if own is not None and not any(isinstance(rule, own) for rule in self.local):
-            yield _one_half(own, type(self.server))
+        needed_half = self.server.local_half
+        if needed_half is not None and not any(
+            isinstance(rule, needed_half) for rule in self.local
+        ):
+            yield _one_half(needed_half, type(self.server))
         for rule in self.local:
             other = rule.server_half()
             if other is not None and not isinstance(self.server, other):

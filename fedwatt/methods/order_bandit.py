@@ -109,9 +109,9 @@ class OrderBandit(Average):
         by_arm = dict.fromkeys(("weights", "sums", "counts", "totals", "squares"))
         none = {name: torch.zeros(len(self.arms)).double() for name in by_arm}
         first = REFERENCE if self.reference else 0
-        one = {"round": 0, "place": first, "loss": -1, "first": 0, "rest": 0}
-        one |= {"before": 0, "gain": 0, "tried": REFERENCE, "done": 0}
-        return none | {name: torch.tensor([float(v)]).double() for name, v in one.items()}
+        block = {"round": 0, "place": first, "loss": -1, "first": 0, "rest": 0}
+        block |= {"before": 0, "gain": 0, "tried": REFERENCE, "done": 0}
+        return none | {name: torch.tensor([float(v)]).double() for name, v in block.items()}
 
     def broadcast(self, state: Rows) -> Rows:
         """α, 1-α and Γ(2-α), each as `place` is."""
@@ -130,9 +130,9 @@ class OrderBandit(Average):
         for arm, tries in enumerate(state["counts"].tolist()):
             if not tries:
                 return arm
-        known = log(1 + sum(weights))
+        log_total = log(1 + sum(weights))
         values = [
-            s / n + self.curiosity * sqrt(known / n) for s, n in zip(sums, weights, strict=True)
+            s / n + self.curiosity * sqrt(log_total / n) for s, n in zip(sums, weights, strict=True)
         ]
         best = max(values)
         return max(
@@ -141,14 +141,14 @@ class OrderBandit(Average):
 
     def credited(self, state: Rows, arm: int, reward: float) -> Rows:
         """Return the state after an arm's reward; all arms are discounted."""
-        own = torch.zeros_like(state["weights"])
-        own[arm] = 1.0
+        arm_mask = torch.zeros_like(state["weights"])
+        arm_mask[arm] = 1.0
         return state | {
-            "weights": self.forget * state["weights"] + own,
-            "sums": self.forget * state["sums"] + reward * own,
-            "counts": state["counts"] + own,
-            "totals": state["totals"] + reward * own,
-            "squares": state["squares"] + reward**2 * own,
+            "weights": self.forget * state["weights"] + arm_mask,
+            "sums": self.forget * state["sums"] + reward * arm_mask,
+            "counts": state["counts"] + arm_mask,
+            "totals": state["totals"] + reward * arm_mask,
+            "squares": state["squares"] + reward**2 * arm_mask,
         }
 
     def verdict(self, state: Rows) -> int:

@@ -132,8 +132,8 @@ class PersonalHead(LocalRule):
         """
         head = _head(start.model).to(start.anchor.device)
         weights = start.anchor.clone()
-        own = memory["own_head"].to(weights)
-        weights[:, head] = torch.where(memory["has_head"][:, None], own, weights[:, head])
+        vehicle_head = memory["own_head"].to(weights)
+        weights[:, head] = torch.where(memory["has_head"][:, None], vehicle_head, weights[:, head])
         plan = {"moving": head.expand_as(weights)}
         alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.rate, steps)
         return weights + start.train(alone)

@@ -146,10 +146,10 @@ class PrivateAverage(ServerRule):
         if deviation:
             total = _with_noise(total, deviation, clip, replies.rng)
         if state:
-            whole = float((norms <= clip).double().sub(0.5).sum())
+            unclipped_surplus = float((norms <= clip).double().sub(0.5).sum())
             if self.noise_multiplier:
-                whole += self.count_deviation(expected) * replies.rng.standard_normal()
-            fraction = 0.5 + whole / expected
+                unclipped_surplus += self.count_deviation(expected) * replies.rng.standard_normal()
+            fraction = 0.5 + unclipped_surplus / expected
             moved_clip = clip * exp(-self.clip_rate * (fraction - self.clip_quantile))
             state = {"clip": torch.full_like(state["clip"], moved_clip)}
         return state, moved(weights, total / expected)

@@ -306,22 +306,24 @@ def explores(rule: LocalRule) -> bool:
 
 def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
     """∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
-    found = []
-    for row, own in enumerate(start.origin):
+    gradients = []
+    for row, weights in enumerate(start.origin):
         batch = start.probe_batch(row, size, purpose)
         share = torch.full_like(batch.labels, 1 / len(batch.labels))
-        found.append(start.model.gradient(own, batch.windows, batch.labels, share, start.loss))
-    return torch.stack(found)
+        gradients.append(
+            start.model.gradient(weights, batch.windows, batch.labels, share, start.loss)
+        )
+    return torch.stack(gradients)
 
 
 def mean_losses(start: Start, weights: Tensor, size: int, purpose: str) -> Tensor:
     """F_k [P] of `weights` [P, D], float64, over at most `size` windows, the same in all rounds."""
-    found = []
-    for row, own in enumerate(weights):
+    losses = []
+    for row, row_weights in enumerate(weights):
         batch = start.fixed_batch(row, size, purpose)
-        errors = start.loss(start.model.predict(own, batch.windows), batch.labels)
-        found.append(errors.double().mean())
-    return torch.stack(found)
+        errors = start.loss(start.model.predict(row_weights, batch.windows), batch.labels)
+        losses.append(errors.double().mean())
+    return torch.stack(losses)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)
@@ -340,7 +342,7 @@ def numbers(rule: LocalRule) -> dict[str, float | Tensor]:
     These are fields, derived ones, and whatever else was put into it: a hook reads them alike.
     """
     values = {name: getattr(rule, name) for name in rule.derived} | vars(rule)
-    return {name: own for name, own in sorted(values.items()) if _is_number(own)}
+    return {name: value for name, value in sorted(values.items()) if _is_number(value)}
 
 
 def _is_number(value: object) -> bool:
@@ -368,8 +370,8 @@ def _common(rule: LocalRule) -> Iterator[Any]:
 class _Itself:
     """Stands for an object whose equals may be read in other ways, such as a tensor or a list."""
 
-    def __init__(self, thing: object) -> None:
-        self.thing = thing
+    def __init__(self, identified: object) -> None:
+        self.thing = identified
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Itself) and self.thing is other.thing

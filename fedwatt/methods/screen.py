@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedwatt.methods.defence import Defence, kept
+from fedwatt.methods.defence import Defence, selected
 from fedwatt.methods.server import Replies
 from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
 from fedwatt.settings import number
@@ -38,4 +38,4 @@ class Screen(Defence):
             good &= against.cpu() < self.screen_turns
         if not good.any():
             return replies
-        return kept(replies, good.nonzero().flatten().to(replies.deltas.device))
+        return selected(replies, good.nonzero().flatten().to(replies.deltas.device))

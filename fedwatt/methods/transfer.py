@@ -91,8 +91,8 @@ class TransferProximal(Controlled, PlannedPull, Gains):
 
     def memory(self, model: Model) -> Rows:
         """Return the last turn's losses, and the loop's state."""
-        own = {f"loop_{name}": value for name, value in self.loop_state().items()}
-        return super().memory(model) | own
+        loop_state = {f"loop_{name}": value for name, value in self.loop_state().items()}
+        return super().memory(model) | loop_state
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """q_k and the pulls μ_k [P] that follow from it."""
@@ -121,15 +121,15 @@ class TransferReport(PlannedPull, Gains):
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """λ_t [P], at most ½ over the rate, and q_k."""
         memory, plan = super().begin(memory, start)
-        told = start.broadcast["lam"].flatten().clamp(max=SAFE / start.rate)
-        return memory, plan | {"pull": told}
+        pull = start.broadcast["lam"].flatten().clamp(max=SAFE / start.rate)
+        return memory, plan | {"pull": pull}
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Remember what this turn gained, and tell what the last one left."""
         memory, _ = super().finish(memory, plan, start, deltas)
-        known = plan["transfer"].isfinite()
-        handed_up = {"ratio": torch.where(known, plan["transfer"], 0.0)}
-        handed_up["has_ratio"] = known.double()
+        has_ratio = plan["transfer"].isfinite()
+        handed_up = {"ratio": torch.where(has_ratio, plan["transfer"], 0.0)}
+        handed_up["has_ratio"] = has_ratio.double()
         return memory, handed_up | {"loss_before": plan["gain_from"]}
 
 
@@ -160,9 +160,9 @@ class TransferServer(Controlled, ServerRule):
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """Return the mean displacement, and λ for the next round."""
-        ratio, known, loss = map(replies.mean, ("ratio", "has_ratio", "loss_before"))
-        enough = known * len(replies.deltas) >= FEWEST - 1e-9  # a sum of shares is rounded
-        ratio = torch.where(enough, ratio / known, torch.nan)
+        ratio, has_ratio, loss = map(replies.mean, ("ratio", "has_ratio", "loss_before"))
+        enough = has_ratio * len(replies.deltas) >= FEWEST - 1e-9  # a sum of shares is rounded
+        ratio = torch.where(enough, ratio / has_ratio, torch.nan)
         gain = 1.5 * replies.participation
         after = self.loop_updated(state, ratio, loss, self.pull_max, gain)
         return after, moved(weights, mean_delta(replies))

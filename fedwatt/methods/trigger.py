@@ -74,13 +74,13 @@ class Trigger:
         # five credits of 0.2 are a bank of 1
         age = round - last
         paid = bank >= 1 - 1e-9
-        known = (drift > 0) & (state["drift"] > 0)
-        changed = torch.where(known, (drift / state["drift"]).log().abs(), 0.0)
+        comparable = (drift > 0) & (state["drift"] > 0)
+        changed = torch.where(comparable, (drift / state["drift"]).log().abs(), 0.0)
         reason = torch.zeros_like(last)
         for place, holds in (
             (5, (odd >= self.high) & (state["alert"] == 0)),
             (4, path - state["path"] >= self.path),
-            (3, known & (changed >= self.drift)),
+            (3, comparable & (changed >= self.drift)),
         ):
             reason = torch.where(holds, place, reason)
         reason = torch.where(paid, reason, 0)
@@ -120,11 +120,11 @@ class Probing(PlannedPull):
 
     def memory(self, model: Model) -> Rows:
         """Return the state of the trigger besides the last drift; empty for the other schedules."""
-        others = super().memory(model)
+        inherited = super().memory(model)
         if not self.triggered:
-            return others
-        own = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
-        return others | own | {"last_drift": torch.tensor(0.0).double()}
+            return inherited
+        trigger_state = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
+        return inherited | trigger_state | {"last_drift": torch.tensor(0.0).double()}
 
     @property
     def _trigger(self) -> Trigger:
@@ -136,8 +136,8 @@ class Probing(PlannedPull):
 
     def uploads(self, model: Model) -> Rows:
         """d_k, for the trigger."""
-        own = {"drift_rate": torch.tensor(0.0).double()} if self.triggered else {}
-        return super().uploads(model) | own
+        trigger_uploads = {"drift_rate": torch.tensor(0.0).double()} if self.triggered else {}
+        return super().uploads(model) | trigger_uploads
 
     def due(self, memory: Rows, start: Start) -> tuple[Rows, list[int], Rows]:
         """Return (What the trigger remembers, rows of the vehicles that probe, what is recorded of
@@ -199,8 +199,12 @@ class PathAverage(Average):
         """w_t + Σ p_k Δ_k, and how far that is."""
         _, after = super().update({}, weights, replies)
         here = weights.double()
-        there = after.double()
-        come = (there - here).norm() / here.norm().clamp(min=1e-30)
-        told = replies.uploads.get("drift_rate")
-        typical = state["typical_drift"] if told is None else told.double().median().reshape(1)
+        after_weights = after.double()
+        come = (after_weights - here).norm() / here.norm().clamp(min=1e-30)
+        drift_rates = replies.uploads.get("drift_rate")
+        typical = (
+            state["typical_drift"]
+            if drift_rates is None
+            else drift_rates.double().median().reshape(1)
+        )
         return {"path": state["path"] + come, "typical_drift": typical}, after

@@ -125,7 +125,7 @@ class ErrorSums:
         return self.near_zero / self.windows if self.windows else nan
 
 
-SUMS: Final[dict[str, type]] = {one.name: type(one.default) for one in fields(ErrorSums)}
+SUMS: Final[dict[str, type]] = {field.name: type(field.default) for field in fields(ErrorSums)}
 """Names of the sums and their types, in the order in which an array holds them."""
 
 
@@ -199,6 +199,6 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     >>> weighted_mean([10.0, 30.0], [3, 1])
     15.0
     """
-    known = [(v, w) for v, w in zip(values, weights, strict=True) if v == v]
-    total = sum(w for _, w in known)
-    return sum(v * w for v, w in known) / total if total else nan
+    finite = [(v, w) for v, w in zip(values, weights, strict=True) if v == v]
+    total = sum(w for _, w in finite)
+    return sum(v * w for v, w in finite) / total if total else nan

@@ -30,8 +30,8 @@ def rmse_margin(vehicles: Sequence[ErrorSums], population: int) -> float:
     >>> rmse_margin(alike, 1000)
     0.0
     """
-    squared = np.array([own.squared_wh2 for own in vehicles if own.windows])
-    windows = np.array([float(own.windows) for own in vehicles if own.windows])
+    squared = np.array([sums.squared_wh2 for sums in vehicles if sums.windows])
+    windows = np.array([float(sums.windows) for sums in vehicles if sums.windows])
     count = len(windows)
     if len(vehicles) >= population:
         return 0.0

@@ -56,8 +56,8 @@ class ModuleModel(Model):
                 "Use a module with parameters only: nn.LayerNorm or nn.GroupNorm in place of batch "
                 "norm."
             )
-        own = self.module.named_parameters()
-        frozen = next((part for part, weights in own if not weights.requires_grad), None)
+        parameters = self.module.named_parameters()
+        frozen = next((part for part, weights in parameters if not weights.requires_grad), None)
         if frozen is not None:
             raise SettingError(
                 f"{name} has a parameter with requires_grad = False, '{frozen}', and training "
@@ -65,8 +65,8 @@ class ModuleModel(Model):
                 "plain tensor, which forward brings to the windows' device."
             )
         if self.matrix is not None and self.matrix not in self.layout.shapes:
-            known = ", ".join(self.layout.shapes)
-            raise SettingError(f"ModuleModel has no parameter '{self.matrix}'. It has: {known}.")
+            names = ", ".join(self.layout.shapes)
+            raise SettingError(f"ModuleModel has no parameter '{self.matrix}'. It has: {names}.")
 
     @cached_property
     def layout(self) -> Layout:
@@ -75,10 +75,10 @@ class ModuleModel(Model):
 
     def relu_stack(self, window: int, features: int) -> ReluStack | None:
         """Return the MLP that the module is for windows [window, features]; None if it is none."""
-        known = self._stacks
-        if (window, features) not in known:
-            known[window, features] = recognised(self._copy(), self.layout, window, features)
-        return known[window, features]
+        stacks = self._stacks
+        if (window, features) not in stacks:
+            stacks[window, features] = recognised(self._copy(), self.layout, window, features)
+        return stacks[window, features]
 
     @cached_property
     def _stacks(self) -> dict[tuple[int, int], ReluStack | None]:

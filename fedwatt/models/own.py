@@ -43,22 +43,24 @@ def made(name: str, make: Any, window: int, features: int, hidden: tuple[int, ..
     """
     if not callable(make):
         raise SettingError(f"A model is a name, a torch.nn.Module or {WANTED}, not {make!r}.")
-    given = {"window": window, "features": features}
+    arguments = {"window": window, "features": features}
     taken = signature(make).parameters
     if hidden:
         if "hidden" not in taken:
             raise SettingError(f"'{name}' takes no 'hidden', so leave model.hidden empty.")
-        given["hidden"] = hidden  # type: ignore[assignment]
-    given = {parameter: value for parameter, value in given.items() if parameter in taken}
+        arguments["hidden"] = hidden  # type: ignore[assignment]
+    arguments = {parameter: value for parameter, value in arguments.items() if parameter in taken}
 
     def build() -> Any:
-        return make(**given)
+        return make(**arguments)
 
     try:
         with torch.random.fork_rng(devices=[]):
             network = build()
     except TypeError as error:
-        raise SettingError(f"'{name}' cannot be made of {', '.join(given)}: {error}.") from error
+        raise SettingError(
+            f"'{name}' cannot be made of {', '.join(arguments)}: {error}."
+        ) from error
     if isinstance(network, Model):
         return network
     if not isinstance(network, nn.Module):

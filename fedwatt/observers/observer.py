@@ -61,9 +61,9 @@ def _told_to_each(
 ) -> Callable[Concatenate["Observers", About], None]:
     """Return a method that tells an event to those of several observers that have it."""
 
-    def tell(self: "Observers", /, *about: About.args, **named: About.kwargs) -> None:
-        for one in self.each:
-            getattr(one, event.__name__, getattr(SILENT, event.__name__))(*about, **named)
+    def tell(self: "Observers", /, *arguments: About.args, **named: About.kwargs) -> None:
+        for observer in self.each:
+            getattr(observer, event.__name__, getattr(SILENT, event.__name__))(*arguments, **named)
 
     return tell
 

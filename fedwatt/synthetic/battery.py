@@ -57,8 +57,8 @@ def sized_pack(cell: Cell, in_series: int, capacity_wh: float) -> Pack:
     >>> round(sized_pack(LEAF_CELL, 96, 30_000.0).capacity_wh, 6)
     30000.0
     """
-    one = Pack(cell=cell, in_series=in_series, in_parallel=1)
-    return replace(one, cell=cell.scaled(capacity_wh / one.capacity_wh))
+    single_string = Pack(cell=cell, in_series=in_series, in_parallel=1)
+    return replace(single_string, cell=cell.scaled(capacity_wh / single_string.capacity_wh))
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +114,12 @@ def coulomb_count(
     """
     step = current_a * (interval_s / (SECONDS_PER_HOUR * capacity_ah))
     used = np.cumsum(step)
-    known = np.isfinite(drives.start_soc)
-    if not len(known) or not known[0]:
+    has_start = np.isfinite(drives.start_soc)
+    if not len(has_start) or not has_start[0]:
         raise DataError("The first drive has no state of charge to start from. Give it one.")
-    rows = drives.first[known]
+    rows = drives.first[has_start]
     steps = np.diff(rows, append=len(current_a))
-    full = drives.start_soc[known] + used[rows] - step[rows]
+    full = drives.start_soc[has_start] + used[rows] - step[rows]
     end = np.repeat(full, steps) - used
     return end + step, end
 

@@ -98,12 +98,12 @@ def drive(
     path: Path, style: DriverStyle, rng: Generator, duty: Duty = DUTIES["passenger"]
 ) -> Motion:
     """Motion of every trip of `path`."""
-    wanted, waiting_s = _wishes(path, style, rng)
-    wanted = np.minimum(wanted, duty.top_mps)
+    desired_mps, waiting_s = _wishes(path, style, rng)
+    desired_mps = np.minimum(desired_mps, duty.top_mps)
     halts = path.pass_point[path.bus_stop & (rng.random(len(path.bus_stop)) < duty.halts)]
-    wanted[halts] = 0.0
+    desired_mps[halts] = 0.0
     waiting_s[halts] += duty.halt_s * rng.gamma(4.0, 0.25, len(halts))
-    speed = _feasible(wanted, style, _mood(path, rng))
+    speed = _feasible(desired_mps, style, _mood(path, rng))
     idle_s = rng.uniform(*PARKED_S, (2, len(path.trip_bounds) - 1))
     return _each_second(speed, waiting_s, path.trip_bounds, idle_s)
 
@@ -116,31 +116,33 @@ def _wishes(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray,
     by_trip = 0.5 * rng.beta(2, 3, trips) + 0.5 * style.congestion
     trip = np.clip(np.searchsorted(path.trip_bounds, np.arange(points)) - 1, 0, trips - 1)
     traffic = by_trip[trip] * (0.35 + 0.65 * np.exp(-path.centre_distance_m / 3000))
-    wanted = path.limit_mps * style.speed_factor * (1 - 0.35 * traffic)
-    wanted *= 1 + 0.1 * _ripple(path, 30.0, rng) + style.unsteadiness * _ripple(path, 10.0, rng)
+    desired_mps = path.limit_mps * style.speed_factor * (1 - 0.35 * traffic)
+    desired_mps *= (
+        1 + 0.1 * _ripple(path, 30.0, rng) + style.unsteadiness * _ripple(path, 10.0, rng)
+    )
     waiting_s = np.zeros(points)
 
     # Somebody ahead brakes, turns or parks, mostly where roads are slow.
     often = HELD_UP_PER_M * STEP_M * traffic * SLOW_ROAD_MPS / path.limit_mps
     held_up = rng.random(points) < often
-    wanted[held_up] *= rng.uniform(0.1, 0.8, held_up.sum())
+    desired_mps[held_up] *= rng.uniform(0.1, 0.8, held_up.sum())
 
     cornering = np.interp(path.turn_rad, [0.3, 0.8, 1.6, 3.2], [30.0, 10.0, 5.0, 2.5])
-    wanted[path.pass_point] = np.minimum(wanted[path.pass_point], cornering)
+    desired_mps[path.pass_point] = np.minimum(desired_mps[path.pass_point], cornering)
 
     draw = rng.random(len(path.pass_point))
     red = (path.stop_kind == 2) & (draw < SIGNAL_STOP_SHARE)
     blocked = (path.stop_kind == 1) & (draw < GIVE_WAY_STOP_SHARE)
     yielding = (path.stop_kind == 1) & ~blocked
     slowed = path.pass_point[yielding]
-    wanted[slowed] = np.minimum(wanted[slowed], rng.uniform(CREEP_MPS, 9.0, len(slowed)))
+    desired_mps[slowed] = np.minimum(desired_mps[slowed], rng.uniform(CREEP_MPS, 9.0, len(slowed)))
     for stopping, wait_s in ((red, 26.0), (blocked, 5.0)):
         stops = path.pass_point[stopping]
-        wanted[stops] = 0.0
+        desired_mps[stops] = 0.0
         waiting_s[stops] = np.minimum(1.0 + rng.exponential(wait_s, len(stops)), 75.0)
 
-    wanted[path.trip_bounds] = 0.0
-    return wanted, waiting_s
+    desired_mps[path.trip_bounds] = 0.0
+    return desired_mps, waiting_s
 
 
 def _mood(path: Path, rng: Generator) -> FloatArray:
@@ -150,11 +152,11 @@ def _mood(path: Path, rng: Generator) -> FloatArray:
     return eagerness[legs]
 
 
-def _feasible(wanted: FloatArray, style: DriverStyle, mood: FloatArray) -> FloatArray:
+def _feasible(desired_mps: FloatArray, style: DriverStyle, mood: FloatArray) -> FloatArray:
     """Fastest speed under `wanted` [points] within comfortable acceleration and braking."""
     way = np.concatenate([[0.0], np.cumsum(mood[1:])]) * STEP_M
     forward = Effort(style.accelerating_mps2, ACCELERATING_FADE_MPS)
-    speed = forward.reached_mps(way + np.minimum.accumulate(forward.run_up_m(wanted) - way))
+    speed = forward.reached_mps(way + np.minimum.accumulate(forward.run_up_m(desired_mps) - way))
     backward = Effort(style.braking_mps2, BRAKING_FADE_MPS)
     need = backward.run_up_m(speed) + way
     return backward.reached_mps(np.minimum.accumulate(need[::-1])[::-1] - way)

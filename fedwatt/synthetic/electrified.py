@@ -58,7 +58,7 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
         )
     pairs = zip(trips, drives, strict=True)
     made = tuple(Trip(trip.name, drive.channels, trip.recording) for trip, drive in pairs)
-    about = {
+    description = {
         "source": f"{recording.facts.get('source', 'recorded')} driving, electrified, seed {seed}",
         "model": model,
         "powertrain": "ev",
@@ -66,7 +66,7 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
         "pack_capacity_wh": round(parameters.pack.capacity_wh, 1),
         "recorded_powertrain": recording.facts.get("powertrain", "unknown"),
     }
-    return Vehicle(name, made, kind, "simulated", about)
+    return Vehicle(name, made, kind, "simulated", description)
 
 
 def electrified_vehicles(
@@ -83,5 +83,5 @@ def _inputs(vehicle: str, trip: Trip, speed_mps: FloatArray) -> dict[str, FloatA
             f"Vehicle '{vehicle}', trip '{trip.name}' has no channel 'ambient_c', which heating "
             "and cooling need. Import it with outside temperature, or fill it with a usual value."
         )
-    kept = [name for name in trip.channels if CHANNELS[name].role != "label"]
-    return {**{name: trip.channels[name] for name in kept}, "speed_mps": speed_mps}
+    input_names = [name for name in trip.channels if CHANNELS[name].role != "label"]
+    return {**{name: trip.channels[name] for name in input_names}, "speed_mps": speed_mps}

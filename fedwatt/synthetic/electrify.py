@@ -113,16 +113,16 @@ def followed(speed_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> Flo
     """Speed of a vehicle of this duty that follows a car's trace, never faster; [seconds]."""
     if math.isinf(duty.top_mps):
         return speed_mps  # a car follows a car as it is
-    wanted = np.minimum(speed_mps, duty.top_mps)
+    desired_mps = np.minimum(speed_mps, duty.top_mps)
     if duty.halts:
-        wanted = _with_halts(wanted, duty, rng)
-    clock = np.arange(len(wanted), dtype=float)
+        desired_mps = _with_halts(desired_mps, duty, rng)
+    clock = np.arange(len(desired_mps), dtype=float)
     forward = duty.accelerating * ACCELERATING_MPS2, ACCELERATING_FADE_MPS
-    late = np.minimum.accumulate(run_up_s(wanted, *forward) - clock) + clock
+    late = np.minimum.accumulate(run_up_s(desired_mps, *forward) - clock) + clock
     backward = duty.braking * BRAKING_MPS2, BRAKING_FADE_MPS
     need = run_up_s(reached_mps(late, *forward), *backward) + clock
     reached = reached_mps(np.minimum.accumulate(need[::-1])[::-1] - clock, *backward)
-    return np.minimum(reached, wanted)
+    return np.minimum(reached, desired_mps)
 
 
 def run_up_s(speed_mps: FloatArray, from_rest_mps2: float, fade_mps: float) -> FloatArray:
@@ -140,16 +140,16 @@ def reached_mps(run_up: FloatArray, from_rest_mps2: float, fade_mps: float) -> F
     return 2 * fade_mps * np.sinh(np.arcsinh(along) / 3)
 
 
-def _with_halts(wanted: FloatArray, duty: Duty, rng: np.random.Generator) -> FloatArray:
+def _with_halts(desired_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> FloatArray:
     """Stand still every few hundred metres, except on fast roads; [seconds]."""
-    way_m = np.cumsum(wanted)
+    way_m = np.cumsum(desired_mps)
     stops = int(way_m[-1] / HALT_EVERY_M[0]) + 1
     at_m = np.cumsum(rng.uniform(*HALT_EVERY_M, stops))
     stay_s = np.ceil(duty.halt_s * rng.gamma(4.0, 0.25, stops)).astype(int)
-    padded = np.pad(wanted, AROUND_S // 2, mode="edge")
+    padded = np.pad(desired_mps, AROUND_S // 2, mode="edge")
     around = np.convolve(padded, np.ones(AROUND_S) / AROUND_S, "valid")
-    halting = wanted.copy()
+    halting = desired_mps.copy()
     for begin, stay in zip(np.searchsorted(way_m, at_m), stay_s, strict=True):
-        if begin < len(wanted) and around[begin] < NO_HALT_ABOVE_MPS:
+        if begin < len(desired_mps) and around[begin] < NO_HALT_ABOVE_MPS:
             halting[begin : begin + stay] = 0.0
     return halting

@@ -119,9 +119,9 @@ def draw_roads(seed: int) -> RoadNetwork:
     nodes = sorted({end for pair in roads for end in pair})
     index = {node: i for i, node in enumerate(nodes)}
     neighbours: tuple[dict[int, Road], ...] = tuple({} for _ in nodes)
-    for (one, other), road in roads.items():
-        neighbours[index[one]][index[other]] = road
-        neighbours[index[other]][index[one]] = road
+    for (start, other), road in roads.items():
+        neighbours[index[start]][index[other]] = road
+        neighbours[index[other]][index[start]] = road
     x_m, y_m = BLOCK_M * np.array(nodes, float).T
     bend_x, bend_y = _warp(seed, x_m, y_m)
     larger = [{road.kind for road in n.values()} & {ARTERIAL, MAIN} for n in neighbours]

@@ -100,16 +100,20 @@ def _commuting(town: Town, trips: int, rng: np.random.Generator) -> tuple[str, l
     paths = []
     for _ in range(trips):
         if here == home:
-            there = work if rng.random() < mix.commuting else int(rng.choice(errands))
+            destination = work if rng.random() < mix.commuting else int(rng.choice(errands))
         else:
             onward = np.append(errands, work)
             onward = onward[_metres(roads, onward, here) > SHORTEST_TRIP_M]
             straight_home = len(onward) == 0 or rng.random() < HOMEWARD
-            there = home if straight_home else int(rng.choice(onward))
+            destination = home if straight_home else int(rng.choice(onward))
         # Ways are known toward places; the way home is the way from home, driven back.
-        path = roads.path_to(here, home)[::-1] if there == home else roads.path_to(there, here)
+        path = (
+            roads.path_to(here, home)[::-1]
+            if destination == home
+            else roads.path_to(destination, here)
+        )
         paths.append(path)
-        here = there
+        here = destination
     return mix_name, paths
 
 
@@ -137,12 +141,12 @@ def _line_service(town: Town, trips: int, rng: np.random.Generator) -> list[list
     """Return a bus goes to and fro between two places far apart."""
     roads = town.roads
     places = town.places
-    one = int(rng.choice(places))
-    apart_m = _metres(roads, places, one)
+    terminus = int(rng.choice(places))
+    apart_m = _metres(roads, places, terminus)
     far = (apart_m > LINE_M[0]) & (apart_m < LINE_M[1])
     other = int(rng.choice(places[far] if far.any() else places[[np.argmax(apart_m)]]))
-    there = roads.path_to(other, one)
-    return [there if trip % 2 == 0 else there[::-1] for trip in range(trips)]
+    outbound = roads.path_to(other, terminus)
+    return [outbound if trip % 2 == 0 else outbound[::-1] for trip in range(trips)]
 
 
 def trace(town: Town, paths: list[list[int]]) -> Path:

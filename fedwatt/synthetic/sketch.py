@@ -80,8 +80,8 @@ def sketch(keys: NDArray[np.uint64], trips: int) -> Traces:
     shape = (len(keys), trips)
     seconds = TRIP_S[0] + (TRIP_S[1] * uniforms(keys, 1, trips)).astype(np.int64)
     longest = int(seconds.max())
-    wanted, slope = _stretches(keys, vehicles, trips, longest)
-    speed, moved, gained, grade = _driven(vehicles, wanted, slope)
+    desired_mps, slope = _stretches(keys, vehicles, trips, longest)
+    speed, moved, gained, grade = _driven(vehicles, desired_mps, slope)
     begun_c, later_c = (uniforms(keys, purpose, trips) for purpose in (2, 3))
     clock_s = np.arange(longest, dtype=float)[:, None, None]
     ambient = vehicles.climate_c + 8 * (begun_c - 0.5) + (later_c - 0.5) * clock_s / 600
@@ -121,7 +121,7 @@ def _stretches(
     # Those at home in the country draw from the faster roads.
     road = (free + vehicles.country[..., None]) / 2 * len(LIMITS_MPS)
     limit = LIMITS_MPS[road.astype(np.int64)] * vehicles.speed_factor[..., None]
-    wanted = np.where(kind < STANDING, 0.0, limit * (0.75 + 0.25 * kind))
+    desired_mps = np.where(kind < STANDING, 0.0, limit * (0.75 + 0.25 * kind))
     until = np.cumsum(STRETCH_S[0] + (STRETCH_S[1] * lasting).astype(np.int64), axis=-1)
     change = np.zeros((longest + 1, *shape[:2]), dtype=np.int64)
     vehicle, trip, _ = np.indices(shape)
@@ -129,7 +129,7 @@ def _stretches(
     number = np.cumsum(change[:longest], axis=0)
     place = np.arange(len(keys))[:, None], np.arange(trips)
     ripple = 1 + 0.06 * (_by_second(keys, 11, longest, shape[:2]) - 0.5)
-    return wanted[*place, number] * ripple, (STEEPEST * (rising - falling))[*place, number]
+    return desired_mps[*place, number] * ripple, (STEEPEST * (rising - falling))[*place, number]
 
 
 def _by_second(
@@ -145,15 +145,15 @@ def _by_second(
 
 
 def _driven(
-    vehicles: _Vehicles, wanted: FloatArray, slope: FloatArray
+    vehicles: _Vehicles, desired_mps: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """(speed at the end of a second, way made in it, speed gained in it, slope under it)."""
-    speed = np.empty_like(wanted)
+    speed = np.empty_like(desired_mps)
     grade = np.empty_like(slope)
-    here = np.zeros(wanted.shape[1:])
+    here = np.zeros(desired_mps.shape[1:])
     ground = np.zeros(slope.shape[1:])
     slower = -vehicles.braking_mps2
-    for second, (goal, rise) in enumerate(zip(wanted, slope, strict=True)):
+    for second, (goal, rise) in enumerate(zip(desired_mps, slope, strict=True)):
         faster = vehicles.accelerating_mps2 / (1 + here * here * (1 / FADE_MPS**2))
         here = here + np.minimum(np.maximum(goal - here, slower), faster)
         ground = ground + 0.08 * (rise - ground)

@@ -65,10 +65,10 @@ def sumo_tool(name: str) -> str:
         inside = Path(next(iter(package.submodule_search_locations))) / "bin" / name
         if inside.is_file():
             return str(inside)
-    found = shutil.which(name)
-    if found is None:
+    executable = shutil.which(name)
+    if executable is None:
         raise SettingError("Driving in SUMO needs Eclipse SUMO: pip install 'fedwatt[sumo]'.")
-    return found
+    return executable
 
 
 def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
@@ -119,9 +119,9 @@ def _nodes(town: SumoTown) -> Element:
 
 def _edges(town: SumoTown) -> Element:
     root = Element("edges")
-    for one, other, arterial in _roads(town):
+    for begin, other, arterial in _roads(town):
         size, speed = ("2", f"{ARTERIAL_MPS:.3f}") if arterial else ("1", f"{STREET_MPS:.3f}")
-        for start, end in ((one, other), (other, one)):
+        for start, end in ((begin, other), (other, begin)):
             ends = {"id": f"{start}_{end}", "from": start, "to": end}
             SubElement(root, "edge", ends, numLanes=size, priority=size, speed=speed)
     return root
@@ -153,9 +153,11 @@ def _trips(town: SumoTown) -> Element:
         time_s = float(rng.uniform(0, REST_S[1]))
         for trip in range(town.trips):
             back = here != home and rng.random() < 0.5
-            there = home if back else _elsewhere(roads, here, rng)
-            departures.append((time_s, _trip(f"{name}.{trip + 1}", name, time_s, here, there)))
-            here, time_s = there, time_s + float(rng.uniform(*REST_S))
+            destination = home if back else _elsewhere(roads, here, rng)
+            departures.append(
+                (time_s, _trip(f"{name}.{trip + 1}", name, time_s, here, destination))
+            )
+            here, time_s = destination, time_s + float(rng.uniform(*REST_S))
     rng = generator(town.seed, "sumo traffic")
     last_s = max(time_s for time_s, _ in departures)
     for number, time_s in enumerate(rng.uniform(0, last_s, int(town.traffic * last_s / 3600))):

@@ -38,11 +38,11 @@ def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
     `frames.vehicles_from_frame` makes them of a DataFrame, cleaned and accounted for.
     """
     if not plugins.refers(kind, "reader"):
-        known = [*USUAL_CLEANING, *plugins.entry_points("reader")]
-        raise SettingError(unknown("kind of recordings", kind, known))
-    wanted = "a function of paths, cleaning and progress"
+        choices = [*USUAL_CLEANING, *plugins.entry_points("reader")]
+        raise SettingError(unknown("kind of recordings", kind, choices))
+    expected = "a function of paths, cleaning and progress"
     reader: Callable[..., Iterable[Vehicle]] = plugins.resolve(
-        kind, "reader", wanted, isfunction
+        kind, "reader", expected, isfunction
     ).value
     return reader
 
@@ -134,8 +134,8 @@ def import_fleet(
     vehicles = recordings.vehicles(progress)
     enriched = maps.enriched(vehicles)
     named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
-    found = vehicles if enriched is None else enriched
-    write_fleet(out, found, source=f"{plugins.short(recordings.kind)}: {named}")
+    stream = vehicles if enriched is None else enriched
+    write_fleet(out, stream, source=f"{plugins.short(recordings.kind)}: {named}")
     sentences = []
     if isinstance(vehicles, readers.VehicleStream):
         sentences += vehicles.account.sentences()

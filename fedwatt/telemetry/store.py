@@ -53,7 +53,7 @@ def folder_name(vehicle: str) -> str:
 def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
     """Write a vehicle into `folder`, replacing what was there once the new one is complete."""
     vehicle.refuse_unless_trainable()
-    about = {
+    description = {
         "format": FORMAT,
         "name": vehicle.name,
         "kind": vehicle.kind,
@@ -62,22 +62,24 @@ def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
         "trips": [_about_trip(trip) for trip in vehicle.trips],
     }
     with _appearing(Path(folder)) as fresh:
-        _write_json(fresh / "vehicle.json", about)
+        _write_json(fresh / "vehicle.json", description)
         with _writing(folder):
             pq.write_table(_table(vehicle), fresh / "trips.parquet", compression="zstd")
 
 
 def read_vehicle(folder: Path) -> Vehicle:
     """Read the vehicle in `folder`."""
-    about = _read_json(Path(folder) / "vehicle.json")
+    description = _read_json(Path(folder) / "vehicle.json")
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
-        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in about["trips"]}
-        recordings = {str(trip["name"]): str(trip.get("recording", "")) for trip in about["trips"]}
-        name = str(about["name"])
-        kind = str(about["kind"])
-        labels = str(about["labels"])
-        facts = dict(about["facts"])
+        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in description["trips"]}
+        recordings = {
+            str(trip["name"]): str(trip.get("recording", "")) for trip in description["trips"]
+        }
+        name = str(description["name"])
+        kind = str(description["kind"])
+        labels = str(description["labels"])
+        facts = dict(description["facts"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
     # The sum comes first: a damaged length could ask for more names than memory holds, and two of
@@ -117,8 +119,8 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
             write_vehicle(fresh / folder, vehicle)
         if not written:
             raise DataError(f"There are no vehicles to write to {path} (from {source}).")
-        about = {"format": FORMAT, "interval_s": INTERVAL_S, "source": source}
-        _write_json(fresh / "fleet.json", about)
+        description = {"format": FORMAT, "interval_s": INTERVAL_S, "source": source}
+        _write_json(fresh / "fleet.json", description)
 
 
 def read_fleet(path: Path) -> Iterator[Vehicle]:
@@ -189,18 +191,21 @@ def fleet_source(path: Path) -> str:
             f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data synth' and "
             "'fedwatt data import' make one."
         )
-    about = _read_json(path / "fleet.json")
-    if about.get("interval_s") != INTERVAL_S:
+    description = _read_json(path / "fleet.json")
+    if description.get("interval_s") != INTERVAL_S:
         raise DataError(
-            f"{path} is sampled every {about.get('interval_s')} s; only {INTERVAL_S} s is known. "
+            f"{path} is sampled every {description.get('interval_s')} s; "
+            f"only {INTERVAL_S} s is known. "
             f"{AGAIN}"
         )
-    return str(about.get("source", "unknown"))
+    return str(description.get("source", "unknown"))
 
 
 def _about_trip(trip: Trip) -> dict[str, Any]:
-    about = {"name": trip.name, "seconds": trip.seconds}
-    return about if trip.recording == trip.name else about | {"recording": trip.recording}
+    description = {"name": trip.name, "seconds": trip.seconds}
+    return (
+        description if trip.recording == trip.name else description | {"recording": trip.recording}
+    )
 
 
 def _table(vehicle: Vehicle) -> pa.Table:

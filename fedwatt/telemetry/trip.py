@@ -161,8 +161,8 @@ def _refuse_misshapen(vehicle: Vehicle, trip: Trip) -> None:
                 f"{where} has no channel '{name}' ({channel.meaning}). "
                 "Every trip needs it: map it at import, or leave the trip out."
             )
-    first, *others = trip.channels
-    for name in others:
+    first, *other_channels = trip.channels
+    for name in other_channels:
         if len(trip.channels[name]) != len(trip.channels[first]):
             raise DataError(
                 f"{where}: channel '{name}' has {len(trip.channels[name])} samples but '{first}' "

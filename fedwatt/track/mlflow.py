@@ -42,11 +42,11 @@ class MLflow(Observer):
     def on_start(self, label: str, done: int, rounds: int) -> None:
         """Go on with the method's MLflow run, or begin one."""
         name = self.config.track.experiment
-        found = self.client.get_experiment_by_name(name)
+        existing = self.client.get_experiment_by_name(name)
         experiment = (
             self.client.create_experiment(name, artifact_location=self.place)
-            if found is None
-            else found.experiment_id
+            if existing is None
+            else existing.experiment_id
         )
         # MLflow's filters have no way to write a quotation mark inside a text.
         tag = f"{self.out}#{label}".replace("'", "%27")
@@ -73,18 +73,18 @@ class MLflow(Observer):
 
     def on_finish(self, run: Path) -> None:
         """Tables, figures, report and models, with each method."""
-        for own in self.runs.values():
+        for method_run in self.runs.values():
             for file in artefacts(run):
                 folder = "figures" if file.parent != run else None
-                self.client.log_artifact(own, str(file), folder)
+                self.client.log_artifact(method_run, str(file), folder)
 
 
 def _settings(config: RunConfig, label: str) -> dict[str, str]:
     """Return the settings of a run with one of its methods, by their names in TOML."""
     tables = to_tables(config)
     # A level model is labelled after its method.
-    own = [method for method in tables.pop("method") if method["label"] in label]
-    method = max(own, key=lambda one: len(one["label"]))
+    methods = [method for method in tables.pop("method") if method["label"] in label]
+    method = max(methods, key=lambda entry: len(entry["label"]))
     flat = {f"method.{name}": str(value) for name, value in method.items()}
     for section, values in tables.items():
         if isinstance(values, dict):

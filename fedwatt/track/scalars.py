@@ -34,12 +34,15 @@ def all_scalars(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     >>> all_scalars([{"seed": 1, "test_rmse": 48.0}, {"seed": 2, "test_rmse": 50.0}])
     {'test_rmse': 49.0, 'seed-1/test_rmse': 48.0, 'seed-2/test_rmse': 50.0}
     """
-    own = {row["seed"]: scalars(row) for row in rows}
-    names = dict.fromkeys(name for one in own.values() for name in one)
-    found = {name: fmean(one[name] for one in own.values() if name in one) for name in names}
-    for seed, one in own.items():
-        found |= {f"seed-{seed}/{name}": value for name, value in one.items()}
-    return found
+    by_seed = {row["seed"]: scalars(row) for row in rows}
+    names = dict.fromkeys(name for seed_scalars in by_seed.values() for name in seed_scalars)
+    means = {
+        name: fmean(seed_scalars[name] for seed_scalars in by_seed.values() if name in seed_scalars)
+        for name in names
+    }
+    for seed, seed_scalars in by_seed.items():
+        means |= {f"seed-{seed}/{name}": value for name, value in seed_scalars.items()}
+    return means
 
 
 def artefacts(run: Path) -> Iterator[Path]:

@@ -134,7 +134,7 @@ class Fleet:
         """n_k of the vehicle at a place."""
         return len(self.clients[place].ends["train"])
 
-    def told(self, place: int, windows: int) -> None:
+    def note_windows(self, place: int, windows: int) -> None:
         """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
 
     def sample(self, count: int) -> list[int]:
@@ -189,15 +189,15 @@ class Fleet:
     def _data_hash(self) -> str:
         digest = blake2b(digest_size=16)
         for client in self.clients:
-            about = [client.name, client.features, client.window, client.series.shape]
-            about += [client.held_out, client.label_center_wh, client.label_scale_wh]
-            digest.update(json.dumps(about).encode())
+            identity = [client.name, client.features, client.window, client.series.shape]
+            identity += [client.held_out, client.label_center_wh, client.label_scale_wh]
+            digest.update(json.dumps(identity).encode())
             digest.update(client.series.tobytes())
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
-            for split, known in sorted(client.known.items()):
-                digest.update(split.encode() + known.tobytes())
+            for split, mask in sorted(client.known.items()):
+                digest.update(split.encode() + mask.tobytes())
             if self.mapped is not None:
                 self.mapped.release()
         return digest.hexdigest()
@@ -271,7 +271,9 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
         strata=window_strata(of["test"], window),
-        trips={s: tuple(t for t, own in split_of.items() if own == s) for s in SPLITS},
+        trips={
+            s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
+        },
         known={split: climb_known(of[split], window) for split in judged},
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
@@ -293,15 +295,15 @@ def _labelled_trips(
         rows = trip_features(trip, names, vehicle.name)
         split = split_of[trip.name]
         stride = settings.stride if split == "train" else settings.evaluation_stride
-        found = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
-        parts.append(LabelledTrip(trip, split, rows, *found))
+        labelled = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
+        parts.append(LabelledTrip(trip, split, rows, *labelled))
     return parts
 
 
 def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Target) -> None:
     """Refuse a vehicle of which a split has no window with a label."""
-    for split, own in labels.items():
-        if not len(own):
+    for split, split_labels in labels.items():
+        if not len(split_labels):
             raise DataError(
                 f"Vehicle '{vehicle.name}' has no {split} window with a label of the target "
                 f"'{target.name}'. Give it more driving, or leave the vehicle out."

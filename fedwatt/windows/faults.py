@@ -94,8 +94,8 @@ def spoil_some(
 def _spread(series: list[FloatArray], fault: Fault) -> float:
     if fault.kind != "label noise":
         return float(np.concatenate(series).std())
-    whole = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
-    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in whole])
+    full_blocks = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
+    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in full_blocks])
     return float(sums.std()) if len(sums) else 0.0
 
 

@@ -256,8 +256,8 @@ def feature_names(recipe: str) -> tuple[str, ...]:
     for word in (piece.strip() for piece in recipe.split(",")):
         if word not in FEATURE_SETS and word not in FEATURES:
             if not plugins.refers(word, "feature"):
-                known = [*FEATURE_SETS, *FEATURES, *plugins.entry_points("feature")]
-                raise SettingError(unknown("feature set or feature", word, known))
+                choices = [*FEATURE_SETS, *FEATURES, *plugins.entry_points("feature")]
+                raise SettingError(unknown("feature set or feature", word, choices))
             _ = FEATURES[word]  # refuses a reference that leads nowhere
         names.update(dict.fromkeys(FEATURE_SETS.get(word, (word,))))
     return tuple(names)

@@ -39,9 +39,9 @@ def delayed_by(values: FloatArray, lag_s: float) -> FloatArray:
     >>> delayed_by(np.array([0.0, 2.0, 6.0, 6.0]), 1.5)
     array([0., 0., 1., 4.])
     """
-    whole = int(lag_s)
-    part = lag_s - whole
-    padded = np.concatenate([np.full(whole + 1, values[0]), values])
+    whole_s = int(lag_s)
+    part = lag_s - whole_s
+    padded = np.concatenate([np.full(whole_s + 1, values[0]), values])
     now = padded[1 : len(values) + 1]
     before = padded[: len(values)]
     # Not a weighted sum where there is no part: 0 · NaN is NaN.
@@ -103,6 +103,6 @@ def _left(trips: Iterable[Trip], names: tuple[str, ...], vehicle: str, lag_s: fl
 
 def _sums(values: FloatArray) -> FloatArray:
     """Return sums over segments, [segments, ...] of values [seconds, ...]."""
-    whole = len(values) // SEGMENT_S * SEGMENT_S
-    cut: FloatArray = values[:whole].reshape(-1, SEGMENT_S, *values.shape[1:]).sum(axis=1)
+    full_seconds = len(values) // SEGMENT_S * SEGMENT_S
+    cut: FloatArray = values[:full_seconds].reshape(-1, SEGMENT_S, *values.shape[1:]).sum(axis=1)
     return cut

@@ -40,7 +40,7 @@ class ClientsOnDemand(Sequence[Client]):
         self.held_out = held_out
         self.here: dict[int, Client] = {}
         self.stay: dict[int, Client] = {}
-        self.told: dict[int, int] = {}
+        self.window_counts: dict[int, int] = {}
         """Place -> n_k of vehicles that were made elsewhere."""
         self.workers = Workers()
         self.aside = ThreadPoolExecutor(1)
@@ -62,9 +62,9 @@ class ClientsOnDemand(Sequence[Client]):
     def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
         if isinstance(place, slice):
             return self.fetch(range(*place.indices(len(self))))
-        known = self.stay.get(place) or self.here.get(place)
-        if known is not None:
-            return known
+        client = self.stay.get(place) or self.here.get(place)
+        if client is not None:
+            return client
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         return self.fetch([place % len(self)])[0]
@@ -73,15 +73,15 @@ class ClientsOnDemand(Sequence[Client]):
         """Return the vehicles at these places, made on all cores; with `stay` they are never let
         go.
         """
-        known = all(place in self.here or place in self.stay for place in places)
-        if self.coming is not None and not known:
+        all_loaded = all(place in self.here or place in self.stay for place in places)
+        if self.coming is not None and not all_loaded:
             coming, self.coming = self.coming, None
             self.here |= coming.result()
         self.here |= self._made(places)
-        found = [self.stay.get(place) or self.here[place] for place in places]
+        clients = [self.stay.get(place) or self.here[place] for place in places]
         if stay:
-            self.stay |= zip(places, found, strict=True)
-        return found
+            self.stay |= zip(places, clients, strict=True)
+        return clients
 
     def prepare(self, places: Sequence[int]) -> None:
         """Begin to make these vehicles, while others train.
@@ -140,16 +140,16 @@ class FleetOnDemand(Fleet):
     def let_go(self) -> None:
         """Forget the vehicles of the last round."""
         self.clients.here.clear()
-        self.clients.told.clear()
+        self.clients.window_counts.clear()
 
     def train_windows(self, place: int) -> int:
         """n_k of the vehicle at a place, which need not be made if it was told."""
-        told = self.clients.told.get(place)
-        return super().train_windows(place) if told is None else told
+        windows = self.clients.window_counts.get(place)
+        return super().train_windows(place) if windows is None else windows
 
-    def told(self, place: int, windows: int) -> None:
+    def note_windows(self, place: int, windows: int) -> None:
         """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
-        self.clients.told[place] = windows
+        self.clients.window_counts[place] = windows
 
     def sample(self, count: int) -> list[int]:
         """Return a sample as `Fleet.sample`; 0 stands for `SAMPLE`, since all would not fit."""

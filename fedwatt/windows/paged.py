@@ -58,8 +58,10 @@ class Mapped:
         place.
         """
         return len(clients) == len(self.clients) and all(
-            one.series is own.series and one.ends is own.ends and one.labels is own.labels
-            for one, own in zip(clients, self.clients, strict=True)
+            client.series is mapped.series
+            and client.ends is mapped.ends
+            and client.labels is mapped.labels
+            for client, mapped in zip(clients, self.clients, strict=True)
         )
 
     def release(self) -> None:
@@ -73,7 +75,7 @@ def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], M
 
     Consumes them one at a time.
     """
-    there: list[Client] = []
+    loaded: list[Client] = []
     size = 0
     spill = None
     with ExitStack() as open_files:
@@ -81,17 +83,17 @@ def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], M
             size += _bytes(client)
             if spill is None and size > DENSE_BYTES:
                 spill = _GrowingFiles(open_files)
-                for earlier in there:
+                for earlier in loaded:
                     spill.add(earlier)
-                there.clear()
+                loaded.clear()
             if spill is None:
-                there.append(client)
+                loaded.append(client)
             else:
                 spill.add(client)
         if spill is not None:
             mapped = spill.mapped()
             return mapped.clients, mapped
-    return tuple(sorted(there, key=lambda client: natural_key(client.name))), None
+    return tuple(sorted(loaded, key=lambda client: natural_key(client.name))), None
 
 
 class _GrowingFiles:

@@ -70,9 +70,9 @@ def about_zero(rows: FloatArray, typical: FloatArray) -> Scaler:
     array([0.1])
     """
     sizes = np.abs(rows).sum(axis=0)
-    known = (rows != 0).sum(axis=0)
-    usual = np.maximum(sizes / np.maximum(known, 1), LEAST * typical)
-    return Scaler(np.zeros(rows.shape[1]), np.where(known > 0, usual, typical))
+    nonzero = (rows != 0).sum(axis=0)
+    usual = np.maximum(sizes / np.maximum(nonzero, 1), LEAST * typical)
+    return Scaler(np.zeros(rows.shape[1]), np.where(nonzero > 0, usual, typical))
 
 
 def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:

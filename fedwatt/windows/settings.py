@@ -55,8 +55,8 @@ class DataSettings:
         check(self, "selected", alone, "0 when components is not. Use one of them")
         for name in ("window", "stride", "evaluation_stride"):
             check(self, name, getattr(self, name) >= 1, "at least 1 sample")
-        for name, known in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
-            check(self, name, getattr(self, name) in known, f"one of {', '.join(known)}")
+        for name, choices in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
+            check(self, name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
         positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
         check(self, "label_scale_wh", positive, "a positive number of Wh")
         object.__setattr__(self, "split", tuple(self.split))

@@ -106,8 +106,8 @@ class Target:
                 f"Target '{self.name}' gave labels of shape {labels.shape} for {len(ends)} "
                 "windows. Its function must return one number a window."
             )
-        known = ~np.isnan(labels)
-        return ends[known], labels[known]
+        labelled = ~np.isnan(labels)
+        return ends[labelled], labels[labelled]
 
     def grain(self, trips: Sequence[Trip], facts: Mapping[str, Any], vehicle: str) -> float:
         """Median size of the steps in which its channels move, in its unit; 0 if not stepped.
@@ -233,9 +233,11 @@ def get_target(name: str) -> Target:
         return TARGETS[name]
     if not refers(name, "target"):
         raise SettingError(unknown("target", name, TARGETS))
-    wanted = "a Target, as fedwatt.windows.targets has them"
-    found: Target = resolve(name, "target", wanted, lambda one: isinstance(one, Target)).value
-    return found
+    expected = "a Target, as fedwatt.windows.targets has them"
+    target: Target = resolve(
+        name, "target", expected, lambda value: isinstance(value, Target)
+    ).value
+    return target
 
 
 def refuse_leaks(target: Target, features: Sequence[str]) -> None:

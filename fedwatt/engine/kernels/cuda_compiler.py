@@ -111,8 +111,8 @@ def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes
         ctypes.byref(program), source.encode(), b"fedwatt.cu", 0, None, None
     )
     # Functions need not say that they are for a GPU: there are no others.
-    given = (f"--gpu-architecture={architecture}".encode(), b"--device-as-default-execution-space")
-    options = (ctypes.c_char_p * len(given))(*given)
+    flags = (f"--gpu-architecture={architecture}".encode(), b"--device-as-default-execution-space")
+    options = (ctypes.c_char_p * len(flags))(*flags)
     try:
         if compiler.nvrtcCompileProgram(program, len(options), options):
             compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -142,13 +142,15 @@ def _loaded(
         torch.cuda.current_stream().synchronize()  # makes this GPU's context the current one
         checked(driver.cuCtxGetCurrent(ctypes.byref(context)), "tell its context")
         checked(driver.cuModuleLoadData(ctypes.byref(module), binary), "take its code")
-    found = {}
+    functions = {}
     for name in names:
         function = ctypes.c_void_p()
-        asked = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
-        checked(asked, f"find '{name}' in it")
+        status = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
+        checked(status, f"find '{name}' in it")
         if shared:
-            given = driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, ctypes.c_int(shared))
-            checked(given, f"give '{name}' {shared} bytes of shared memory")
-        found[name] = Kernel(driver, function, context, device, shared)
-    return found
+            attribute_status = driver.cuFuncSetAttribute(
+                function, MAX_DYNAMIC_SHARED, ctypes.c_int(shared)
+            )
+            checked(attribute_status, f"give '{name}' {shared} bytes of shared memory")
+        functions[name] = Kernel(driver, function, context, device, shared)
+    return functions

@@ -70,9 +70,9 @@ def traced_points(
         except _Reached as here:
             return here.point
 
-    whole = statements(lambda of: explore(of, MOST + 1), inputs, sums=True)
+    complete = statements(lambda of: explore(of, MOST + 1), inputs, sums=True)
     count = asked
-    if count == 0 or whole.result != FOUND[count - 1]:
+    if count == 0 or complete.result != FOUND[count - 1]:
         raise Untraceable("it does not return the last gradient that it asked for")
     return tuple(
         statements(lambda of, stop=stop: explore(of, stop), inputs, sums=True)
@@ -86,10 +86,12 @@ def vectors(points: Sequence[Statements]) -> int:
     All gradients but the last are kept, and a point lies where its own gradient goes, or the one
     before it.
     """
-    return max(len(points) - 1, int(any(own.result != "weight" for own in points)))
+    return max(len(points) - 1, int(any(point.result != "weight" for point in points)))
 
 
-def points_as_c(points: Sequence[Statements], given: Sequence[str], entries: Sequence[str]) -> str:
+def points_as_c(
+    points: Sequence[Statements], declared: Sequence[str], entries: Sequence[str]
+) -> str:
     """`points`, a table of functions, NULL where a gradient is taken at the weights themselves.
 
     `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each
@@ -97,19 +99,19 @@ def points_as_c(points: Sequence[Statements], given: Sequence[str], entries: Seq
     """
     functions = []
     names = []
-    for place, own in enumerate(points):
-        if own.result == "weight":
+    for place, point in enumerate(points):
+        if point.result == "weight":
             names.append("NULL")
             continue
-        found = (f"const float {name} = found[{n}][i];" for n, name in enumerate(FOUND[:place]))
-        read = ("const float weight = weights[i], anchor = anchors[i];", *found, *entries)
+        gradients = (f"const float {name} = found[{n}][i];" for n, name in enumerate(FOUND[:place]))
+        read = ("const float weight = weights[i], anchor = anchors[i];", *gradients, *entries)
         loads = "\n        ".join(read)
         text = POINT.substitute(
             place=place,
-            numbers="\n    ".join((*given, *own.numbers)),
+            numbers="\n    ".join((*declared, *point.numbers)),
             loads=loads,
-            weights="\n        ".join(own.weights),
-            result=own.result,
+            weights="\n        ".join(point.weights),
+            result=point.result,
         )
         functions.append(Template(text).substitute(loads=loads))
         names.append(f"point_{place}")

@@ -63,8 +63,8 @@ class CStep:
 
     def weights(self, job: Job) -> list[Tensor]:
         """Return the tensors, each [P, D] of the anchor's type."""
-        found = (_value(job, source) for source in self.tensors)
-        return [torch.as_tensor(v).to(job.anchor.dtype).contiguous() for v in found]
+        values = (_value(job, source) for source in self.tensors)
+        return [torch.as_tensor(v).to(job.anchor.dtype).contiguous() for v in values]
 
 
 def c_step(job: Job) -> CStep | None:
@@ -115,8 +115,8 @@ def _mixes(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> bool:
     terms = [torch.rand(ROWS, COLUMNS) for _ in range(4)]
 
     def moved(rows: slice) -> Tensor:
-        own = [{name: entry[rows] for name, entry in plan.items()} for plan in plans]
-        return direction(rules, own, *(term[rows] for term in terms))
+        row_plans = [{name: entry[rows] for name, entry in plan.items()} for plan in plans]
+        return direction(rules, row_plans, *(term[rows] for term in terms))
 
     try:
         together = moved(slice(None))
@@ -155,33 +155,37 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
 
         return statements(function, inputs)
 
-    found = {"first": step(True), "later": step(False)}
+    steps = {"first": step(True), "later": step(False)}
     points = _points(own_rules, own_plans, inputs)
-    traced = (*found.values(), *(points or ()))
-    text = " ".join(line for own in traced for line in (*own.numbers, *own.weights))
+    traced = (*steps.values(), *(points or ()))
+    text = " ".join(
+        line for traced_step in traced for line in (*traced_step.numbers, *traced_step.weights)
+    )
     used = {name: source for name, source in sources.items() if re.search(rf"\b{name}\b", text)}
     by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
     by_weight = [name for name in used if name not in by_row]
     looks_back = any(rule.looks_back for rule in rules)
     constants = _constants(1 + len(by_row), len(by_weight), looks_back, points or ())
-    given = ["const double rate = number[0];"]
-    given += [f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)]
+    declarations = ["const double rate = number[0];"]
+    declarations += [
+        f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)
+    ]
     entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
     # Where nobody looks back the weights are changed in place and read from there.
     read = "weights" if looks_back else "result"
     parts = [
         STEP.substitute(
             name=name,
-            numbers="\n    ".join((*given, *own.numbers)),
-            loops=_loops(own, entry_lines, read),
+            numbers="\n    ".join((*declarations, *traced_step.numbers)),
+            loops=_loops(traced_step, entry_lines, read),
         )
-        for name, own in found.items()
+        for name, traced_step in steps.items()
     ]
-    parts.append(points_as_c(points or (), given, entry_lines))
+    parts.append(points_as_c(points or (), declarations, entry_lines))
     return CStep(
         "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
-        found["first"],
-        found["later"],
+        steps["first"],
+        steps["later"],
         tuple(used[name] for name in by_row),
         tuple(used[name] for name in by_weight),
         looks_back,
@@ -207,16 +211,16 @@ def _points(
         return None
 
 
-def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
+def _loops(statements: Statements, entries: Sequence[str], read: str) -> str:
     """Return the loop over weights, and a quicker one for where the numbers of a row allow it."""
-    lines = "\n        ".join((*entries, *own.weights))
-    loop = LOOP.substitute(weights=lines, result=own.result, read=read)
-    if not own.quick:
+    lines = "\n        ".join((*entries, *statements.weights))
+    loop = LOOP.substitute(weights=lines, result=statements.result, read=read)
+    if not statements.quick:
         return loop
     quick = loop
-    for _, function, quicker in own.quick:
+    for _, function, quicker in statements.quick:
         quick = quick.replace(f"= {function}", f"= {quicker}")  # whole calls: two may be alike
-    conditions = " && ".join(condition for condition, *_ in own.quick)
+    conditions = " && ".join(condition for condition, *_ in statements.quick)
     return f"if ({conditions}) {{\n{quick}    }} else {{\n{loop}    }}"
 
 
@@ -243,9 +247,9 @@ class FusedStep:
         """Take the step of `move`: into `previous`, or into `weights` where no rule looks back."""
         rows, columns = weights.shape
         result = weights if previous is None else previous
-        own = (gradient, weights, result, self.anchor, self.numbers)
+        tensors = (gradient, weights, result, self.anchor, self.numbers)
         step = self.functions[0 if first else 1]
-        step(*(tensor.data_ptr() for tensor in own), self.pointers, rows, columns)
+        step(*(tensor.data_ptr() for tensor in tensors), self.pointers, rows, columns)
 
 
 def fused_step(job: Job) -> FusedStep | None:

@@ -26,7 +26,7 @@ class MLPKernel(Kernel):
     ) -> Fill:
         """With δ_i the error of layer i: ∂W_i = x_iᵀ δ_i, ∂b_i = Σ δ_i, δ_{i-1} = δ_i W_iᵀ."""
         here = model.layout.split(weights)
-        there = model.layout.split(gradient)
+        gradients = model.layout.split(gradient)
         stack, batch = windows.shape[:2]
         inputs = [windows.flatten(-2)]
         errors = []
@@ -41,7 +41,15 @@ class MLPKernel(Kernel):
         # Behind the last ReLU as before it: what comes of each hidden layer and goes into the next.
         forward = list(zip(biases, inputs, matrices, inputs[1:], strict=False))
         backward = [
-            (there[f"{layer}.weight"], there[f"{layer}.bias"], x.mT, error, x, below, matrix.mT)
+            (
+                gradients[f"{layer}.weight"],
+                gradients[f"{layer}.bias"],
+                x.mT,
+                error,
+                x,
+                below,
+                matrix.mT,
+            )
             for layer, x, error, below, matrix in zip(
                 model.layers,
                 inputs,

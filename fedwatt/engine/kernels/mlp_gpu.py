@@ -69,11 +69,11 @@ struct {name} {{
 
 def columns(step: CStep) -> dict[str, str]:
     """Return the inputs of a weight's step besides itself and its gradient, with their origin."""
-    text = " ".join(line for own in (step.first, step.later) for line in own.weights)
-    found = {"previous": "anchor"} if step.looks_back else {}
+    text = " ".join(line for statements in (step.first, step.later) for line in statements.weights)
+    sources = {"previous": "anchor"} if step.looks_back else {}
     if re.search(r"\banchor\b", text):
-        found["anchor"] = "anchor"
-    return found | {name: f"{name} + begins" for name in (_name(*of) for of in step.tensors)}
+        sources["anchor"] = "anchor"
+    return sources | {name: f"{name} + begins" for name in (_name(*of) for of in step.tensors)}
 
 
 def movers(step: CStep) -> str:
@@ -101,30 +101,30 @@ def _name(place: int, where: str, name: str) -> str:
     return f"{where}{place}_{name}"
 
 
-def _rule(name: str, step: CStep, own: Statements) -> str:
+def _rule(name: str, step: CStep, statements: Statements) -> str:
     numbers = {"rate": "number[0]"}
     numbers |= {_name(*s): f"number[{i}]" for i, s in enumerate(step.numbers, start=1)}
-    for line in own.numbers:
-        found = re.fullmatch(r"const (?:double|int) (\w+) = (.*);", line)
-        if found is None:
+    for line in statements.numbers:
+        match = re.fullmatch(r"const (?:double|int) (\w+) = (.*);", line)
+        if match is None:
             raise Untraceable("a sum over weights has no kernel")
-        numbers[found[1]] = found[2]
+        numbers[match[1]] = match[2]
     factors: dict[str, str] = {}
 
-    def factor(found: re.Match[str]) -> str:
-        return factors.setdefault(found[0], f"factor{len(factors)}")
+    def factor(match: re.Match[str]) -> str:
+        return factors.setdefault(match[0], f"factor{len(factors)}")
 
     # What is the same for all weights of a row is rounded to float once.
     cast = re.compile(r"\(float\)(?:\w+|\([^()]*\))")
-    lines = [cast.sub(factor, line) for line in (*own.weights, own.result)]
+    lines = [cast.sub(factor, line) for line in (*statements.weights, statements.result)]
     entries = [f"const float {n} = of.{n};" for n in columns(step)]
-    given = [f"{n} = {value};" for n, value in numbers.items()]
-    given += [f"{n} = {value};" for value, n in factors.items()]
+    declarations = [f"{n} = {value};" for n, value in numbers.items()]
+    declarations += [f"{n} = {value};" for value, n in factors.items()]
     return RULE.format(
         name=name,
         numbers=", ".join(numbers),
         factors=", ".join(factors.values()) or "none",
-        given="\n        ".join(given),
+        given="\n        ".join(declarations),
         weights="\n        ".join((*entries, *lines[:-1])),
         result=lines[-1],
     )
@@ -196,10 +196,10 @@ def _compiled(
     except Untraceable:
         return None
     shared = 4 * sizes.shared_numbers
-    found = cuda_kernels(source, ("train_round",), device, shared=shared)
-    if found is None:
+    kernels = cuda_kernels(source, ("train_round",), device, shared=shared)
+    if kernels is None:
         return None
-    return GpuRound(step, found["train_round"], 32 * sizes.warps, sizes.scratch(step))
+    return GpuRound(step, kernels["train_round"], 32 * sizes.warps, sizes.scratch(step))
 
 
 def warps_for(step: CStep) -> int:
@@ -245,10 +245,10 @@ class Sizes:
         windows = _up(self.batch, 8)
         units2 = _up(self.units2, 16)
         units1 = 16 * self.warps // self._shares
-        own = windows * _stride(8 * self._shares * self._tiles)
-        own += max(2, self._shares) * windows * _stride(units1)
-        own += 2 * windows * _stride(units2) + units1 * _stride(units2) + units2
-        return own + units1 + units2 + 1 + windows
+        vehicle_numbers = windows * _stride(8 * self._shares * self._tiles)
+        vehicle_numbers += max(2, self._shares) * windows * _stride(units1)
+        vehicle_numbers += 2 * windows * _stride(units2) + units1 * _stride(units2) + units2
+        return vehicle_numbers + units1 + units2 + 1 + windows
 
     def scratch(self, step: CStep) -> int:
         """Floats of a vehicle's scratch in mlp.cu."""

@@ -22,22 +22,24 @@ class RecurrentKernel(Kernel):
 
     def represent(self, model: GRU | LSTM, parts: Parts, windows: Tensor) -> Tensor | None:
         """Return the state after the last second, on a GPU."""
-        whole = _whole_window(model, parts["input.weight"], windows)
-        if whole is None:
+        window_kernel = _whole_window(model, parts["input.weight"], windows)
+        if window_kernel is None:
             return None
-        own = [parts[name] for name in model.layout.shapes if not name.startswith("output")]
+        tensors = [parts[name] for name in model.layout.shapes if not name.startswith("output")]
         lead = parts["input.bias"].dim() - 1
-        return whole.last_state(torch.cat([part.flatten(lead) for part in own], -1), windows)
+        return window_kernel.last_state(
+            torch.cat([part.flatten(lead) for part in tensors], -1), windows
+        )
 
     def fill(
         self, model: GRU | LSTM, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss
     ) -> Fill | None:
         """Forward and back in one kernel each, on a GPU."""
-        whole = _whole_window(model, weights, windows)
-        if whole is None:
+        window_kernel = _whole_window(model, weights, windows)
+        if window_kernel is None:
             return None
         return partial(
-            whole.fill,
+            window_kernel.fill,
             layout=model.layout,
             weights=weights,
             windows=windows,

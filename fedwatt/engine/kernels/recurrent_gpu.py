@@ -81,14 +81,14 @@ class WholeWindow:
         vehicles, batch, seconds, _ = windows.shape
         last = windows.new_empty((vehicles, batch, self.cell.hidden))
         unit = (KEPT[self.cell.kind], self.cell.hidden, TILE)
-        kept = windows.new_empty((vehicles, -(-batch // TILE), seconds, *unit)) if keep else None
-        self._run("forward", weights, windows, kept, last)
-        return last, kept
+        stored = windows.new_empty((vehicles, -(-batch // TILE), seconds, *unit)) if keep else None
+        self._run("forward", weights, windows, stored, last)
+        return last, stored
 
-    def backward(self, weights: Tensor, windows: Tensor, kept: Tensor, slope: Tensor) -> Tensor:
+    def backward(self, weights: Tensor, windows: Tensor, stored: Tensor, slope: Tensor) -> Tensor:
         """Gradient [P, tiles, cell.size] of each tile, from the last state's [P, batch, hidden]."""
-        gradient = windows.new_empty((*kept.shape[:2], self.cell.size))
-        self._run("backward", weights, windows, kept, slope.contiguous(), gradient)
+        gradient = windows.new_empty((*stored.shape[:2], self.cell.size))
+        self._run("backward", weights, windows, stored, slope.contiguous(), gradient)
         return gradient
 
     def _run(self, name: str, weights: Tensor, windows: Tensor, *tensors: Tensor | None) -> None:
@@ -119,15 +119,15 @@ class WholeWindow:
     ) -> None:
         """Write the gradient [P, D] of the loss at `weights` [P, D]."""
         here = layout.split(weights)
-        there = layout.split(gradient)
-        last, kept = self.forward(weights, windows, keep=True)
-        assert kept is not None
+        gradients = layout.split(gradient)
+        last, stored = self.forward(weights, windows, keep=True)
+        assert stored is not None
         prediction = torch.bmm(last, here["output.weight"]).squeeze(-1) + here["output.bias"]
         error = loss.slope(prediction, labels).mul_(share)
-        torch.bmm(last.mT, error.unsqueeze(-1), out=there["output.weight"])
-        torch.sum(error, dim=1, keepdim=True, out=there["output.bias"])
+        torch.bmm(last.mT, error.unsqueeze(-1), out=gradients["output.weight"])
+        torch.sum(error, dim=1, keepdim=True, out=gradients["output.bias"])
         slope = error.unsqueeze(-1) * here["output.weight"].mT
-        tiles = self.backward(weights, windows, kept, slope)
+        tiles = self.backward(weights, windows, stored, slope)
         torch.sum(tiles, dim=1, out=gradient[:, : self.cell.size])
 
     def last_state(self, weights: Tensor, windows: Tensor) -> Tensor:
@@ -146,17 +146,17 @@ class _Followed(torch.autograd.Function):
     """`WholeWindow` for autograd."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, windows: Tensor, whole: WholeWindow) -> Tensor:
-        last, kept = whole.forward(weights, windows, keep=ctx.needs_input_grad[0])
-        ctx.whole = whole
-        ctx.save_for_backward(weights, windows, kept)
+    def forward(ctx: Any, weights: Tensor, windows: Tensor, window_kernel: WholeWindow) -> Tensor:
+        last, stored = window_kernel.forward(weights, windows, keep=ctx.needs_input_grad[0])
+        ctx.whole = window_kernel
+        ctx.save_for_backward(weights, windows, stored)
         return last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
-        weights, windows, kept = ctx.saved_tensors
-        return ctx.whole.backward(weights, windows, kept, slopes[0]).sum(dim=1), None, None
+        weights, windows, stored = ctx.saved_tensors
+        return ctx.whole.backward(weights, windows, stored, slopes[0]).sum(dim=1), None, None
 
 
 def whole_window(cell: CellShape, weights: Tensor, windows: Tensor) -> WholeWindow | None:

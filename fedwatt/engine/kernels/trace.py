@@ -112,9 +112,9 @@ def _clamp(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Between two bounds, either of which may be missing; NaN stays."""
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
-    found = term(args[0])
-    found = found if low is None else f"at_least({found}, {term(low)})"
-    return found if high is None else f"at_most({found}, {term(high)})"
+    operand = term(args[0])
+    operand = operand if low is None else f"at_least({operand}, {term(low)})"
+    return operand if high is None else f"at_most({operand}, {term(high)})"
 
 
 OTHERS: Final[dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]]] = {
@@ -183,7 +183,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.count = 0
         self.numbers: list[str] = []
         self.weights: list[str] = []
-        self.known: dict[tuple[Any, ...], Value] = {}
+        self.values_of: dict[tuple[Any, ...], Value] = {}
         self.logarithms: dict[str, str] = {}
         """x of each weight that is log x."""
         self.scaled: dict[str, tuple[str, str]] = {}
@@ -212,7 +212,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         terms = [*args, *(kwargs or {}).values()]
         # Taken before the operation runs, which may write over what it reads.
         before = {
-            _key(term): self.known.get(_key(term)) for term in terms if isinstance(term, Tensor)
+            _key(term): self.values_of.get(_key(term)) for term in terms if isinstance(term, Tensor)
         }
         out = func(*args, **(kwargs or {}))
         if not isinstance(out, Tensor):
@@ -272,9 +272,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._power(*self.scaled[term(args[0])])
         if name in OTHERS:
             return OTHERS[name](term, args, kwargs)
-        found = OPERATIONS.get(name, "")
-        if found and not kwargs and len(args) == len(set(re.findall(r"{\d}", found))):
-            return found.format(*(term(of) for of in args))
+        operation = OPERATIONS.get(name, "")
+        if operation and not kwargs and len(args) == len(set(re.findall(r"{\d}", operation))):
+            return operation.format(*(term(of) for of in args))
         raise Untraceable(f"torch's '{name}' is not one of the operations that are known in C")
 
     def _power(self, x: str, y: str) -> str:
@@ -296,17 +296,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         And what is known to be above 0, which makes a power quicker still.
         """
         values = [before.get(_key(of)) for of in args]
-        known = [own for own in values if own is not None]
+        present = [operand for operand in values if operand is not None]
         if name == "abs" and value.is_weight:
             self.sizes.add(value.name)
-        if name == "add" and len(known) == 2 and len(args) == 2:
-            for size, number in (known, known[::-1]):
+        if name == "add" and len(present) == 2 and len(args) == 2:
+            for size, number in (present, present[::-1]):
                 if size.name in self.sizes and not number.is_weight:
                     self.positive[value.name] = number.name
-        if name == "log" and value.is_weight and known:
-            self.logarithms[value.name] = known[0].name
-        if name == "mul" and len(known) == 2:
-            for a, b in (known, known[::-1]):
+        if name == "log" and value.is_weight and present:
+            self.logarithms[value.name] = present[0].name
+        if name == "mul" and len(present) == 2:
+            for a, b in (present, present[::-1]):
                 if a.name in self.logarithms and not b.is_weight:
                     self.scaled[value.name] = (self.logarithms[a.name], b.name)
 
@@ -326,8 +326,8 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         each = f"{term} * {term}" if squared else term
         weights = "\n        ".join(self.weights)
         self.numbers.append(TOTAL.format(name=total, weights=weights, term=each))
-        found = Value(total, False)
-        return self._declare(f"square_root({found})", False) if squared else found
+        sum_value = Value(total, False)
+        return self._declare(f"square_root({sum_value})", False) if squared else sum_value
 
     def _name(self) -> str:
         self.count += 1
@@ -335,19 +335,19 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _learn(self, tensor: Tensor, value: Value) -> None:
         self.alive.append(tensor)
-        self.known[_key(tensor)] = value
+        self.values_of[_key(tensor)] = value
 
     def _forget_views(self, changed: Tensor) -> None:
         """Forget every view of a tensor that was changed in place."""
         memory = _key(changed)[0]
-        self.known = {key: value for key, value in self.known.items() if key[0] != memory}
+        self.values_of = {key: value for key, value in self.values_of.items() if key[0] != memory}
 
     def value(self, tensor: Tensor, *, weight: bool) -> str:
         """Return the name of a result."""
-        found = self.known.get(_key(tensor))
-        if found is None:
+        traced = self.values_of.get(_key(tensor))
+        if traced is None:
             raise Untraceable("the result is not computed from what a step is given")
-        return f"(float){found}" if weight and not found.is_weight else found.name
+        return f"(float){traced}" if weight and not traced.is_weight else traced.name
 
 
 def literal(value: Any, weight: bool) -> str:

@@ -65,13 +65,13 @@ class WholeRound:
         pool = batches.pool
         windows = batches.pool.train
         _, columns = anchor.shape
-        kept = (pool.series, windows.starts, windows.labels, anchor, step.columns(job))
+        inputs = (pool.series, windows.starts, windows.labels, anchor, step.columns(job))
         tensors = step.weights(job)
-        self.kept = [*(tensor.contiguous() for tensor in kept), *tensors]
+        self.kept = [*(tensor.contiguous() for tensor in inputs), *tensors]
         self.sizes = torch.tensor(model.sizes)
         self.tensors = pointers(tensors)
         self.round = RoundArguments(
-            *(tensor.data_ptr() for tensor in self.kept[: len(kept)]),
+            *(tensor.data_ptr() for tensor in self.kept[: len(inputs)]),
             ctypes.addressof(self.tensors),
             self.sizes.data_ptr(),
             _sgemm(),
@@ -128,7 +128,7 @@ def c_slope(loss: Loss) -> str | None:
     """`loss_slope` in C, traced from the loss; None, with a warning, where it cannot be."""
     inputs = {name: torch.rand(ROWS, COLUMNS) for name in ("prediction", "label")}
     try:
-        found = statements(lambda of: loss.slope(of["prediction"], of["label"]), inputs)
+        slope = statements(lambda of: loss.slope(of["prediction"], of["label"]), inputs)
     except Untraceable as problem:
         name = type(loss).__name__
         warnings.warn(
@@ -137,8 +137,8 @@ def c_slope(loss: Loss) -> str | None:
             stacklevel=2,
         )
         return None
-    lines = "\n    ".join((*found.numbers, *found.weights))
-    return SLOPE.format(statements=lines, result=found.result)
+    lines = "\n    ".join((*slope.numbers, *slope.weights))
+    return SLOPE.format(statements=lines, result=slope.result)
 
 
 @cache
@@ -150,8 +150,8 @@ def _sgemm() -> int | None:
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         if (folder / name).exists():
             try:
-                found = ctypes.CDLL(str(folder / name)).sgemm_
+                symbol = ctypes.CDLL(str(folder / name)).sgemm_
             except (OSError, AttributeError):
                 return None
-            return ctypes.cast(found, ctypes.c_void_p).value
+            return ctypes.cast(symbol, ctypes.c_void_p).value
     return None

@@ -57,8 +57,8 @@ def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
 
 def _slow_channels(trip: RawTrip, cleaning: Cleaning) -> Iterator[str]:
     for name in ("speed_mps", *energy_source(trip)):
-        known = np.isfinite(trip.channels[name]) & np.isfinite(trip.time_s)
-        yield from _slow(np.unique(trip.time_s[known]), f"readings of {name}", cleaning)
+        recorded = np.isfinite(trip.channels[name]) & np.isfinite(trip.time_s)
+        yield from _slow(np.unique(trip.time_s[recorded]), f"readings of {name}", cleaning)
 
 
 def _stuck(trip: RawTrip, account: Account) -> Iterator[str]:

@@ -123,8 +123,8 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
         accounts.append(Account.of("dropped", "rows", rows, reason))
     if parts:
         seconds = round(sum(part.seconds * part.interval_s for part in parts))
-        kept = {"trips": 1, "parts": len(parts), "rows": kept_rows, "seconds": seconds}
-        accounts += [Account.of("kept", unit, count) for unit, count in kept.items()]
+        kept_counts = {"trips": 1, "parts": len(parts), "rows": kept_rows, "seconds": seconds}
+        accounts += [Account.of("kept", unit, count) for unit, count in kept_counts.items()]
     else:
         # The reason that took most of its rows stands for the whole trip.
         worst = next(iter(dict(reasons.most_common(1))), "nothing left after cleaning")
@@ -176,14 +176,14 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
     for name, channel in CHANNELS.items():
         if channel.fallback is None:
             continue
-        known = [part.channels[name] for part in parts if name in part.channels]
-        missing = len(parts) - len(known)
+        recorded = [part.channels[name] for part in parts if name in part.channels]
+        missing = len(parts) - len(recorded)
         if not missing:
             continue
         value = channel.fallback
         how = f"taken as {channel.fallback:g}"
-        if name == "ambient_c" and known:
-            value = float(np.median(np.concatenate(known)))
+        if name == "ambient_c" and recorded:
+            value = float(np.median(np.concatenate(recorded)))
             how = "taken from the vehicle's other trips"
         parts = [
             replace(part, channels={name: np.full(part.seconds, value), **part.channels})
@@ -200,6 +200,6 @@ def _all_dropped(account: Account, reason: str) -> Account:
     entries = {key: number for key, number in account.entries.items() if key[0] != "kept"}
     left_out = Account(entries) + Account.of("dropped", "vehicles", 1, reason)
     for unit in ("trips", "rows"):
-        kept = account.count("kept", unit)
-        left_out += Account.of("dropped", unit, kept, "of vehicles left out")
+        kept_count = account.count("kept", unit)
+        left_out += Account.of("dropped", unit, kept_count, "of vehicles left out")
     return left_out

@@ -98,21 +98,21 @@ def jumps(
 
 
 def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
-    known = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
-    if len(known) < 2:
+    recorded = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
+    if len(recorded) < 2:
         return [trip], Account()
-    speed = trip.channels["speed_mps"][known]
+    speed = trip.channels["speed_mps"][recorded]
     rows = updates(speed)
-    time_s = trip.time_s[known]
+    time_s = trip.time_s[recorded]
     hold_s = usual_hold_s(time_s, rows)
     spikes, lone = jumps(time_s[rows], np.diff(speed[rows]), ACCELERATION_LIMIT_MPS2, hold_s)
     if not spikes and not lone:
         return [trip], Account()
     wrong = np.zeros(trip.rows, dtype=bool)
     for first, after in spikes:
-        wrong[known[rows[first]] : known[rows[after]]] = True
+        wrong[recorded[rows[first]] : recorded[rows[after]]] = True
     mended = trip.with_channels({"speed_mps": np.where(wrong, np.nan, trip.channels["speed_mps"])})
-    cuts = known[rows[lone]]
+    cuts = recorded[rows[lone]]
     account = Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps")
     account += Account.of("repaired", "trips", len(cuts), "cut where speed jumped")
     return mended.cut(cuts), account
@@ -122,12 +122,12 @@ def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
     if not all(trip.has(name) for name in POSITION):
         return trip, Account()
     latitude, longitude = (trip.channels[name] for name in POSITION)
-    known = np.flatnonzero(np.isfinite(latitude) & np.isfinite(longitude))
-    if len(known) < 2:
+    located = np.flatnonzero(np.isfinite(latitude) & np.isfinite(longitude))
+    if len(located) < 2:
         return trip, Account()
-    fixes = updates(latitude[known], longitude[known])
-    hold_s = usual_hold_s(trip.time_s[known], fixes)
-    rows = known[fixes]
+    fixes = updates(latitude[located], longitude[located])
+    hold_s = usual_hold_s(trip.time_s[located], fixes)
+    rows = located[fixes]
     time_s = trip.time_s[rows]
     north_m = np.diff(latitude[rows]) * METRES_PER_DEGREE
     east_m = np.diff(longitude[rows]) * METRES_PER_DEGREE * np.cos(np.radians(latitude[rows[0]]))

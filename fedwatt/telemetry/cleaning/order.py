@@ -94,6 +94,6 @@ def without_copies(trip: RawTrip, source: IntArray) -> tuple[RawTrip, Account]:
         if all(end < other_begin or begin > other_end for other_begin, other_end, _ in spans):
             spans.append((float(begin), float(end), rows))
     spans.sort(key=lambda span: span[0])
-    kept = np.concatenate([rows for _, _, rows in spans])
-    copies = trip.rows - len(kept)
-    return trip.take(kept), Account.of("dropped", "rows", copies, "trip also in another file")
+    rows_kept = np.concatenate([rows for _, _, rows in spans])
+    copies = trip.rows - len(rows_kept)
+    return trip.take(rows_kept), Account.of("dropped", "rows", copies, "trip also in another file")

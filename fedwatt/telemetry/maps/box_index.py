@@ -46,11 +46,11 @@ class BoxIndex:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         row, column = _cell(place_deg).T
         key = row * COLUMNS + column
-        found = np.minimum(np.searchsorted(self.cells, key), len(self.cells) - 1)
-        hit = self.cells[found] == key
-        counts = np.where(hit, self.starts[found + 1] - self.starts[found], 0)
+        places = np.minimum(np.searchsorted(self.cells, key), len(self.cells) - 1)
+        hit = self.cells[places] == key
+        counts = np.where(hit, self.starts[places + 1] - self.starts[places], 0)
         position, place = _expanded(counts)
-        return position, self.items[self.starts[found[position]] + place]
+        return position, self.items[self.starts[places[position]] + place]
 
 
 def _cell(place_deg: FloatArray) -> IntArray:

@@ -166,11 +166,11 @@ def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
     if any(name not in trip.channels for name in POSITION):
         return trip
     raw_m = terrain.elevation_m(*(trip.channels[name] for name in POSITION))
-    known = np.flatnonzero(np.isfinite(raw_m))
-    if len(known) < 2:
+    rows = np.flatnonzero(np.isfinite(raw_m))
+    if len(rows) < 2:
         return trip
     # A feature must have no holes, so grade goes on from what is known; elevation says what it is.
-    bridged_m = np.interp(np.arange(len(raw_m)), known, raw_m[known])
+    bridged_m = np.interp(np.arange(len(raw_m)), rows, raw_m[rows])
     grade = road_grade(bridged_m, trip.channels["speed_mps"] * trip.interval_s)
     return replace(trip, channels={**trip.channels, "elevation_m": raw_m, "grade": grade})
 

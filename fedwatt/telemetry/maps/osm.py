@@ -112,9 +112,9 @@ def _entities(path: Path) -> Iterator[Any]:
     """Drivable ways and nodes with tags of interest; nodes come before ways in every extract."""
     osmium = _osmium()
     drivable = [("highway", value) for value in USUAL_KMH]
-    wanted = osmium.filter.TagFilter(*drivable, *FOCUS, *BUS_STOPS)
+    tag_filter = osmium.filter.TagFilter(*drivable, *FOCUS, *BUS_STOPS)
     reading = osmium.FileProcessor(str(path), osmium.osm.NODE | osmium.osm.WAY)
-    return iter(reading.with_locations("sparse_file_array").with_filter(wanted))
+    return iter(reading.with_locations("sparse_file_array").with_filter(tag_filter))
 
 
 def _osmium() -> Any:
@@ -143,11 +143,11 @@ def _add_way(ways: _Ways, way: Any, box: Box) -> None:
     if kind not in USUAL_KMH or tags.get("motor_vehicle") == "no" or tags.get("area") == "yes":
         return
     nodes = [(node.ref, node.x, node.y) for node in way.nodes]
-    known = [(x, y) for _, x, y in nodes if x != UNKNOWN]
-    if not known:
+    located = [(x, y) for _, x, y in nodes if x != UNKNOWN]
+    if not located:
         ways.without_nodes += 1
         return
-    x, y = zip(*known, strict=True)
+    x, y = zip(*located, strict=True)
     degrees = [COORDINATE_DEG * side for side in (min(y), min(x), max(y), max(x))]
     if not box.meets(Box(*degrees)):
         return

@@ -66,9 +66,9 @@ def places(trip: Trip) -> FloatArray:
 
 def region(trips: Iterable[Trip]) -> Box | None:
     """Return the box around all positions; None if there are none."""
-    known = [places(trip) for trip in trips if has_positions(trip)]
-    if not known:
+    located = [places(trip) for trip in trips if has_positions(trip)]
+    if not located:
         return None
-    south, west = np.min([np.nanmin(place_deg, axis=0) for place_deg in known], axis=0).tolist()
-    north, east = np.max([np.nanmax(place_deg, axis=0) for place_deg in known], axis=0).tolist()
+    south, west = np.min([np.nanmin(place_deg, axis=0) for place_deg in located], axis=0).tolist()
+    north, east = np.max([np.nanmax(place_deg, axis=0) for place_deg in located], axis=0).tolist()
     return Box(south, west, north, east)

@@ -90,11 +90,11 @@ class Roads:
         near = np.flatnonzero(distance_m <= REACH_M)
         best = near[np.lexsort((score[near], second[near]))]
         seconds, first = np.unique(second[best], return_index=True)
-        found = np.full(len(place_deg), -1)
-        found[seconds] = segment[best[first]]
+        matched = np.full(len(place_deg), -1)
+        matched[seconds] = segment[best[first]]
         forward = np.ones(len(place_deg), bool)
         forward[seconds] = cosine[best[first]] >= 0
-        return Match(found, forward)
+        return Match(matched, forward)
 
     def flags(self, place_deg: FloatArray, way: IntArray) -> BoolArray:
         """Return the flags near each position on its way (-1 off the map), [seconds, flags]."""
@@ -155,16 +155,16 @@ def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
     if not has_positions(trip):
         return None
     place_deg = places(trip)
-    known = np.flatnonzero(np.isfinite(place_deg).all(axis=1))
+    rows = np.flatnonzero(np.isfinite(place_deg).all(axis=1))
     segment = np.full(len(place_deg), -1)
     forward = np.ones(len(place_deg), bool)
-    segment[known], forward[known] = roads.match(place_deg[known])
+    segment[rows], forward[rows] = roads.match(place_deg[rows])
     on_road = segment >= 0
     if on_road.mean() < LEAST_SHARE:
         return None
     way = np.where(on_road, roads.way[segment], -1)
     flags = np.zeros((len(place_deg), len(FLAGS)), bool)
-    flags[known] = roads.flags(place_deg[known], way[known])
+    flags[rows] = roads.flags(place_deg[rows], way[rows])
     last = last_known(on_road)
     against = np.where(forward, 0, 1)[last]
     channels = {

@@ -46,9 +46,9 @@ class Tile:
         slack = 1e-6
         inside = (row >= -slack) & (row <= rows - 1 + slack)
         inside &= (column >= -slack) & (column <= columns - 1 + slack)
-        found = np.full(len(row), np.nan)
+        elevations = np.full(len(row), np.nan)
         if not inside.any():
-            return found
+            return elevations
         row, column = np.clip(row[inside], 0, rows - 1), np.clip(column[inside], 0, columns - 1)
         top = np.minimum(row.astype(int), rows - 2)
         left = np.minimum(column.astype(int), columns - 2)
@@ -64,5 +64,5 @@ class Tile:
         height = (shares * np.nan_to_num(corners)).sum(axis=0)
         weight = shares.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found[inside] = np.where(weight > self.least_weight, height / weight, np.nan)
-        return found
+            elevations[inside] = np.where(weight > self.least_weight, height / weight, np.nan)
+        return elevations

@@ -24,10 +24,10 @@ def csv_members(path: Path) -> dict[str, int]:
     # A Mac adds a hidden twin "._name.csv" to every file it packs.
     visible = [file for file in files if not Path(file.filename).name.startswith(".")]
     tables = [file for file in visible if file.filename.lower().endswith(".csv")]
-    found = {file.filename: int(file.uncompressed) for file in tables}
-    if not found:
+    sizes = {file.filename: int(file.uncompressed) for file in tables}
+    if not sizes:
         raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
-    return found
+    return sizes
 
 
 def read_members(path: Path, feed: Callable[[str], CsvFeed], seen: Callable[[int], None]) -> None:
@@ -58,10 +58,10 @@ def _py7zr(path: Path) -> Any:
 
 def _broken(py7zr: Any) -> tuple[type[Exception], ...]:
     """Return the exceptions that py7zr raises for a truncated or overwritten archive."""
-    own = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
+    raised = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
     packing = (lzma.LZMAError, zlib.error, EOFError, struct.error, OSError)
     # Headers cut in the middle show as missing attributes or impossible numbers.
-    return (*own, *packing, TypeError, AttributeError, ValueError, IndexError, MemoryError)
+    return (*raised, *packing, TypeError, AttributeError, ValueError, IndexError, MemoryError)
 
 
 def _damaged(path: Path, error: Exception) -> DataError:

@@ -276,10 +276,10 @@ def _channel(name: str, channels: _Table) -> ChannelMap:
 
 def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> tuple[str, str]:
     """Return the origin of the names of vehicles or trips: the kind, and the column or source."""
-    given = [way for way in ways if way in table.values]
-    if len(given) != 1:
+    present = [way for way in ways if way in table.values]
+    if len(present) != 1:
         raise SettingError(f"{table.where} must hold exactly one of {' or '.join(ways)}.")
-    (how,) = given
+    (how,) = present
     text = table.values[how]
     if how == "from":
         return how, table.choice(how, sources, "")

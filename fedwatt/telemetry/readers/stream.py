@@ -108,7 +108,7 @@ class VehicleStream(Iterator[Vehicle]):
             done = 0
             for candidate in candidates:
                 self._progress(done, total, f"cleaning {candidate.vehicle.name}")
-                vehicle, account = self._one(spill, candidate)
+                vehicle, account = self._cleaned(spill, candidate)
                 self.account += account
                 done += spill.rows[candidate.key]
                 if vehicle is not None:
@@ -117,7 +117,7 @@ class VehicleStream(Iterator[Vehicle]):
         if not self.account.count("kept", "vehicles"):
             raise DataError(f"No vehicle is left to use. {nothing_left(self.account)}")
 
-    def _one(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
+    def _cleaned(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
         trips, account = spill.take(candidate.key, candidate.trip_name)
         if candidate.split is not None:
             trips, split_account = candidate.split(trips)
@@ -125,13 +125,17 @@ class VehicleStream(Iterator[Vehicle]):
         # Copies and parked rows are dropped before cleaning counts what it reads.
         account += Account.of("read", "rows", account.count("dropped", "rows"))
         account += Account.of("read", "vehicles", 1)
-        asked = []
+        requested = []
         for trip in trips:
             if reason := candidate.reject(trip):
                 account += Account.passed_over("trips", 1, reason)
                 account += Account.passed_over("rows", trip.rows, reason)
             else:
-                asked.append(trip)
+                requested.append(trip)
         return clean_vehicle(
-            candidate.vehicle, asked, self._cleaning, electric=candidate.electric, already=account
+            candidate.vehicle,
+            requested,
+            self._cleaning,
+            electric=candidate.electric,
+            already=account,
         )

@@ -102,20 +102,20 @@ def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str,
         positions.setdefault(tidy(name), number)
     if layout.any_of and not any(tidy(name) in positions for name in layout.any_of):
         return None
-    found: dict[str, int] = {}
-    for name, wanted in layout.wanted.items():
-        spellings = [tidy(spelling) for spelling in (name, *wanted.aliases)]
+    indices: dict[str, int] = {}
+    for name, column in layout.wanted.items():
+        spellings = [tidy(spelling) for spelling in (name, *column.aliases)]
         position = next((positions[s] for s in spellings if s in positions), None)
         # A file may have both `t`, its time, and `T`, a temperature.
         if name in header:
             position = header.index(name)
         if position is not None:
-            found[name] = position
-        elif wanted.required:
+            indices[name] = position
+        elif column.required:
             near = get_close_matches(tidy(name), list(positions), n=1, cutoff=0.75)
             guess = f" Did you mean '{header[positions[near[0]]].strip()}'?" if near else ""
             raise DataError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
-    return found
+    return indices
 
 
 @dataclass
@@ -215,8 +215,8 @@ class CsvFeed:
     def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
         assert self._columns is not None
         form = self.layout.form
-        wanted = self.layout.wanted
-        numbers = [name for name in self._columns if not wanted[name].text]
+        columns = self.layout.wanted
+        numbers = [name for name in self._columns if not columns[name].text]
         try:
             frame = self._scan(block, text=True)
             # In a number a broken byte is a fault. In a name it is a letter of another encoding.

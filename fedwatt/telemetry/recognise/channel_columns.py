@@ -49,15 +49,15 @@ def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) 
             channel = _counter_or_step(sample, column, named)
             if guess := _offer(sample, column, channel, fit(column, named)):
                 offers.append((guess.fit, -place, channel, guess))
-    found: dict[str, Guess] = {}
+    guesses: dict[str, Guess] = {}
     used: set[str] = set()
-    for _, _, channel, guess in sorted(offers, key=lambda one: one[:2], reverse=True):
-        if channel not in found and guess.column not in used:
-            found[channel] = guess
+    for _, _, channel, guess in sorted(offers, key=lambda offer: offer[:2], reverse=True):
+        if channel not in guesses and guess.column not in used:
+            guesses[channel] = guess
             used.add(guess.column)
-    if "speed_mps" in found:
-        found["speed_mps"] = _speed_by_positions(sample, found, time_s)
-    return {name: found[name] for name in MAPPABLE if name in found}
+    if "speed_mps" in guesses:
+        guesses["speed_mps"] = _speed_by_positions(sample, guesses, time_s)
+    return {name: guesses[name] for name in MAPPABLE if name in guesses}
 
 
 def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess | None:
@@ -97,8 +97,11 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
     if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
-        others = [unit for unit in CHANNELS[channel].units if unit != usual]
-        if channel in POSITION and max(_plausible(numbers, channel, o) for o in others) < PLAUSIBLE:
+        other_units = [unit for unit in CHANNELS[channel].units if unit != usual]
+        if (
+            channel in POSITION
+            and max(_plausible(numbers, channel, o) for o in other_units) < PLAUSIBLE
+        ):
             return usual, "its readings are possible in no other unit"
         return usual, _assumed(channel)
     shares = {unit: _plausible(numbers, channel, unit) for unit in CHANNELS[channel].units}
@@ -141,13 +144,13 @@ def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
     return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
 
 
-def _speed_by_positions(sample: TableSample, found: dict[str, Guess], time_s: pl.Series) -> Guess:
+def _speed_by_positions(sample: TableSample, guesses: dict[str, Guess], time_s: pl.Series) -> Guess:
     """Return the unit of speed in which distance by speed agrees with distance by position."""
-    guess = found["speed_mps"]
-    if not guess.why.startswith("guessed") or not all(name in found for name in POSITION):
+    guess = guesses["speed_mps"]
+    if not guess.why.startswith("guessed") or not all(name in guesses for name in POSITION):
         return guess
     speed, latitude, longitude = (
-        sample.numbers(found[name].column).to_numpy() for name in ("speed_mps", *POSITION)
+        sample.numbers(guesses[name].column).to_numpy() for name in ("speed_mps", *POSITION)
     )
     ratio = _metres_ratio(time_s.to_numpy(), speed, latitude, longitude)
     for unit in SPEED_UNITS:
@@ -199,9 +202,9 @@ def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str
     vehicle speeds up, discharge is positive. Where the motion does not tell, a pack gives more than
     it takes while the vehicle moves.
     """
-    known = np.isfinite(values) & np.isfinite(speed_mps)
-    value = values[known]
-    speed = speed_mps[known]
+    finite = np.isfinite(values) & np.isfinite(speed_mps)
+    value = values[finite]
+    speed = speed_mps[finite]
     if not len(value):
         return "positive", "not known: no readings to guess from"
     change = np.diff(speed, append=speed[-1:])

@@ -54,13 +54,13 @@ def without_unit(name: str) -> str:
     >>> without_unit("Speed (OBD)(km/h)"), without_unit("speed_kmh"), without_unit("Pack Amps")
     ('speed obd', 'speed', 'pack amps')
     """
-    known = unit_of_word()
-    bare = BRACKETS.sub(lambda found: "" if found[1].casefold() in known else found[0], name)
+    unit_words = unit_of_word()
+    bare = BRACKETS.sub(lambda match: "" if match[1].casefold() in unit_words else match[0], name)
     words = plain(bare).split()
     for length in (2, 1):
         tail = " ".join(words[-length:])
         # "volts" and "amps" name the quantity as well as its unit.
-        if len(words) > length and tail in known and not tail.endswith(("volts", "amps")):
+        if len(words) > length and tail in unit_words and not tail.endswith(("volts", "amps")):
             return " ".join(words[:-length])
     return " ".join(words)
 
@@ -134,12 +134,12 @@ def fit(header: str, quantity: str) -> float:
     letters = len(text.replace(" ", ""))
     for language in shipped("header_names").get(quantity, {}).values():
         for name in language:
-            found = _pattern(name).search(text)
-            if not found or not letters:
+            match = _pattern(name).search(text)
+            if not match or not letters:
                 continue
-            rest = text[: found.start()] + " " + text[found.end() :]
-            if not _foreign().search(rest):
-                best = max(best, len(found[0].replace(" ", "")) / letters)
+            remainder = text[: match.start()] + " " + text[match.end() :]
+            if not _foreign().search(remainder):
+                best = max(best, len(match[0].replace(" ", "")) / letters)
     return best * (GPS_FACTOR if "gps" in text.split() else 1.0)
 
 
@@ -153,10 +153,10 @@ def names_id(header: str, of: str) -> bool:
     """
     text = plain(header).replace(" ", "")
     names = shipped("header_names")
-    rest = {*names["id_words"]["all"], ""}
-    of_it = [plain(name).replace(" ", "") for own in names[of].values() for name in own]
+    id_words = {*names["id_words"]["all"], ""}
+    of_it = [plain(name).replace(" ", "") for spellings in names[of].values() for name in spellings]
     return any(
-        (text.startswith(name) and text.removeprefix(name) in rest)
-        or (text.endswith(name) and text.removesuffix(name) in rest)
+        (text.startswith(name) and text.removeprefix(name) in id_words)
+        or (text.endswith(name) and text.removesuffix(name) in id_words)
         for name in of_it
     )

@@ -44,7 +44,9 @@ def find_vehicle_column(
     changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
     """
     named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
-    for name in sorted(named, key=lambda one: sample.rows[one].n_unique(), reverse=True):
+    for name in sorted(
+        named, key=lambda candidate: sample.rows[candidate].n_unique(), reverse=True
+    ):
         if 2 * sample.rows[name].n_unique() <= sample.filled[name]:  # a fleet may be large
             return name, "its name says so"
     for name in free:
@@ -121,8 +123,8 @@ def _backward(times: pl.Series) -> int:
 
 def _repeats(times: pl.Series) -> float:
     """Share of the rows whose time another row has, too."""
-    known = times.drop_nulls()
-    return 1.0 - known.n_unique() / len(known) if len(known) else 0.0
+    recorded = times.drop_nulls()
+    return 1.0 - recorded.n_unique() / len(recorded) if len(recorded) else 0.0
 
 
 def _is_few(column: pl.Series) -> bool:
@@ -139,10 +141,10 @@ def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
     for name in free:
         values = sample.rows[name].drop_nulls().unique(maintain_order=True)
         numbers = sample.numbers(name).drop_nulls()
-        whole = not len(numbers) or bool((numbers == numbers.round()).all())
-        if 2 <= len(values) <= MOST_ASKED and whole and _is_few(sample.rows[name]):
-            shown = ", ".join(values[:SHOWN].to_list()) + (", ..." if len(values) > SHOWN else "")
-            possible.append(f"'{name}' ({len(values)} values: {shown})")
+        are_integers = not len(numbers) or bool((numbers == numbers.round()).all())
+        if 2 <= len(values) <= MOST_ASKED and are_integers and _is_few(sample.rows[name]):
+            listed = ", ".join(values[:SHOWN].to_list()) + (", ..." if len(values) > SHOWN else "")
+            possible.append(f"'{name}' ({len(values)} values: {listed})")
     if not possible:
         return ()
     return (
@@ -165,10 +167,10 @@ def one_stretch(times: pl.Series, pause_s: float) -> bool:
     """Return whether a file holds one drive: no long pause inside, and not longer than a day's
     work.
     """
-    known = np.unique(times.drop_nulls().to_numpy())
-    if not len(known):
+    recorded = np.unique(times.drop_nulls().to_numpy())
+    if not len(recorded):
         return True
-    return bool(np.ptp(known) < LONG_S and (np.diff(known) < pause_s).all())
+    return bool(np.ptp(recorded) < LONG_S and (np.diff(recorded) < pause_s).all())
 
 
 def vehicles_of_files(
@@ -193,21 +195,21 @@ def vehicles_of_files(
         return pattern, f"{len(prefixes)} names before the files' dates"
     if _overlap(times):
         return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
-    one = {"name": paths[0].resolve().parent.name or "vehicle"}
+    single = {"name": paths[0].resolve().parent.name or "vehicle"}
     if dated or all(CALLED_TRIP.search(stem) for stem in stems):
-        return one, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
+        return single, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
     if all(CALLED_VEHICLE.search(stem) for stem in stems):
         return {"from": "file"}, "the files are named like vehicles"
     if not all(one_each):
         return {"from": "file"}, "files hold several drives each, so that each is a vehicle"
-    return one, "each file is one drive, and no name tells vehicles apart"
+    return single, "each file is one drive, and no name tells vehicles apart"
 
 
 def _overlap(times: Sequence[pl.Series]) -> bool:
     """Return whether two files cover the same time, by clocks that have a date."""
     spans = sorted(
-        (float(known[0]), float(known[-1]))
+        (float(recorded[0]), float(recorded[-1]))
         for time in times
-        if len(known := time.drop_nulls().sort()) and float(known[0]) > DATED_S
+        if len(recorded := time.drop_nulls().sort()) and float(recorded[0]) > DATED_S
     )
     return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

@@ -45,10 +45,10 @@ def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
     channels: dict[str, Any] = {}
     for channel, values in tables["channels"].items():
         spellings = map(tidy, [values["column"], *values.get("aliases", ())])
-        found = [present[spelling] for spelling in spellings if spelling in present]
-        if found:
-            kept = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
-            channels[channel] = {**kept, "column": found[0]}
+        matches = [present[spelling] for spelling in spellings if spelling in present]
+        if matches:
+            entries = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
+            channels[channel] = {**entries, "column": matches[0]}
     spelled = {key: _spelled(tables[key], present) for key in ("time", "vehicle", "trip")}
     return {**tables, **spelled, "channels": channels}
 

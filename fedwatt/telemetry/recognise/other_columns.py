@@ -21,7 +21,11 @@ def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
 
 
 def read_along(
-    others: Sequence[TableSample], first: TableSample, clock: Clock, tables: Tables, reasons: Tables
+    candidates: Sequence[TableSample],
+    first: TableSample,
+    clock: Clock,
+    tables: Tables,
+    reasons: Tables,
 ) -> tuple[list[TableSample], list[str]]:
     """Return the tables that the mapping of `first` can read, and sentences on all of them.
 
@@ -30,7 +34,7 @@ def read_along(
     channels = tables["channels"]
     needed = {"speed_mps", *(PACK & set(channels) or {"soc"})} & set(channels)
     columns = sorted(used_columns(tables, needed))
-    why_not = {sample: _why_not(sample, first, columns) for sample in others}
+    why_not = {sample: _why_not(sample, first, columns) for sample in candidates}
     joined = [sample for sample, why in why_not.items() if not why]
     for sample in joined:
         taken = [*first.columns, *used_columns(tables, channels)]
@@ -44,12 +48,14 @@ def read_along(
         if not all(named.issubset(sample.columns) for sample in (first, *joined)):
             channel["optional"] = True
             sparse += sorted(named)
-    told = [f"Not all files have the columns {', '.join(sparse)}."] if sparse else []
+    sentences = [f"Not all files have the columns {', '.join(sparse)}."] if sparse else []
     advice = "If it is a recording, import it by itself and add it with 'fedwatt data merge'."
-    told += [
-        f"{one.path.name} {why}, and is left out. {advice}" for one, why in why_not.items() if why
+    sentences += [
+        f"{candidate.path.name} {why}, and is left out. {advice}"
+        for candidate, why in why_not.items()
+        if why
     ]
-    return joined, told
+    return joined, sentences
 
 
 def _why_not(sample: TableSample, first: TableSample, columns: Sequence[str]) -> str:

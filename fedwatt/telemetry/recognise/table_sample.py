@@ -76,13 +76,13 @@ def files_alike(
     kinds = Counter(columns.values())
     usual = max(kinds, key=lambda kind: (kinds[kind], len(kind)))
     alike = [sample for sample in samples if columns[sample.path] == usual]
-    others = [sample for sample in samples if columns[sample.path] != usual]
+    different = [sample for sample in samples if columns[sample.path] != usual]
     filled = [sample for sample in alike if sample.rows.height]
     empty = [sample.path for sample in alike if not sample.rows.height] if filled else []
     remarks = [f"{path.name} has a header and no rows." for path in empty]
     # The longest file shows most of what columns hold.
     filled.sort(key=lambda sample: -sample.rows.height)
-    return filled or alike, others, [path for path in readable if path not in empty], remarks
+    return filled or alike, different, [path for path in readable if path not in empty], remarks
 
 
 def read_sample(path: Path) -> TableSample:
@@ -98,9 +98,9 @@ def read_sample(path: Path) -> TableSample:
         head = file.read(size if whole_file else HEAD_BYTES)
         pieces = [] if whole_file else _pieces(file, size)
     text = _decoded(head, path.name)
-    whole = text[: text.rfind("\n") + 1] if pieces else text
-    layout = text_layout(whole.splitlines(), path.name)
-    body = whole.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
+    complete_lines = text[: text.rfind("\n") + 1] if pieces else text
+    layout = text_layout(complete_lines.splitlines(), path.name)
+    body = complete_lines.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
     if pieces:
         body = body[:HEAD_ROWS]
     blocks = [body, *(as_text(piece).splitlines()[:PIECE_ROWS] for piece in pieces)]
@@ -122,22 +122,22 @@ def _decoded(head: bytes, where: str) -> str:
 
 def _pieces(file: BinaryIO, size: int) -> list[bytes]:
     """Whole lines from places spread over the rest of a file."""
-    found = []
+    pieces = []
     for place in range(1, PIECES + 1):
         file.seek(HEAD_BYTES + (size - HEAD_BYTES - PIECE_BYTES) * place // PIECES)
         piece = file.read(PIECE_BYTES)
-        found.append(piece[piece.find(LINE_START) + 1 : piece.rfind(LINE_START) + 1])
-    return [piece for piece in found if piece]
+        pieces.append(piece[piece.find(LINE_START) + 1 : piece.rfind(LINE_START) + 1])
+    return [piece for piece in pieces if piece]
 
 
 def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
-    own = [f"c{at}" for at in range(len(layout.names))]
+    column_names = [f"c{at}" for at in range(len(layout.names))]
     separator = layout.form.separator
-    rows = "\n".join([separator.join(own), *(line for line in lines if line.strip())])
+    rows = "\n".join([separator.join(column_names), *(line for line in lines if line.strip())])
     frame = pl.read_csv(
         rows.encode(),
         separator=separator,
-        schema=dict.fromkeys(own, pl.String),
+        schema=dict.fromkeys(column_names, pl.String),
         null_values=[*NO_VALUE, ""],
         truncate_ragged_lines=True,
     )

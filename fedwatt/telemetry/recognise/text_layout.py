@@ -35,10 +35,14 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     head = [line for line in lines[:LINES] if line.strip()]
     if not head:
         raise DataError(f"{where} is empty. Export the recording again.")
-    found = [(*_header(head, separator), separator) for separator in SEPARATORS]
+    layouts = [(*_header(head, separator), separator) for separator in SEPARATORS]
     # A name begins with a letter: a comma in times or numbers does not cut a header off the data.
     width, at, separator = max(
-        found, key=lambda one: (one[0] > 1 and _begins_with_names(head, *one[1:]), one[0])
+        layouts,
+        key=lambda layout_score: (
+            layout_score[0] > 1 and _begins_with_names(head, *layout_score[1:]),
+            layout_score[0],
+        ),
     )
     if width < 2:
         raise DataError(_no_table(head, where))
@@ -72,14 +76,14 @@ def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
     rows = _cells(lines, separator)
     widths = [len(row) for row in rows]
     usual = Counter(widths[1:] or widths).most_common(1)[0][0]
-    for wanted in (usual, usual - 1):
-        if wanted < 2 or wanted not in widths:
+    for width in (usual, usual - 1):
+        if width < 2 or width not in widths:
             continue
-        at = widths.index(wanted)
+        at = widths.index(width)
         numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
         # Below a line of another width, numbers are no names: that line was the header.
-        if at == 0 or numbers < NAMES_SHARE * wanted:
-            return wanted, at
+        if at == 0 or numbers < NAMES_SHARE * width:
+            return width, at
     return 0, 0
 
 
@@ -117,8 +121,8 @@ def _units(body: Sequence[Sequence[str]]) -> tuple[str, ...]:
         NUMBER.match(cell.strip()) for cell in body[1]
     ):
         return ()
-    known = [cell for cell in first if cell.casefold() in unit_of_word()]
-    return tuple(first) if known else ()
+    units = [cell for cell in first if cell.casefold() in unit_of_word()]
+    return tuple(first) if units else ()
 
 
 def number_style(cells: Sequence[str]) -> tuple[bool, str]:
@@ -130,8 +134,8 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
     """
     commas = sum(bool(COMMA_DECIMAL.match(cell)) for cell in cells)
     points = sum(bool(POINT_DECIMAL.match(cell)) for cell in cells)
-    grouped = [found for cell in cells if (found := GROUPED.match(cell))]
-    signs = {found[2] for found in grouped if found[2] and found[1] != found[2]}
+    grouped = [match for cell in cells if (match := GROUPED.match(cell))]
+    signs = {match[2] for match in grouped if match[2] and match[1] != match[2]}
     if signs:
         decimal_comma = "," in signs
     else:
@@ -140,7 +144,7 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
         decimal_comma = commas > 0 and not (only_groups and points > commas)
     decimal = "," if decimal_comma else "."
     between = Counter(
-        found[1] for found in grouped if found[1] != decimal and (found[2] or decimal) == decimal
+        match[1] for match in grouped if match[1] != decimal and (match[2] or decimal) == decimal
     )
     if not decimal_comma and not signs and commas == 0:
         between = Counter({sign: n for sign, n in between.items() if sign not in ".,"})

@@ -82,8 +82,8 @@ def understand(
 ) -> Understanding:
     """Look at files or folders and decide what they are."""
     answers = answers or Answers()
-    found = [table.path for table in find_tables(as_paths(paths))]
-    samples, others, files, remarks = files_alike(found)
+    files_found = [table.path for table in find_tables(as_paths(paths))]
+    samples, different, files, remarks = files_alike(files_found)
     first = samples[0]
     name = known_format(first.columns) if answers == Answers() else ""
     if name:
@@ -95,8 +95,8 @@ def understand(
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
-    joined, told = read_along(others, first, clock, tables, reasons)
-    left_out = {sample.path for sample in others if sample not in joined}
+    joined, sentences = read_along(different, first, clock, tables, reasons)
+    left_out = {sample.path for sample in different if sample not in joined}
     samples, files = [*samples, *joined], [path for path in files if path not in left_out]
     times = [clock.seconds(sample) for sample in samples]
     apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
@@ -117,7 +117,7 @@ def understand(
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=(*told, *remarks, *better_reader(first.columns)),
+        remarks=(*sentences, *remarks, *better_reader(first.columns)),
         questions=questions,
     )
 
@@ -135,13 +135,13 @@ def _decided(
     trip, trip_why = (
         asked_for(samples, answers.trip) if answers.trip else find_trip_column(first, free)
     )
-    rest = [name for name in free if name != trip]
+    remaining = [name for name in free if name != trip]
     tracks = [channels[name].column for name in TRACKS if name in channels]
     tracks += [name for name in first.columns if fit(name, "odometer") and name not in busy]
     vehicle, vehicle_why = (
         asked_for(samples, answers.vehicle)
         if answers.vehicle
-        else find_vehicle_column(first, rest, times, tracks)
+        else find_vehicle_column(first, remaining, times, tracks)
     )
     if trip and not answers.trip and not are_drives(first, times, vehicle, trip):
         trip, trip_why = "", f"values of '{trip}' come again after pauses or change in every row"
@@ -189,8 +189,8 @@ def _settle_identity(
         tables["vehicle"], reasons["vehicle"] = vehicles_of_files(files, times, one_each)
     if not tables["trip"]:
         unnamed = reasons["trip"] or "no column names trips"
-        found = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s, unnamed)
-        tables["trip"], reasons["trip"] = found
+        origin = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s, unnamed)
+        tables["trip"], reasons["trip"] = origin
     if "column" in tables["vehicle"]:
         return ()
     used = used_columns(tables, tables["channels"])
@@ -202,8 +202,8 @@ def _stretches(
 ) -> list[FloatArray]:
     """Return times of each vehicle in each piece of each file."""
     keys = ["#", vehicle] if vehicle else ["#"]
-    found = []
+    stretches = []
     for sample, time in zip(samples, times, strict=True):
         parts = sample.rows.select(keys).with_columns(time.alias("time")).partition_by(keys)
-        found += [part["time"].drop_nulls().to_numpy() for part in parts]
-    return found
+        stretches += [part["time"].drop_nulls().to_numpy() for part in parts]
+    return stretches
