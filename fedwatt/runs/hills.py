@@ -30,6 +30,7 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
+from fedwatt.files import parse_json
 from fedwatt.privacy import Budget
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
@@ -190,7 +191,7 @@ class Refresh:
         """The sums of an earlier refresh, and who contributed to them."""
         try:
             with safe_open(file, framework="numpy") as stored:
-                contributors = frozenset(json.loads(stored.metadata()["contributors"]))
+                contributors = frozenset(parse_json(stored.metadata()["contributors"]))
                 sums = Contribution(**{name: stored.get_tensor(name) for name in SUMS})
         except (SafetensorError, KeyError, TypeError, ValueError) as problem:
             raise RunError(
