@@ -99,7 +99,8 @@ TABLES: Final = {
     "not borne out. In a run with mixtures they are mixed.",
     "references": "Test errors of models that are not federated: each vehicle's mean, ridge and "
     "network from its own trips, the one of these that validates best, and one network on pooled "
-    "data, which only a simulation can have. Missing where references are switched off and on a real fleet.",
+    "data, which only a simulation can have. Missing where references are switched "
+    "off and on a real fleet.",
     "timing": "Wall-clock time of each round of a whole stack; apart from the rest, because time "
     "does not reproduce.",
 }

@@ -199,6 +199,6 @@ def _about_hills(run: Run) -> str:
     if not any(origin.environment.get("terrain") for origin in run.origins):
         return ""
     return (
-        " A local-only vehicle has the elevation map that it learns from its own training trips, or "
-        "none if that validates better."
+        " A local-only vehicle has the elevation map that it learns from its own training trips, "
+        "or none if that validates better."
     )
