@@ -39,19 +39,7 @@ def aggregated(
     for run in at_work:
         counted = [i for i in work.of(run) if replied[i]]
         if counted or method.server.acts_alone:
-            deltas, shares, uploads = work.replies(run, counted)
-            replies = Replies(
-                deltas,
-                shares,
-                len(present.members.population),
-                present.members.population_windows,
-                draws(run, state.round, work),
-                uploads,
-                participation,
-                work.filled(len(counted)),
-                work.noised,
-                torch.tensor([work.calls[i].steps for i in counted]),
-            )
+            replies = _replies(state.round, work, present, run, counted, participation, draws)
             server_state = {name: table[run] for name, table in server.items()}
             server_state, weights[run] = method.update(server_state, weights[run], replies)
             for name, value in server_state.items():
@@ -77,4 +65,29 @@ def aggregated(
         diverged=diverged,
         available=present.available_next,
         events=work.events,
+    )
+
+
+def _replies(
+    round: int,
+    work: Work,
+    present: Present,
+    run: int,
+    counted: list[int],
+    participation: float,
+    draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
+) -> Replies:
+    """Return the updates of a run that count, in the form in which server rules take them."""
+    deltas, shares, uploads = work.replies(run, counted)
+    return Replies(
+        deltas,
+        shares,
+        len(present.members.population),
+        present.members.population_windows,
+        draws(run, round, work),
+        uploads,
+        participation,
+        work.filled(len(counted)),
+        work.noised,
+        torch.tensor([work.calls[i].steps for i in counted]),
     )

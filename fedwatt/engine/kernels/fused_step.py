@@ -171,16 +171,7 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
         f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)
     ]
     entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
-    # Where nobody looks back the weights are changed in place and read from there.
-    read = "weights" if looks_back else "result"
-    parts = [
-        STEP.substitute(
-            name=name,
-            numbers="\n    ".join((*declarations, *traced_step.numbers)),
-            loops=_loops(traced_step, entry_lines, read),
-        )
-        for name, traced_step in steps.items()
-    ]
+    parts = _step_functions(steps, declarations, entry_lines, looks_back)
     parts.append(points_as_c(points or (), declarations, entry_lines))
     return CStep(
         "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
@@ -191,6 +182,25 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
         looks_back,
         None if points is None else vectors(points),
     )
+
+
+def _step_functions(
+    steps: Mapping[str, Statements],
+    declarations: Sequence[str],
+    entries: Sequence[str],
+    looks_back: bool,
+) -> list[str]:
+    """Return the C functions of the first and of the later steps."""
+    # Where no rule looks back, the weights are changed in place and read from there.
+    read = "weights" if looks_back else "result"
+    return [
+        STEP.substitute(
+            name=name,
+            numbers="\n    ".join((*declarations, *statements_of_step.numbers)),
+            loops=_loops(statements_of_step, entries, read),
+        )
+        for name, statements_of_step in steps.items()
+    ]
 
 
 def _constants(numbers: int, tensors: int, back: bool, points: Sequence[Statements]) -> str:
