@@ -191,7 +191,7 @@ def _lost(records: Mapping[str, Record], base: float) -> str:
 def _references(view: View, dataset: str, name: str, best: Record) -> str:
     """What training every vehicle alone, and all data in one place, end at."""
     cells, text = control_cells_of(dataset), ""
-    alone, pooled = (view.get(cells[n]) for n in ("every vehicle alone", "all data in one place"))
+    alone, pooled = (view.get(cells[n]) for n in ("local-only", "centralised"))
     if alone is not None and not alone.diverged:
         test = against(alone, best)
         text += f" Training each vehicle alone gives {shown(level(alone), 2)} Wh"

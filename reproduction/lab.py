@@ -1,7 +1,7 @@
 """Where cells are carried out: fleets opened once, records cached, what is missing run."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +23,7 @@ from reproduction.record import (
     same_training,
     scale_of_records,
     setting_of_records,
+    with_seeds,
     write_record,
     write_records,
 )
@@ -69,6 +70,8 @@ class Lab:
     _known: dict[str, Record] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
+    _subsets: dict[str, Record] = field(default_factory=dict)
+    """Records of some seeds, taken from records of all."""
     _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
     _settings: dict[Cell, Cell] = field(default_factory=dict)
     """Cells that follow others → with the settings that these led to."""
@@ -94,7 +97,19 @@ class Lab:
     def get(self, cell: Cell) -> Record | None:
         """The record of a cell if it, and all it follows, has run."""
         concrete = self.settled(cell)
-        return None if concrete is None else self._known.get(key_of(concrete, self.scale))
+        return None if concrete is None else self._record(concrete)
+
+    def _record(self, cell: Cell) -> Record | None:
+        """Return the record of a cell with settings, or those seeds of the one with all seeds."""
+        key = key_of(cell, self.scale)
+        if key in self._known or not set(cell.seeds) < set(self.scale.seeds):
+            return self._known.get(key)
+        if key not in self._subsets:
+            complete = self._known.get(key_of(replace(cell, seeds=()), self.scale))
+            if complete is None:
+                return None
+            self._subsets[key] = with_seeds(complete, cell.seeds)
+        return self._subsets[key]
 
     def settled(self, cell: Cell) -> Cell | None:
         """The cell with its settings; None while cells that it follows have not run."""
@@ -113,6 +128,7 @@ class Lab:
         """Take up a record that another process wrote to the cache."""
         self._known[key] = record
         self._own.add(key)
+        self._subsets.clear()
         self._settings.clear()  # a trial that was trained anew may lead elsewhere
 
     def is_open(self, cell: Cell) -> bool:
@@ -243,7 +259,7 @@ class Lab:
 
     def _has(self, cell: Cell, observer: Observer) -> bool:
         """Whether a cell has a record, made on the telemetry that is there."""
-        known = self._known.get(key_of(cell, self.scale))
+        known = self._record(cell)
         fleet = self.fleet(cell, observer.say)
         return known is not None and known.facts["fleet"]["hash"] == self._hash(fleet)
 

@@ -112,12 +112,15 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 
     A method is tuned once for each dataset, on its vehicles as they are at C = 0.3.
     """
+    # Baselines without federation have FedAvg's trials, each with the first of its seeds.
+    federated = cell.work == "federated"
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
+        work=cell.work,
         purpose="trial",
         rounds=scale.tuning_rounds,
-        seeds=scale.tuning_seeds,
+        seeds=scale.tuning_seeds if federated else scale.tuning_seeds[:1],
     )
     ranges = ranges_of(get(cell.method)) | {"rate": RATES}
     return (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
@@ -129,7 +132,7 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     Kinds of vehicles and sizes of fleets share the rates of ten passenger cars; windows a second
     apart have the rates of their shorter runs.
     """
-    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal")
+    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal", "work")
     rounds = cell.rounds or scale.rate_rounds
     base = Cell(
         dataset=cell.dataset,

@@ -51,7 +51,7 @@ def _own_models(view: View, found: Mapping[str, Choice]) -> str:
     better: list[str] = []
     others: list[str] = []
     for dataset, best in found.items():
-        alone = view.get(control_cells_of(dataset)["every vehicle alone"])
+        alone = view.get(control_cells_of(dataset)["local-only"])
         if alone is None or alone.diverged:
             continue
         test = against(alone, best.records[best.use])
@@ -97,7 +97,7 @@ def _row(view: View, dataset: str, found: Choice) -> list[str]:
         use += f": {interval(found.tests[use])}"
     elif found.lowest:
         use += f" (lowest mean: {found.lowest}, {found.gain})"
-    alone = view.get(control_cells_of(dataset)["every vehicle alone"])
+    alone = view.get(control_cells_of(dataset)["local-only"])
     known = alone is not None and not alone.diverged
     return [
         f"`{dataset}`",

@@ -81,7 +81,7 @@ def test_a_road_that_is_known_is_told_with_its_numbers(tmp_path) -> None:
 def test_the_summary_is_a_table_from_the_records(tmp_path) -> None:
     cells = [
         *dataset_contests(VED)[0].cells.values(),
-        control_cells_of("ved")["every vehicle alone"],
+        control_cells_of("ved")["local-only"],
     ]
     lab = lab_of(tmp_path, cells, {"scaffold": 45.0})
     lines = summary_lines(LabView(VED, lab))
@@ -96,7 +96,7 @@ def test_the_summary_is_a_table_from_the_records(tmp_path) -> None:
 
 
 def test_the_summary_names_vehicles_that_do_better_alone_and_bytes(tmp_path) -> None:
-    alone = control_cells_of("ved")["every vehicle alone"]
+    alone = control_cells_of("ved")["local-only"]
     lab = lab_of(tmp_path, list(dataset_contests(VED)[0].cells.values()), {"scaffold": 45.0})
     for level, told in ((40.0, True), (46.0, False)):
         lab._known[key_of(alone, SCALE)] = made(alone, level)
