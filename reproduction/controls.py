@@ -60,10 +60,9 @@ def show_controls(view: View) -> Findings:
                 lines,
                 "test_rmse",
                 first="Training",
-                note="The paper's settings, unless tuned. Local-only: a vehicle trains as many rounds "
-                "as the federation asks it for. Centralised: the model takes as many steps as all "
-                "participants together, on windows scaled by each vehicle. Both are tuned over "
-                "FedAvg's trials, on ved with one tuning seed.",
+                note="The paper's settings, unless tuned. Local-only: a vehicle trains as many "
+                "rounds as the federation asks it for. Centralised: the model takes as many steps "
+                "as all participants together, on windows scaled by each vehicle.",
             )
         )
         fractional, rough = (view.get(cells[name]) for name in ("FO-FedAvg", "RI-FedAvg"))

@@ -5,14 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import RunError
-from fedwatt.federation.participation import participant_count, participants
 from fedwatt.files import exclusively
 from fedwatt.windows import DataSettings, Fleet
-from reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
+from reproduction.cell import Cell, data_settings, key_of, trips_of
 from reproduction.data import Sources, Wanted, open_dataset
 from reproduction.order import all_cells, grouped
 from reproduction.record import (
@@ -72,7 +69,6 @@ class Lab:
     """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
     _subsets: dict[str, Record] = field(default_factory=dict)
     """Records of some seeds, taken from records of all."""
-    _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
     _settings: dict[Cell, Cell] = field(default_factory=dict)
     """Cells that follow others → with the settings that these led to."""
 
@@ -194,11 +190,6 @@ class Lab:
         """All records."""
         return list(self._known.values())
 
-    @property
-    def results(self) -> list[Cell]:
-        """Cells of all results that are there, neither trials nor times."""
-        return [r.cell for r in self._known.values() if r.cell.purpose == "result"]
-
     def fleet(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """The vehicles of a cell."""
         wanted = self.wanted(cell)
@@ -215,31 +206,6 @@ class Lab:
     def opened(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """The vehicles of a cell, read anew."""
         return open_dataset(*self.wanted(cell), self.sources, self.out / "data", say)
-
-    def steps(self, cell: Cell) -> int:
-        """Sequential local steps of a cell: in each round, those of its longest participant."""
-        if cell.work in ("latency", "turns"):
-            return 0
-        config, fleet = run_config(cell, self.scale), self.fleet(cell)
-        batch = config.training.batch
-        needed = [cell.epochs * -(-len(c.ends["train"]) // batch) for c in fleet.clients]
-        if cell.work == "local":
-            return round(config.training.rounds * cell.participation) * sum(needed)
-        asked = participant_count(len(needed), cell.participation)
-        if cell.work == "pooled":
-            return round(config.training.rounds * asked * sum(needed) / len(needed))
-        drawn = (*needed, cell.participation, *config.seeds, config.training.rounds)
-        if drawn not in self._steps:
-            everyone = np.ones(len(needed), dtype=bool)
-            self._steps[drawn] = sum(
-                max(
-                    needed[k]
-                    for seed in config.seeds
-                    for k in participants(seed, t, everyone, cell.participation)
-                )
-                for t in range(config.training.rounds)
-            )
-        return self._steps[drawn]
 
     def _settled(self, cell: Cell, observer: Observer | None = None) -> Cell | None:
         """The cell with its settings; None while cells that it follows have not run.
