@@ -41,11 +41,11 @@ class Column:
 
     @property
     def unknown(self) -> Any:
-        """What stands here where there is no value."""
+        """Placeholder where there is no value."""
         return UNKNOWN[self.kind]
 
     def value(self, number: float) -> Any:
-        """A recorded number as this column holds it; NaN is no value.
+        """Return a recorded number as this column holds it; NaN is no value.
 
         >>> Column("probed", bool, "whether it was probed").value(1.0)
         True
@@ -64,12 +64,12 @@ class Table:
         return {column.name: column for column in self.columns}[name]
 
     def filled_by(self, function: str) -> tuple[Column, ...]:
-        """The columns that one function fills."""
+        """Return the columns that one function fills."""
         return tuple(column for column in self.columns if column.filled_by == function)
 
 
 def blank(columns: Iterable[Column]) -> dict[str, Any]:
-    """A row of which nothing is known.
+    """Return a row of which nothing is known.
 
     >>> blank([DRIFT, PROBED])
     {'drift': nan, 'probed': False}
@@ -97,9 +97,10 @@ TABLES: Final = {
     'made of the kept one for themselves ("personal"). In a run with a level model the kept and '
     "the personal ones are what vehicles would use: the level model where climb is not known or "
     "not borne out. In a run with mixtures they are mixed.",
-    "references": "Test errors of models that are not federated: each vehicle's own mean, its own "
-    "ridge on window means and its own network, and one network on pooled data, which only a "
-    "simulation can have. Missing where references are switched off and on a real fleet.",
+    "references": "Test errors of models that are not federated: each vehicle's mean, ridge and "
+    "network from its own trips, the one of these that validates best, and one network on pooled "
+    "data, which only a simulation can have. Missing where references are switched "
+    "off and on a real fleet.",
     "timing": "Wall-clock time of each round of a whole stack; apart from the rest, because time "
     "does not reproduce.",
 }
@@ -113,7 +114,8 @@ def declared(table: str) -> Table:
     """
     found: list[Column] = []
     for row in (row for row in _DECLARED if row["table"] == table):
-        prefix, by = row["name"].rstrip("*"), row["filled_by"]
+        prefix = row["name"].rstrip("*")
+        by = row["filled_by"]
         if row["kind"]:
             texts = (row["meaning"], row["unit"], by, row["title"])
             found.append(Column(row["name"], KINDS[row["kind"]], *texts))

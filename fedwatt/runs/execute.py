@@ -10,7 +10,8 @@ from torch import Tensor
 from fedwatt.elevation.learn import Learned
 from fedwatt.elevation.level import Predictions, level_data
 from fedwatt.evaluation import PersonalModel, personalise, reference_rows
-from fedwatt.federation import Federation, State
+from fedwatt.evaluation.rows import baseline_vehicles
+from fedwatt.federation import Federation, LocalFleet, State
 from fedwatt.federation.local_fleet import Network
 from fedwatt.federation.records import Row
 from fedwatt.observers import Observer, Observers, ProgressLog
@@ -85,7 +86,8 @@ class Simulation(Site[ModelPredictions, Federation]):
 
     def open(self) -> Fleet:
         """Learn the hills, which windows are made with, and build the vehicles."""
-        config, observer = self.run.config, self.run.observer
+        config = self.run.config
+        observer = self.run.observer
         self.learned = learned_for(config)
         if self.learned is not None:
             observer.on_hills(self.learned, config.terrain)
@@ -93,7 +95,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         return self.opened
 
     def fleet(self) -> Fleet:
-        """The vehicles that the run began with."""
+        """Return the vehicles that the run began with."""
         return self.opened
 
     def hashes(self) -> dict[str, Any]:
@@ -106,7 +108,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         }
 
     def data_identity(self) -> str:
-        """A hash of the data itself."""
+        """Return a hash of the data itself."""
         return self.opened.data_hash()
 
     def federation(
@@ -116,7 +118,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         scratch: Path | None = None,
         level: ModelPredictions | None = None,
     ) -> Federation:
-        """The federation in which a method trains."""
+        """Return the federation in which a method trains."""
         made = federation_for(self.run.config, choice, self.opened, scratch)
         return made if self.dealt is None else self.dealt(made, choice)
 
@@ -133,7 +135,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         )
 
     def level_site(self, run: Run) -> "Simulation":
-        """A simulation that builds the same vehicles without climb."""
+        """Return a simulation that builds the same vehicles without climb."""
         return Simulation(run, elsewhere=self.elsewhere, of_level_model=True)
 
     def share_hills(self) -> dict[str, Any]:
@@ -148,19 +150,21 @@ class Simulation(Site[ModelPredictions, Federation]):
         return facts
 
     def references(self) -> list[Row]:
-        """What the vehicles would have without federating, at the rate of the first method.
+        """Train the baselines, at learning rates around the first method's.
 
-        Hills that vehicles learn together are part of federating: alone, a vehicle has those that
-        it learns by itself, or none.
+        An elevation map that vehicles learn together is part of federating: a local-only vehicle
+        has the map that it learns from its own training trips, or none if that validates better.
         """
-        config, choice = self.run.config, self.run.config.methods[0]
+        config = self.run.config
+        choice = self.run.config.methods[0]
         federation = federation_for(config, choice, self.opened)
         share = config.training.participation
         if config.asynchronous.buffer:
             share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
         alone = []
         if learns_hills(config):
-            alone.append(open_fleet(config, learned_alone(config)))
+            learners = _names(federation.judged)
+            alone.append(open_fleet(config, learned_alone(config, learners)))
             level = level_data(config.data)
             if level is not None:
                 alone.append(open_fleet(replace(config, data=level)))
@@ -168,6 +172,7 @@ class Simulation(Site[ModelPredictions, Federation]):
             federation.judged,
             share,
             alone=[federation_for(config, choice, fleet) for fleet in alone],
+            personal=config.personal,
             on_done=self.run.observer.on_reference,
             whole=not self.opened.on_demand,
         )
@@ -202,7 +207,7 @@ class Simulation(Site[ModelPredictions, Federation]):
 def _personal_models(
     run: Run, choice: MethodChoice, federation: Federation, state: State
 ) -> Predictions | None:
-    """The models that vehicles made their own, one file each; None if they did not.
+    """Return the models that vehicles made their own, one file each; None if they did not.
 
     They fine-tune the model that a method keeps, or the one that the method gave each of them. Of a
     fleet on demand only those that are judged do.
@@ -213,7 +218,8 @@ def _personal_models(
     judged = federation.judged
 
     def keep(one: PersonalModel) -> None:
-        name, seed = judged.fleet.name(one.vehicle), judged.seeds[one.run]
+        name = judged.fleet.name(one.vehicle)
+        seed = judged.seeds[one.run]
         write_own_model(own_model_file(run.out, choice.label, seed, name), judged, one)
 
     models = federation.own_models(choice.method, state)
@@ -222,8 +228,14 @@ def _personal_models(
     def own(one: int, places: Sequence[int]) -> Tensor:
         return models(one, places if numbers is None else [numbers[k] for k in places])
 
-    settings, begin = run.config.personal, own if choice.method.personal else None
+    settings = run.config.personal
+    begin = own if choice.method.personal else None
     return personalise(judged, state.kept_weights, settings, keep=keep, own_models=begin)
+
+
+def _names(judged: LocalFleet) -> frozenset[str]:
+    """Return the names of the vehicles that baselines are computed for."""
+    return frozenset(judged.fleet.name(k) for k in baseline_vehicles(judged))
 
 
 def federation_for(
@@ -233,7 +245,7 @@ def federation_for(
     scratch: Path | None = None,
     model: Network | None = None,
 ) -> Federation:
-    """The federation in which a method of the run trains; `scratch` as in `Federation`.
+    """Return the federation in which a method of the run trains; `scratch` as in `Federation`.
 
     Its network is that of the configuration, unless a `model` is given.
     """
