@@ -103,4 +103,5 @@ class FlowerChannel:
 
 def channel(grid: Grid) -> FlowerChannel:
     """Return the channel of a run: without Flower's waits where its grid is known."""
-    return FlowerChannel(PromptGrid(grid) if flower.is_http_grid(grid) else grid)  # type: ignore[arg-type]
+    fast = flower.is_known() and flower.is_http_grid(grid)
+    return FlowerChannel(PromptGrid(grid) if fast else grid)  # type: ignore[arg-type]

@@ -149,10 +149,10 @@ class Door:
         return SMALL + expected if self.whole and path.endswith("/push-messages") else SMALL
 
     def _noting(self, scope: Scope, send: Send) -> Send:
-        """Charge the vehicle, unless the server finds that the request is not by its key."""
+        """Charge the vehicle for requests that were answered: these are signed by its key."""
 
         async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] != 401:
+            if message["type"] == "http.response.start" and message["status"] == 200:
                 self.allowance.spend(_key(scope), _length(scope) or 0)
             await send(message)
 

@@ -35,6 +35,7 @@ from flwr.proto.message_pb2 import (
     PushObjectRequest,
     PushObjectResponse,
 )
+from flwr.supercore.error import FlowerError
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supernode.fleet_http_client import FleetHttpClient
 
@@ -53,6 +54,29 @@ ANSWER_SECONDS: Final = 30.0
 """For which a vehicle waits for the answer to anything, after a look was held."""
 COLLECTED: Final = "collected on board"
 """In the place of the number of Flower's session: the parts are not on their way yet."""
+
+
+QUOTA_PAUSE_SECONDS: Final = 60.0
+"""After which a request is repeated that was one too many."""
+LARGEST_RESPONSE: Final = 256 * 2**20
+"""Bytes of a response; requests of fedwatt are bounded by the vehicle's acceptance file."""
+
+
+class NotRecognisedError(Exception):
+    """The server does not accept this vehicle's key, or does no longer know its session."""
+
+
+def _reason(text: str) -> str:
+    error = FlowerError.from_json(text)
+    return text[:200] if error is None else f"[code: {error.code}] {error.message}"
+
+
+def refuse_unbounded(response: httpx.Response) -> None:
+    """Raise before the body is read, where a response is compressed or of an unknown size."""
+    length = response.headers.get("content-length", "")
+    plain = response.headers.get("content-encoding", "identity") == "identity"
+    if not plain or not length.isdigit() or int(length) > LARGEST_RESPONSE:
+        raise httpx.RemoteProtocolError(f"a response of {length or 'unknown'} bytes is refused")
 
 
 class FleetClient(FleetHttpClient):
@@ -77,13 +101,14 @@ class FleetClient(FleetHttpClient):
             timeout=httpx.Timeout(timeout, read=WAIT_SECONDS + timeout),
             follow_redirects=True,
             limits=httpx.Limits(keepalive_expiry=VEHICLE_KEEPS_SECONDS),
-            event_hooks={"request": [self._would_wait]},
+            headers={"accept-encoding": "identity"},
+            event_hooks={"request": [self._would_wait], "response": [refuse_unbounded]},
         )
         if self.bandwidth:
             up, down = Pace(self.bandwidth), Pace(self.bandwidth)
             self._client.event_hooks = {
                 "request": [self._would_wait, partial(paced, pace=up)],
-                "response": [partial(paced, pace=down)],
+                "response": [refuse_unbounded, partial(paced, pace=down)],
             }
         self.clock, self.lock = clock, threading.Lock()
         self.question: dict[str, bytes] = {}
@@ -99,6 +124,22 @@ class FleetClient(FleetHttpClient):
         self.spread = 0.0
         """Seconds over which the server would have its vehicles come back, were it gone."""
         self.away_until = 0.0
+
+    def _unary_unary(self, **call: Any) -> Any:
+        """Send a request; wait and repeat it after 429, and raise NotRecognisedError after 401.
+
+        Flower ends the process where a server does not know its vehicle (any more).
+        """
+        while True:
+            try:
+                return super()._unary_unary(**call)
+            except httpx.HTTPStatusError as error:
+                status = error.response.status_code
+                if status == httpx.codes.UNAUTHORIZED:
+                    raise NotRecognisedError(_reason(error.response.text)) from error
+                if status != httpx.codes.TOO_MANY_REQUESTS:
+                    raise
+            time.sleep(QUOTA_PAUSE_SECONDS)
 
     def PullMessages(self, request: PullMessagesRequest) -> PullMessagesResponse:
         """Look for a question; it comes with its parts from a server that knows how."""

@@ -1,26 +1,10 @@
-"""All that fedwatt uses of Flower beyond its public interface, for Flower 1.41.
+"""Flower beyond its public interface, for versions 1.41 and 1.42.
 
-Modules of Flower other than flwr.app, flwr.serverapp and flwr.clientapp may change with any
-release; whoever moves to a new one has this file to go through, `fleet_client`, which is about a
-vehicle's requests, and `flower_server` with `whole_answers`, which are about the SuperLink's own
-process: its modules would cost a vehicle 30 MB. What is patched, and why:
-
-`flwr.supernode.fleet_http_connection.flwr_exit`
-    Flower ends the process when a server refuses a key. A vehicle raises `NotConnectedError`
-    instead and tries again (`node`).
-`os` in `fleet_http_connection` and `http_retry`, and `http_retry.FORCE_EXIT_TIMEOUT_SECONDS`
-    Flower kills its own process when a server has forgotten the vehicle, after a second of sleep.
-    Here it does neither.
-`fleet_http_connection.FleetHttpClient`
-    A vehicle sends a request for each part of a message and gives up its connection after five idle
-    seconds. Here a message is one request, and the connection is kept (`fleet_client`).
-`http_retry.MAX_RETRY_DELAY`
-    Flower waits up to 20 s between attempts to reach a server that does not answer; here up to 5 s.
-
-What is replaced without a patch: `HttpGrid.pull_messages`, which waits for each reply in turn, by
-`prompt_grid`; `HttpGrid.push_messages`, which sends a request for each part, by `push_questions`;
-the SuperNode's loop, which executes code that a server sends, by `answer_next`; the commands `flwr
-supernode` and `flwr list`, which take a second to start, by `ask_control`.
+A vehicle speaks Flower's protocol through `flwr.supernode.fleet_http_connection`, of which two
+names are replaced where the version is known (`is_known`): `flwr_exit`, which ends the process
+when a server refuses a key, and `FleetHttpClient` by `fleet_client.FleetClient`, which sends a
+message in one request, keeps its connection and turns a refused session into an exception. The
+retry delay of `http_retry` is shortened. With other versions Flower's own names are used.
 """
 
 import logging
@@ -28,8 +12,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
-from types import SimpleNamespace
+from functools import cache, partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import httpx
@@ -90,6 +74,8 @@ NOT_ACTIVATED: Final = "[code: 2004]"
 """How Flower says that a key is unknown, or that its last connection is not over yet."""
 UNREGISTERED: Final = "unregistered"
 """Flower's word for a key that it accepts no longer."""
+PUBLIC_ONLY: Final = "FEDWATT_PUBLIC_FLOWER"
+"""Set in the environment, it switches the fast path off."""
 LONGEST_RETRY_SECONDS: Final = 5.0
 """Between attempts to reach a server that does not answer."""
 SOON: Final = 0.05
@@ -210,6 +196,20 @@ def error_reply(grid: "HttpGrid", question: str, code: int, reason: str) -> Mess
 # ------------------------------------------------------------------------ a vehicle's connection
 
 
+KNOWN: Final = ("1.41", "1.42")
+"""Versions of Flower whose internals the fast path was written for."""
+
+
+@cache
+def is_known() -> bool:
+    """Tell whether this is a version of Flower that the fast path knows; log it once if not."""
+    found = version("flwr")
+    known = ".".join(found.split(".")[:2]) in KNOWN and not os.environ.get(PUBLIC_ONLY)
+    if not known:
+        log.info("the fast path is off with Flower %s; everything works, more slowly", found)
+    return known
+
+
 class NotConnectedError(Exception):
     """The server refused the key, or is not who it should be."""
 
@@ -222,11 +222,9 @@ def not_connected(code: int, message: str) -> NoReturn:
 
 def stay_alive() -> None:
     """Keep Flower from ending the process when a server does not know this vehicle (any more)."""
+    if not is_known():
+        return
     vars(fleet_http_connection)["flwr_exit"] = not_connected
-    for module in (http_retry, fleet_http_connection):
-        vars(module)["os"] = SimpleNamespace(getpid=os.getpid, kill=lambda pid, number: None)
-    # It sleeps for a second more than this, to be ended meanwhile.
-    vars(http_retry)["FORCE_EXIT_TIMEOUT_SECONDS"] = -1
     vars(http_retry)["MAX_RETRY_DELAY"] = LONGEST_RETRY_SECONDS
     vars(fleet_http_connection)["FleetHttpClient"] = FleetClient
 
@@ -238,7 +236,7 @@ def open_session(
 
     With a `bandwidth` it sends and receives at most so many bytes a second.
     """
-    if bandwidth:
+    if bandwidth and is_known():
         client = type("PacedClient", (FleetClient,), {"bandwidth": bandwidth})
         vars(fleet_http_connection)["FleetHttpClient"] = client
     return fleet_http_connection.http_request_response(

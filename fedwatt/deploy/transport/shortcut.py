@@ -25,12 +25,12 @@ from fedwatt.deploy.transport.fleet_client import WAIT_HEADER, WAIT_SECONDS
 from fedwatt.deploy.transport.flower_server import (
     LOOK,
     PROTOBUF,
-    Questions,
     ShortAnswer,
     TooLongError,
     beat,
     come_back_over,
     is_asked,
+    listeners,
     looking_node,
     short_answers,
 )
@@ -40,6 +40,8 @@ log = logging.getLogger("fedwatt.deploy")
 LARGE: Final = 1_000_000
 """Bytes of a body that is read in another thread: the others' requests are not to wait for it."""
 
+RECHECK_SECONDS: Final = 5.0
+"""Between two looks of a held poll for messages that nobody told of."""
 PIECE: Final = 32_768
 """Bytes of a response that are written at once: a connection keeps room for the longest piece that
 it was ever given, and there are ten thousand of them."""
@@ -114,9 +116,9 @@ class Shortcut:
         gone.add_done_callback(lambda _: _done(come))
         late = come.get_loop().call_later(seconds, _done, come)
         try:
-            # One may have come, by another thread, between the first look and now.
-            if not is_asked(request, node):
-                await come
+            # Messages that are pushed in parts are told of by nobody: look now and then.
+            while not come.done() and not is_asked(request, node):
+                await asyncio.wait([come], timeout=RECHECK_SECONDS)
             return not gone.done() and is_asked(request, node)
         finally:
             late.cancel()
@@ -129,7 +131,7 @@ class Held:
 
     def __init__(self) -> None:
         self.waiting: dict[int, asyncio.Future[None]] = {}
-        Questions.listeners.append(self.tell)
+        listeners.append(self.tell)
 
     def expect(self, node: int) -> "asyncio.Future[None]":
         """Is done when there is a question for a node; who waited for it before is let go."""

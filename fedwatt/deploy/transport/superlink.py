@@ -1,33 +1,34 @@
-"""Flower's SuperLink behind our own door (`door`), with a short way to its answers (`shortcut`).
+"""Flower's SuperLink behind a request filter (`door`), with a fast path (`shortcut`).
 
     python -m fedwatt.deploy.transport.superlink ...     takes all options of flower-superlink
 
-Flower 1.41 serves vehicles (/v1/fleet), operators (/v1/control) and its own processes (/v1/runtime)
-on one port and asks operators for no password, so whoever reaches the port could start a run, that
-is, execute code on the server. Here only vehicles may come from elsewhere, and not with more bytes
-than they were asked for.
+Flower serves vehicles (/v1/fleet), operators (/v1/control) and its own processes (/v1/runtime) on
+one port and asks operators for no password, so everything but /v1/fleet is for this machine only.
 
-What makes it quick can be switched off, one by one, by naming it in FEDWATT_WITHOUT:
-
-    shortcut       Flower's own layers answer every request
-    index          a look for questions goes through those of all vehicles
-    connections    idle connections end after five seconds
-    waiting        a look for questions that finds none is answered at once
-    whole          parts of messages are sent one by one
+The fast path is on where Flower's version is known, and parts of it can be switched off by naming
+them in FEDWATT_WITHOUT: "shortcut" (short answers), "waiting" (held polls), "whole" (one request
+per message).
 """
 
 import os
 import resource
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, Final
 
 from starlette.middleware import Middleware
 
-from fedwatt.deploy.transport import flower_server
 from fedwatt.deploy.transport.door import Door
-from fedwatt.deploy.transport.shortcut import Shortcut
+from fedwatt.deploy.transport.flower import is_known
 from fedwatt.errors import SettingError, unknown
 
 WITHOUT = "FEDWATT_WITHOUT"
-PARTS = ("shortcut", "index", "connections", "waiting", "whole")
+PARTS = ("shortcut", "waiting", "whole")
+SERVER_KEEPS_SECONDS: Final = 75
+"""How long the server keeps an idle connection; vehicles give it up before that."""
+SHUTDOWN_SECONDS: Final = 2
+"""For which a server that is stopped waits for requests, some of which are held polls."""
 
 
 def parts(words: str) -> frozenset[str]:
@@ -45,17 +46,43 @@ def open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def start_superlink(*middleware: Any) -> None:
+    """Run Flower's SuperLink, with `middleware` before all that it has itself."""
+    from flwr.superlink import extensions
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    others = extensions.get_middleware
+    extensions.get_middleware = lambda: (*middleware, *others())
+    flower_superlink()
+
+
+def keep_connections() -> None:
+    """Let the SuperLink of this process keep idle connections for longer than vehicles do."""
+    import uvicorn
+
+    module = import_module("flwr.superlink.cli.flower_superlink")  # a function has the same name
+    run = partial(
+        uvicorn.run,
+        timeout_keep_alive=SERVER_KEEPS_SECONDS,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+    )
+    vars(module)["uvicorn"] = SimpleNamespace(run=run)
+
+
 def start(without: frozenset[str]) -> None:
     """Run the SuperLink without these parts."""
     open_files()
-    if "index" not in without:
-        flower_server.questions_by_node()
-    if "connections" not in without:
-        flower_server.keep_connections()
-    holds = not without & {"waiting", "index"}  # the index tells when there is a question
-    whole = not without & {"whole", "shortcut"}  # Flower's own layers know nothing of it
-    short = () if "shortcut" in without else (Middleware(Shortcut, holds=holds, whole=whole),)
-    flower_server.start_superlink(Middleware(Door, whole=whole), *short)
+    fast = is_known()
+    short: tuple[Middleware, ...] = ()
+    whole = fast and not without & {"whole", "shortcut"}
+    if fast:
+        keep_connections()
+    if fast and "shortcut" not in without:
+        # Only here: it is made of Flower's internals, which other versions may not have.
+        from fedwatt.deploy.transport.shortcut import Shortcut
+
+        short = (Middleware(Shortcut, holds="waiting" not in without, whole=whole),)
+    start_superlink(Middleware(Door, whole=whole), *short)
 
 
 if __name__ == "__main__":
