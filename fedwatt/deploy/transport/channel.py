@@ -4,6 +4,7 @@ On the public path each message is one packed bytes value of a `ConfigRecord`. W
 is on (`PromptGrid`), the same messages take one request each and replies are never waited for.
 """
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from flwr.serverapp import Grid
 
 from fedwatt.deploy.server.requests import Received
 from fedwatt.deploy.transport import flower
+from fedwatt.deploy.transport.door import Expected
 from fedwatt.deploy.transport.prompt_grid import UNREADABLE, PromptGrid
 
 RECORD: Final = "fedwatt"
@@ -41,6 +43,7 @@ class FlowerChannel:
 
     def __init__(self, grid: Grid | PromptGrid) -> None:
         self.grid = grid
+        self.expected = Expected.of_run(os.getpid())
         self.limits: dict[str, int] = {}
         """Most bytes of a reply, by message id."""
 
@@ -52,8 +55,7 @@ class FlowerChannel:
         self, requests: Mapping[int, bytes], *, seconds: float, largest_reply: int
     ) -> dict[str, int]:
         """Queue one message per node; return the nodes of accepted messages by message id."""
-        if isinstance(self.grid, PromptGrid):
-            self.grid.expect(largest_reply)
+        self.expected.at_least(largest_reply + flower.ENVELOPE)
         contents: dict[int, RecordDict] = {}
         for body in requests.values():
             if id(body) not in contents:
@@ -97,8 +99,7 @@ class FlowerChannel:
 
     def close(self) -> None:
         """End what this channel expects of vehicles."""
-        if isinstance(self.grid, PromptGrid):
-            self.grid.expected.over()
+        self.expected.over()
 
 
 def channel(grid: Grid) -> FlowerChannel:

@@ -47,7 +47,7 @@ class Expected:
 
     @classmethod
     def of_run(cls, run: int) -> "Expected":
-        """For the run of this number on the server whose home Flower has been given."""
+        """Return that of a run's process on the server whose home Flower has been given."""
         home = os.environ.get("FLWR_HOME")
         return cls(None if home is None else folder_in(Path(home)) / str(run))
 

@@ -17,7 +17,6 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.transport import flower
-from fedwatt.deploy.transport.door import Expected
 from fedwatt.errors import DataError
 
 UNREADABLE: Final = 1000
@@ -55,11 +54,6 @@ class PromptGrid:
         self.announced: dict[str, Announced] = {}
         """Replies on their way, keyed by the number of the message that each answers."""
         self.workers = ThreadPoolExecutor(AT_ONCE)
-        self.expected = Expected.of_run(grid.run.run_id)
-
-    def expect(self, largest: int) -> None:
-        """Let the request filter know how large the replies to the next requests may be."""
-        self.expected.at_least(largest + flower.ENVELOPE)
 
     def pull_messages(self, message_ids: Iterable[str], largest: int) -> list[Message]:
         """Replies that are complete, and errors for those that cannot be read or are too large."""
