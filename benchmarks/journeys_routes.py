@@ -306,12 +306,12 @@ def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def errors_by_trip(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return relative errors of test trips, %, by split and vehicle, for paired differences."""
-    found: dict[str, dict[str, list[float]]] = {}
+def errors_by_trip(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return relative errors, %, by split, vehicle and test trip, for paired differences."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
     for row in rows:
-        of_vehicle = found.setdefault(str(row["seed"]), {}).setdefault(row["vehicle"], [])
-        of_vehicle.append(round(100 * row["error"], 3))
+        of_vehicle = found.setdefault(str(row["seed"]), {}).setdefault(row["vehicle"], {})
+        of_vehicle[row["trip"]] = round(100 * row["error"], 3)
     return found
 
 

@@ -18,17 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.journeys_networks import FIELD
-from benchmarks.journeys_passes import SETTINGS
 from benchmarks.marked import write_blocks
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS, FEDWATT = ROOT / "results" / "practitioners.json", ROOT / "results" / "journeys_ved.json"
 PAGE, README = ROOT / "docs" / "journeys.md", ROOT / "README.md"
 DRAWS, LEVEL = 2000, 0.95
-Cells = Mapping[tuple[str, str], Sequence[float]]
-"""(split, vehicle) -> errors of its test trips in %, or its one RMSE in Wh."""
+Cells = dict[tuple[str, str], dict[str, float]]
+"""(split, vehicle) -> trip -> absolute error in %; or (split, vehicle) -> "" -> RMSE in Wh."""
+SHARED_BY = TerrainSettings().minimum_vehicles
+SET_UP = f"share {SHARED_BY}, {{}}"
 Statistic = Callable[[Sequence[Sequence[float]]], float]
 
 
@@ -65,75 +66,80 @@ class Difference:
     high: float
 
     def text(self, unit: str) -> str:
-        """Return the difference as a table's cell."""
-        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}] {unit}".replace("-", "−")
+        """Return the difference as a table's cell; one of percentages is in points."""
+        name = "points" if unit == "%" else unit
+        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}] {name}".replace("-", "−")
+
+
+def on_same(first: Cells, second: Cells) -> tuple[dict[Any, list[float]], dict[Any, list[float]]]:
+    """Return both sides' values of the cells and trips that both have, in one order."""
+    ours: dict[Any, list[float]] = {}
+    theirs: dict[Any, list[float]] = {}
+    for cell in sorted(set(first) & set(second)):
+        trips = sorted(set(first[cell]) & set(second[cell]))
+        known = [trip for trip in trips if np.isfinite(first[cell][trip] + second[cell][trip])]
+        if not known:
+            raise DataError(
+                f"Split {cell[0]} of {cell[1]} has no trip that both sides predict. Record both "
+                "on the same fleet."
+            )
+        ours[cell] = [first[cell][trip] for trip in known]
+        theirs[cell] = [second[cell][trip] for trip in known]
+    return ours, theirs
 
 
 def paired_difference(fedwatt: Cells, peer: Cells, statistic: Statistic) -> Difference:
-    """Return the statistic of fedwatt less that of a peer on the same cells.
-
-    Cells that only one side has are left out.
-    """
-    both = sorted(set(fedwatt) & set(peer))
-    for cell in both:
-        if len(fedwatt[cell]) != len(peer[cell]):
-            raise DataError(
-                f"Split {cell[0]} of {cell[1]} has {len(fedwatt[cell])} trips of fedwatt and "
-                f"{len(peer[cell])} of its peer. Record both on the same fleet."
-            )
-    splits, vehicles = (sorted({cell[place] for cell in both}) for place in (0, 1))
+    """Return the statistic of fedwatt less that of a peer on what both have."""
+    ours, theirs = on_same(fedwatt, peer)
+    splits, vehicles = (sorted({cell[place] for cell in ours}) for place in (0, 1))
     rng = np.random.default_rng(0)
 
     def gap(cells: Sequence[tuple[str, str]]) -> float:
-        ours, theirs = ([side[cell] for cell in cells] for side in (fedwatt, peer))
-        return statistic(ours) - statistic(theirs)
+        return statistic([ours[cell] for cell in cells]) - statistic([theirs[c] for c in cells])
 
     drawn = []
     for _ in range(DRAWS):
         chosen_splits = rng.choice(splits, len(splits))
         chosen_vehicles = rng.choice(vehicles, len(vehicles))
         cells = [(str(s), str(v)) for s in chosen_splits for v in chosen_vehicles]
-        drawn.append(gap([cell for cell in cells if cell in peer and cell in fedwatt]))
+        drawn.append(gap([cell for cell in cells if cell in ours]))
     low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
-    return Difference(gap(both), float(low), float(high))
+    return Difference(gap(list(ours)), float(low), float(high))
 
 
 # ------------------------------------------------------------------------------- records
-def peer_cells(part: Mapping[str, Any], kind: str, row: str) -> dict[tuple[str, str], list[float]]:
+def peer_cells(part: Mapping[str, Any], kind: str, row: str) -> Cells:
     """Return a peer's cells of a row; `kind` is "errors_percent" or "rmse_wh"."""
-    cells = {}
+    cells: Cells = {}
     for seed, found in part.items():
         for vehicle, values in found[kind].get(row, {}).items():
-            cells[seed, vehicle] = values if isinstance(values, list) else [values]
+            cells[seed, vehicle] = values if isinstance(values, dict) else {"": values}
     return cells
 
 
-def fedwatt_routes(
-    journeys: Mapping[str, Any], peers: Mapping[str, Any]
-) -> dict[tuple[str, str], list[float]]:
+def fedwatt_routes(journeys: Mapping[str, Any], peers: Mapping[str, Any]) -> Cells:
     """Return fedwatt's errors before departure, as last recorded trip by trip."""
     recorded = journeys["routes"].get("errors_percent")
-    if recorded is None:  # a record of before it held trips: as measured beside the peers
+    if recorded is None:  # a record without trips: as measured beside the peers
         return peer_cells(peers["routes"], "errors_percent", "fedwatt")
     return {(seed, name): own for seed, by in recorded.items() for name, own in by.items()}
 
 
-def fedwatt_trips(journeys: Mapping[str, Any], name: str) -> dict[tuple[str, str], list[float]]:
+def fedwatt_trips(journeys: Mapping[str, Any], inputs: str) -> Cells:
     """Return fedwatt's errors of trips with known speed; none where they are not recorded."""
     return {
-        (seed, one["vehicle"]): one[name]
-        for seed, found in journeys["windows"].items()
-        for one in found["trips"]
-        if name in one
+        (seed, vehicle): {trip: abs(error) for trip, error in trips.items()}
+        for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
+        for vehicle, trips in found["trips_percent"]["balanced"].items()
     }
 
 
-def fedwatt_windows(journeys: Mapping[str, Any], row: str) -> dict[tuple[str, str], list[float]]:
+def fedwatt_windows(journeys: Mapping[str, Any], inputs: str) -> Cells:
     """Return fedwatt's RMSE by vehicle."""
     return {
-        (seed, vehicle): [value]
-        for seed, found in journeys["windows"].items()
-        for vehicle, value in found["rows"][row].items()
+        (seed, vehicle): {"": rmse_wh}
+        for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
+        for vehicle, rmse_wh in found["rmse_wh"]["mean of members"]["all"].items()
     }
 
 
@@ -157,20 +163,27 @@ class Comparison:
 def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[Comparison]:
     """Return all tasks whose rows both records hold."""
     routes, windows = peers.get("routes", {}), peers.get("windows", {})
+    elevation = f"elevation learned by the fleet (places of {SHARED_BY} or more vehicles)"
     earlier = "the vehicle's earlier trips"
-    field = f"learned elevation (places of {FIELD.minimum_vehicles} or more vehicles)"
     expected = (
-        f"route, outside temperature, the fleet's usual driving and learned elevation there "
-        f"(places of {SETTINGS.minimum_vehicles} or more vehicles), {earlier}; nothing of the trip"
+        f"route, outside temperature, the fleet's usual driving there, {elevation}, {earlier}; "
+        "nothing of the trip"
     )
-    speed = f"speed, outside temperature, {field}, {earlier}"
+    speed = f"speed, outside temperature, {elevation}, {earlier}"
+    climate = "measured heater and air conditioning"
 
-    def trips(part: Mapping[str, Any], rows: Sequence[str]) -> dict[str, Cells]:
-        return {row: peer_cells(part, "errors_percent", row) for row in rows}
+    def trips(part: Mapping[str, Any], rows: Mapping[str, str]) -> dict[str, Cells]:
+        return {name: peer_cells(part, "errors_percent", row) for name, row in rows.items()}
 
-    boosted = {
-        "boosted trees of all vehicles": "boosted trees, learned elevation",
-        "boosted trees of all vehicles, SRTM in place of learned elevation": "boosted trees, SRTM",
+    forest, boosted = "RouteE, forest of the vehicle", "boosted trees of all vehicles"
+    on_map = f"{boosted}, SRTM in place of learned elevation"
+    with_climate = {boosted: "boosted trees, learned elevation", on_map: "boosted trees, SRTM"}
+    without = {boosted: "boosted trees, learned elevation, without climate power"}
+    before = {
+        forest: forest,
+        "RouteE, forest of all vehicles (mass, no vehicle's name)": "RouteE, forest of all vehicles",
+        "mean Wh/km of the vehicle (distance alone)": "mean Wh/km",
+        "RouteE, bundled Chevrolet Bolt (no trips of VED)": "RouteE, bundled Chevrolet Bolt",
     }
     found = [
         Comparison(
@@ -178,45 +191,38 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             expected,
             "%",
             fedwatt_routes(journeys, peers),
-            trips(
-                routes,
-                (
-                    "RouteE, forest of the vehicle",
-                    "RouteE, forest of all vehicles",
-                    "mean Wh/km",
-                    "RouteE, bundled Chevrolet Bolt",
-                ),
-            ),
+            trips(routes, before),
         ),
         Comparison(
             "trip with known speed, median error",
             f"{speed}; no climate power",
             "%",
-            fedwatt_trips(journeys, "errors_percent_without_climate"),
-            trips(windows, ("RouteE, forest of the vehicle, without climate power",)),
+            fedwatt_trips(journeys, "no-climate"),
+            trips(windows, {forest: f"{forest}, without climate power"} | without),
         ),
         Comparison(
             "trip with known speed and climate power, median error",
-            f"{speed}, measured heater and air conditioning",
+            f"{speed}, {climate}",
             "%",
-            fedwatt_trips(journeys, "errors_percent"),
-            trips(windows, ("RouteE, forest of the vehicle, with climate power",))
-            | {name: peer_cells(windows, "errors_percent", row) for name, row in boosted.items()},
+            fedwatt_trips(journeys, "climate"),
+            trips(windows, {forest: f"{forest}, with climate power"} | with_climate),
         ),
         Comparison(
             "60 s window, RMSE",
-            f"{speed}, measured heater and air conditioning; nothing of the trip's energy so far",
+            f"{speed}; no climate power, nothing of the trip's energy so far",
             "Wh",
-            fedwatt_windows(journeys, "mixture"),
-            {name: peer_cells(windows, "rmse_wh", row) for name, row in boosted.items()},
+            fedwatt_windows(journeys, "no-climate"),
+            {name: peer_cells(windows, "rmse_wh", row) for name, row in without.items()},
+        ),
+        Comparison(
+            "60 s window with climate power, RMSE",
+            f"{speed}, {climate}; nothing of the trip's energy so far",
+            "Wh",
+            fedwatt_windows(journeys, "climate"),
+            {name: peer_cells(windows, "rmse_wh", row) for name, row in with_climate.items()},
         ),
     ]
     return [one for one in found if one.fedwatt and any(one.peers.values())]
-
-
-def on_same(cells: Cells, other: Cells) -> list[Sequence[float]]:
-    """Return the cells that another side has as well, in one order."""
-    return [cells[cell] for cell in sorted(set(cells) & set(other))]
 
 
 def readme_table(found: Sequence[Comparison]) -> str:
@@ -229,8 +235,8 @@ def readme_table(found: Sequence[Comparison]) -> str:
         for name, cells in one.peers.items():
             if not cells:
                 continue
-            theirs = one.statistic(on_same(cells, one.fedwatt))
-            ours = one.statistic(on_same(one.fedwatt, cells))
+            both = on_same(one.fedwatt, cells)
+            ours, theirs = (one.statistic(list(side.values())) for side in both)
             gap = paired_difference(one.fedwatt, cells, one.statistic)
             lines.append(
                 f"| {one.task} | {one.inputs} | {name}: {theirs:.1f} {one.unit} | "
@@ -258,7 +264,7 @@ def page_block(found: Sequence[Comparison], setups: Mapping[str, Any]) -> str:
         peers = {name: cells for name, cells in one.peers.items() if cells}
         first = next(iter(peers.values()))
         for name, cells in {"fedwatt": one.fedwatt, **peers}.items():
-            shown = on_same(cells, first)
+            shown = list(on_same(cells, first)[0].values())
             measures = (median_error, mean_error, tail_error) if one.unit == "%" else (rmse,)
             values = " | ".join(f"{measure(shown):.1f}" for measure in measures)
             gap = "–"

@@ -12,16 +12,16 @@ VED's streets. Five splits each; a part that is in the record is left as it is.
 "routes"   before departure, test trips of 2 km and more: RouteE's random forest of each vehicle, of
            all vehicles together (with temperature, mass and time since start), its bundled
            Chevrolet Bolt, and the vehicle's mean Wh/km; beside fedwatt's forecast
-"speed"    speed known: RouteE of each vehicle with and without measured climate power, and boosted
-           trees of all vehicles
-"windows"  boosted trees of all vehicles on windows of 60 s, with learned elevation and with SRTM's
+"windows"  speed known: boosted trees of all vehicles on windows of 60 s and on whole trips, with
+           learned elevation, with SRTM's and without measured climate power; RouteE of each vehicle
+           with and without measured climate power, whole trips
 
 RouteE's features, length of links and forest are chosen on validation trips of the first split, for
 each row by itself; its models are then trained on training and validation trips of every split.
 Boosted trees know the vehicle's name and stop early on validation windows.
 
-results/practitioners.json holds relative errors of each test trip in the order of its vehicle's
-trips, and RMSE by vehicle, so that differences to fedwatt are computed again without training.
+results/practitioners.json holds relative errors by vehicle and test trip, and RMSE by vehicle, so
+that differences to fedwatt are computed again without training.
 """
 
 import argparse
@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.journeys_networks import FEATURES, prepared, settings
 from benchmarks.practitioner_links import (
+    LEAST_M,
     LENGTHS_M,
     LinkedTrips,
     links_before_departure,
@@ -47,17 +47,21 @@ from benchmarks.terrain_cells import NAMES, vehicles_of
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import climbing, rise_m
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.files import write_text
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.maps.elevation import read_terrain
 from fedwatt.telemetry.trip import FloatArray, IntArray
-from fedwatt.windows import build_client
-from fedwatt.windows.client import prepared as aligned
-from fedwatt.windows.client import split_of_trips
+from fedwatt.windows import DataSettings, build_client
+from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.features import feature_names
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "practitioners.json"
-ROUTE_SEEDS, WINDOW_SEEDS = (0, 1, 2, 3, 4), (1, 2, 3, 4, 5)
+SEEDS = (0, 1, 2, 3, 4)
+FEATURES = "base, physics, terrain, journey"
+"""Those of fedwatt's own models, with the heater and air conditioning that were measured."""
+MEASURED_CLIMATE = ("ac", "heater")
 BOLT = "chevrolet/bolt_bev/2017/rf_c3326385/v1"
 USUAL = ("speed_mph", "grade_percent")
 WEATHER = (*USUAL, "temperature_c", "minutes")
@@ -84,8 +88,6 @@ BOOSTED = {
     "deterministic": True,
 }
 ROUNDS, PATIENCE = 800, 40
-Errors = dict[str, dict[str, list[float]]]
-"""Row -> vehicle -> relative error of each test trip, %."""
 
 
 # ------------------------------------------------------------------------------- RouteE
@@ -223,17 +225,14 @@ class Tuned:
         return ForestSetup(tuple(known["features"]), known["length_m"], known["forest"])
 
 
-def errors_of(found: Mapping[str, pd.Series], trips: pd.DataFrame) -> Errors:
-    """Return relative errors of test trips by row and vehicle; trips without a forecast are NaN."""
+def errors_of(energies: pd.Series, trips: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return relative errors of test trips, %, by vehicle and trip; NaN without a forecast."""
     tested = trips[trips["split"] == "test"].set_index(["vehicle", "trip"])["wh"]
-    rows: Errors = {}
-    for row, energies in found.items():
-        off = 100 * (energies.reindex(tested.index) / tested - 1).abs()
-        rows[row] = {
-            name: [round(float(value), 3) for value in off[name]]
-            for name in dict.fromkeys(tested.index.get_level_values("vehicle"))
-        }
-    return rows
+    off = 100 * (energies.reindex(tested.index) / tested - 1).abs()
+    found: dict[str, dict[str, float]] = {}
+    for (vehicle, trip), error in off.items():
+        found.setdefault(str(vehicle), {})[str(trip)] = round(float(error), 3)
+    return found
 
 
 def route_split(folder: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
@@ -251,7 +250,8 @@ def route_split(folder: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
     links = data.links[300]
     new = links[links["split"] == "test"]
     found["RouteE, bundled Chevrolet Bolt"] = trip_wh(new, bundled_bolt(new))
-    return {"errors_percent": errors_of(found, data.trips)}
+    rows = {row: errors_of(energies, data.trips) for row, energies in found.items()}
+    return {"errors_percent": rows}
 
 
 # ------------------------------------------------------------------------ boosted trees
@@ -301,12 +301,19 @@ class BoostedData:
     y: Mapping[str, list[FloatArray]]
 
 
-def window_data(vehicles: Sequence[Vehicle], seed: int) -> BoostedData:
+def settings(seed: int, climate: bool = True) -> DataSettings:
+    """Return the data settings of a split, those of fedwatt's own journeys."""
+    names = feature_names(FEATURES)
+    recipe = ", ".join(name for name in names if climate or name not in MEASURED_CLIMATE)
+    return DataSettings(features=recipe, split_seed=seed, stride=5, evaluation_stride=5, align=True)
+
+
+def window_data(vehicles: Sequence[Vehicle], data: DataSettings) -> BoostedData:
     """Return the windows that fedwatt's models are trained and evaluated on."""
     x: dict[str, list[FloatArray]] = {"train": [], "validation": [], "test": []}
     y: dict[str, list[FloatArray]] = {"train": [], "validation": [], "test": []}
     for number, vehicle in enumerate(vehicles):
-        client = build_client(vehicle, settings(seed))
+        client = build_client(vehicle, data)
         assert client.scaler is not None
         assert client.scaler.mix is None
         series = client.series.astype(np.float64) * client.scaler.scale + client.scaler.center
@@ -331,13 +338,13 @@ def boosted(data: BoostedData) -> Any:
 
 
 def boosted_rows(
-    vehicles: Sequence[Vehicle], seed: int
-) -> tuple[dict[str, float], dict[str, list[float]]]:
-    """Return RMSE of test windows, Wh, and relative errors of test trips, by vehicle."""
-    data = window_data(vehicles, seed)
+    vehicles: Sequence[Vehicle], settings_of_split: DataSettings
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Return RMSE of test windows, Wh, and relative errors of test trips, %, by vehicle."""
+    data = window_data(vehicles, settings_of_split)
     booster = boosted(data)
     windows, trips = {}, {}
-    names = feature_names(FEATURES)
+    names = feature_names(settings_of_split.features)
     about: dict[str, Any] = {"method": "", "run_hash": "", "library": "", "backbone": "mlp"}
     units = tuple("" for _ in names)
     card = ModelCard(features=names, units=units, window=60, interval_s=1.0, output="Wh", **about)
@@ -345,12 +352,13 @@ def boosted_rows(
         off = booster.predict(data.x["test"][number], num_threads=1) - data.y["test"][number]
         windows[vehicle.name] = round(float(np.sqrt(np.mean(off**2))), 3)
         model: Any = BoostedModel(booster, number, card)
-        splits = split_of_trips(vehicle, settings(seed))
-        errors = []
+        splits = split_of_trips(vehicle, settings_of_split)
+        errors = {}
         for trip in vehicle.trips:
-            if splits.get(trip.name) == "test" and trip.metres >= 2000:
+            if splits.get(trip.name) == "test" and trip.metres >= LEAST_M:
                 one = outcome(model, trip, vehicle.name)
-                errors.append(round(100 * abs(one.trip_wh / one.trip_measured_wh - 1), 3))
+                off_percent = 100 * abs(one.trip_wh / one.trip_measured_wh - 1)
+                errors[trip.name] = round(off_percent, 3)
         trips[vehicle.name] = errors
     return windows, trips
 
@@ -372,23 +380,26 @@ def _on_map(trip: Trip, terrain: Any) -> Trip:
 
 def window_split(folder: Path, posts: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
     """Return rows of boosted trees and of RouteE with known speed on one split."""
-    learned = prepared(folder, seed)
-    rmse, trips = {}, {}
-    row = "boosted trees, learned elevation"
-    rmse[row], trips[row] = boosted_rows(learned, seed)
+    data = settings(seed)
+    level = tuple(prepared(vehicle, data) for vehicle in vehicles_of(folder))
+    learned = tuple(give_terrain(level, learn(level, TerrainSettings(), data)))
     terrain = read_terrain([posts])
-    mapped = [with_posts(aligned(one, settings(seed)), terrain) for one in vehicles_of(folder)]
-    row = "boosted trees, SRTM"
-    rmse[row], trips[row] = boosted_rows(mapped, seed)
-    splits = {vehicle.name: split_of_trips(vehicle, settings(seed)) for vehicle in learned}
-    data = links_with_speed(learned, splits)
-    found = {}
+    mapped = tuple(with_posts(vehicle, terrain) for vehicle in level)
+    rmse, trips = {}, {}
+    for row, vehicles, climate in (
+        ("boosted trees, learned elevation", learned, True),
+        ("boosted trees, SRTM", mapped, True),
+        ("boosted trees, learned elevation, without climate power", learned, False),
+    ):
+        rmse[row], trips[row] = boosted_rows(vehicles, settings(seed, climate))
+    splits = {vehicle.name: split_of_trips(vehicle, data) for vehicle in learned}
+    links = links_with_speed(learned, splits)
     for name, more in (("with climate power", CLIMATE), ("without climate power", ())):
         row = f"RouteE, forest of the vehicle, {name}"
         sets = ((*USUAL, *more), (*WEATHER, *more), (*STOPS, *more))
-        setup = tuned.setup(row, data, setups(sets, LENGTHS_M, FOREST_NUMBERS))
-        found[row] = routee(data, setup, pooled=False)
-    return {"rmse_wh": rmse, "errors_percent": trips | errors_of(found, data.trips)}
+        setup = tuned.setup(row, links, setups(sets, LENGTHS_M, FOREST_NUMBERS))
+        trips[row] = errors_of(routee(links, setup, pooled=False), links.trips)
+    return {"rmse_wh": rmse, "errors_percent": trips}
 
 
 # -------------------------------------------------------------------------------- record
@@ -405,8 +416,8 @@ def main() -> None:
         record = json.loads(asked.record.read_text(encoding="utf-8"))
     tuned = Tuned(record.setdefault("setups", {}))
     work: dict[str, tuple[Sequence[int], Callable[[int], dict[str, Any]]]] = {
-        "routes": (ROUTE_SEEDS, lambda seed: route_split(asked.fleet, seed, tuned)),
-        "windows": (WINDOW_SEEDS, lambda seed: window_split(asked.fleet, asked.posts, seed, tuned)),
+        "routes": (SEEDS, lambda seed: route_split(asked.fleet, seed, tuned)),
+        "windows": (SEEDS, lambda seed: window_split(asked.fleet, asked.posts, seed, tuned)),
     }
     for part in asked.parts:
         seeds, measure = work[part]
@@ -417,7 +428,7 @@ def main() -> None:
             found[str(seed)] = measure(seed)
             write_text(asked.record, json.dumps(record, indent=None) + "\n")
             for row, errors in found[str(seed)]["errors_percent"].items():
-                all_ = np.concatenate(list(errors.values()))
+                all_ = [error for own in errors.values() for error in own.values()]
                 print(f"{part} {seed} {row}: median {np.nanmedian(all_):.2f} %", flush=True)
 
 

@@ -9,6 +9,7 @@ from benchmarks.practitioner_links import link_numbers, linked
 from benchmarks.practitioner_tables import (
     Comparison,
     median_error,
+    on_same,
     paired_difference,
     peer_cells,
     readme_table,
@@ -44,28 +45,36 @@ def test_a_link_has_speed_grade_and_time_since_the_start():
 
 
 def test_a_constant_gap_has_an_interval_of_no_width():
-    peer = {cell: [5.0, 9.0] for cell in CELLS}
-    ours = {cell: [4.0, 8.0] for cell in CELLS}
+    peer = {cell: {"x": 5.0, "y": 9.0} for cell in CELLS}
+    ours = {cell: {"y": 8.0, "x": 4.0} for cell in CELLS}
     found = paired_difference(ours, peer, median_error)
     assert (found.value, found.low, found.high) == pytest.approx((-1.0, -1.0, -1.0))
 
 
 def test_one_vehicle_s_gain_is_not_sure():
     # Only vehicle a gains: draws without it gain nothing.
-    peer = {cell: [5.0] for cell in CELLS}
-    ours = {cell: [1.0 if cell[1] == "a" else 5.0] for cell in CELLS}
+    peer = {cell: {"": 5.0} for cell in CELLS}
+    ours = {cell: {"": 1.0 if cell[1] == "a" else 5.0} for cell in CELLS}
     found = paired_difference(ours, peer, rmse)
     assert found.low < found.value < found.high == pytest.approx(0.0)
 
 
-def test_other_trips_are_refused():
-    with pytest.raises(DataError, match="2 trips of fedwatt and 1 of its peer"):
-        paired_difference({("1", "a"): [1.0, 2.0]}, {("1", "a"): [1.0]}, median_error)
+def test_only_trips_that_both_sides_predict_count():
+    ours = {("1", "a"): {"x": 1.0, "y": 2.0, "z": 3.0}}
+    theirs = {("1", "a"): {"y": 5.0, "z": float("nan")}, ("2", "a"): {"x": 9.0}}
+    assert on_same(ours, theirs) == ({("1", "a"): [2.0]}, {("1", "a"): [5.0]})
+
+
+def test_records_of_other_trips_are_refused():
+    with pytest.raises(DataError, match="no trip that both sides predict"):
+        paired_difference({("1", "a"): {"x": 1.0}}, {("1", "a"): {"y": 1.0}}, median_error)
 
 
 def test_the_table_names_inputs_and_baseline():
-    part = {"1": {"errors_percent": {"mean": {"a": [10.0, 20.0]}}}}
+    part = {"1": {"errors_percent": {"mean": {"a": {"x": 10.0, "y": 20.0}}}}}
     peers = {"mean": peer_cells(part, "errors_percent", "mean")}
-    row = readme_table([Comparison("trip", "route", "%", {("1", "a"): [5.0, 9.0]}, peers)])
-    last = "| trip | route | mean: 15.0 % | 7.0 % | −8.0 [−8.0, −8.0] % |"
+    row = readme_table(
+        [Comparison("trip", "route", "%", {("1", "a"): {"x": 5.0, "y": 9.0}}, peers)]
+    )
+    last = "| trip | route | mean: 15.0 % | 7.0 % | −8.0 [−8.0, −8.0] points |"
     assert row.splitlines()[-1] == last
