@@ -181,7 +181,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
     without = {boosted: "boosted trees, learned elevation, without climate power"}
     before = {
         forest: forest,
-        "RouteE, forest of all vehicles (knows mass, not vehicle)": "RouteE, forest of all vehicles",
+        "RouteE, forest of all vehicles (mass in place of name)": "RouteE, forest of all vehicles",
         "mean Wh/km of the vehicle (distance alone)": "mean Wh/km",
         "RouteE, bundled Chevrolet Bolt (no trips of VED)": "RouteE, bundled Chevrolet Bolt",
     }
