@@ -36,8 +36,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.journeys_passes import LEAST_M
 from benchmarks.practitioner_links import (
-    LEAST_M,
     LENGTHS_M,
     LinkedTrips,
     links_before_departure,
