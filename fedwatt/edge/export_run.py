@@ -26,7 +26,7 @@ from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb
 
 if TYPE_CHECKING:
-    from fedwatt.deploy.state_folder import StateFolder
+    from fedwatt.deploy.vehicle.client_state import StateFolder
 
 
 def export_run(
@@ -75,7 +75,7 @@ def export_run(
 
 
 def _state_folder(state: Path, run: Path) -> "StateFolder":
-    from fedwatt.deploy.state_folder import StateFolder  # needs Flower, as only real fleets do
+    from fedwatt.deploy.vehicle.client_state import StateFolder
 
     return StateFolder.of(state, run)
 

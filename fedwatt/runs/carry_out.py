@@ -27,7 +27,6 @@ from fedwatt.observers import Observer
 from fedwatt.privacy import Budget, budget_for
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import describe_fleet, participation_hashes
 from fedwatt.runs.folder import claim, refuse_other_run, run_hash
 from fedwatt.runs.hills import learns_hills, terrain_spending
@@ -180,8 +179,7 @@ def _carried_out(
     """Train and write, in a folder that is this process's alone."""
     run = site.run
     level_run = run.level()
-    written = earlier_toml if site.on_the_road else to_toml  # for a rollback of the server
-    write_text(run.out / "config.toml", written(run.config))
+    write_text(run.out / "config.toml", to_toml(run.config))
     run.observer.on_fleet(fleet)
     levels: dict[str, Level] = {}
     if level_run is not None:
