@@ -356,7 +356,7 @@ class Trained(Outcome):
         expected = self.fleet
         if (fleet.window, fleet.features) != (expected.window, expected.features):
             raise SettingError(
-                f"The model reads windows of {expected.window} s of {', '.join(expected.features)}; "
+                f"The model reads {expected.window} s of {', '.join(expected.features)}; "
                 f"the fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
             )
 
