@@ -31,7 +31,7 @@ FIGURE: Final = ROOT / "docs" / "figures" / "elevation_map.png"
 RECORD: Final = ROOT / "results" / "elevation_map.json"
 LEAST_VEHICLES: Final = 3
 """Vehicles that must share a place before it is on the map: the default of a run."""
-DPI: Final = 150
+DPI: Final = 110
 
 
 @styled
@@ -42,7 +42,7 @@ def map_figure(field: Field, vehicles: int) -> Figure:
         raise SystemExit(f"A node of the map was driven by {fewest} vehicles: it is not shown.")
     relief = relief_of(field)
     west, east, south, north = relief.extent
-    width = 8.0
+    width = 6.6
     figure = Figure(figsize=(width, width * (north - south) / (east - west) * 0.86 + 0.5))
     axes = figure.subplots()
     relief.draw(axes)
@@ -50,7 +50,7 @@ def map_figure(field: Field, vehicles: int) -> Figure:
     axes.set(xlabel="km east", ylabel="km north")
     axes.grid(visible=False)
     axes.set_title(
-        f"Ann Arbor's hills, learned by {vehicles} cars from battery energy "
+        f"Hills of Ann Arbor, learned by {vehicles} cars from their battery energy\n"
         f"(contours every {relief.step_m:g} m)"
     )
     low, high = float(np.nanmin(relief.height_m)), float(np.nanmax(relief.height_m))

@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "install_sizes.json"
 README = ROOT / "README.md"
 PURPOSE = {
-    "": "nothing yet: what `edge` and `train` build on",
-    "edge": "predicts from model files: `fedwatt predict`, `route`, `card`, `EnergyPredictor`",
-    "train": "everything else: fleets, training, reports, exports",
+    "": "base package of the others",
+    "edge": "prediction in a vehicle or service: `predict`, `route`, `EnergyPredictor`",
+    "train": "fleets, training, reports and exports",
 }
 PLAN = "speed_mps,ambient_c\n" + "12.5,8\n" * 300
 
