@@ -10,6 +10,7 @@ from math import nan
 import numpy as np
 
 from fedwatt.evaluation import REFERENCES
+from fedwatt.evaluation.rows import LOCAL_ONLY
 from fedwatt.report.load import Predicted, Run, where
 from fedwatt.report.statistics import (
     PERSONALISED,
@@ -69,7 +70,9 @@ def reference_rmse(run: Run) -> dict[str, dict[str, float]]:
 
 
 def best_alone(references: dict[str, dict[str, float]]) -> str:
-    """Return the baseline with the lowest mean error of those a vehicle can have by itself."""
+    """Return the local-only baseline: the one chosen on validation, else the lowest test error."""
+    if LOCAL_ONLY in references:
+        return LOCAL_ONLY
     own = {name: rmse for name, rmse in references.items() if REFERENCES[name].alone}
     return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
 
@@ -179,8 +182,9 @@ def references_table(run: Run) -> Table:
         tuple(rows),
         f"RMSE of a vehicle's test windows, mean over vehicles and seeds. Local-only is {alone}; "
         "saved is mean ± standard deviation over vehicles [95 % interval of the mean], above zero "
-        "is better. Local-only networks begin like the federated ones, take as many steps and stop "
-        "at the vehicle's lowest validation error." + _about_elevation(run),
+        "is better. Local-only networks begin like the federated ones and take as many steps; "
+        "learning rate and stopping point are those of the lowest error on the vehicle's "
+        "validation windows." + _about_elevation(run),
     )
 
 
@@ -188,6 +192,6 @@ def _about_elevation(run: Run) -> str:
     if not any(origin.environment.get("terrain") for origin in run.origins):
         return ""
     return (
-        " A local-only vehicle has the elevation map that it learns from its own trips, or none "
-        "if that has the lower validation error."
+        " A local-only vehicle has the elevation map that it learns from its own training trips, "
+        "or none if that validates better."
     )

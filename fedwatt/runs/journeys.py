@@ -18,7 +18,7 @@ import numpy as np
 from fedwatt.elevation.level import Predictions
 from fedwatt.errors import RunError
 from fedwatt.federation import LocalFleet
-from fedwatt.files import write_text
+from fedwatt.files import parse_json, write_text
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.mixture import chosen_mixture, fleet_ridge, vehicle_ridges
 from fedwatt.journeys.prior import fitted_prior, residual_sums
@@ -88,7 +88,7 @@ def _read(file: Path) -> Mapping[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        found: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found: Mapping[str, Any] = parse_json(file.read_text(encoding="utf-8"))
         return found
     except ValueError as problem:
         raise RunError(f"{file} is damaged: {problem}. Train the run again.") from problem

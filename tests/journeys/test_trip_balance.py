@@ -8,7 +8,7 @@ import pytest
 from fedwatt.journeys.ridge import LOCAL, moments, solve, window_features
 from fedwatt.journeys.trip_balance import trip_balance, trip_numbers
 from fedwatt.synthetic import synthetic_vehicles
-from fedwatt.windows import DataSettings, build_client
+from fedwatt.windows import Client, DataSettings, build_client
 
 
 def test_windows_are_told_apart_by_trip_whatever_their_stride():
@@ -56,3 +56,27 @@ def test_a_ridge_that_is_right_stays_as_it_is(client):
     exact = (window_features(client, "train") @ beta).astype(np.float32)
     right = replace(client, labels={**client.labels, "train": exact})
     assert np.abs(trip_balance(right, own, beta)).max() < 1e-4  # labels are float32
+
+
+def test_trips_count_by_the_share_of_their_energy(monkeypatch):
+    """Trips of energies 1, 5 and 9, a model that predicts 0, and a constant to add.
+
+    Σ |e - δ| / e is least at the median weighted by 1/e, which is 1 (1 against 1/5 + 1/9); were it
+    Σ |e - δ|, absolute errors, it would be 5.
+    """
+    monkeypatch.setattr("fedwatt.journeys.trip_balance.PULL", 0.0)
+    client = Client(
+        name="car",
+        features=("speed",),
+        window=4,
+        series=np.zeros((30, 1), dtype=np.float32),
+        ends={"train": np.array([3, 4, 13, 14, 25, 26])},
+        labels={"train": np.array([1, 1, 5, 5, 9, 9], dtype=np.float32)},
+        label_center_wh=0.0,
+        label_scale_wh=1.0,
+        strata={},
+        trips={},
+    )
+    delta = trip_balance(client, moments(client), np.zeros(2))
+    # Relative errors below 0.02 weigh alike, which leaves about as much.
+    assert delta[-1] == pytest.approx(1.0, abs=0.03)

@@ -47,6 +47,11 @@ def test_the_first_sentence_is_what_federating_gains(tmp_path):
     assert found.sentences[1].startswith(f"FO-RI-FedAvg has {own.federated:.1f} Wh, FedAvg ")
 
 
+def test_the_baseline_is_what_vehicles_choose_on_validation(tmp_path):
+    own = federating(with_references(tmp_path / "run", local=61.0))
+    assert own.reference == "local" and own.alone == pytest.approx(61.0)
+
+
 def test_a_loss_is_called_a_loss(tmp_path):
     run = with_references(tmp_path / "run", network=20.0)
     assert " higher error than local-only models; " in answer(run).headline
