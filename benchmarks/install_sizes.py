@@ -96,10 +96,7 @@ def table(record: dict[str, Any]) -> str:
         what = f"'fedwatt[{extra}]'" if extra else "fedwatt"
         torch = one["torch"] or "no"
         lines.append(f"| `{what}` | {PURPOSE[extra]} | {one['megabytes']:,} MB | {torch} |")
-    return (
-        "\n".join(lines) + f"\n\nMeasured with Python {record['python']} on {record['machine']}, "
-        "each in a clean environment from the built wheel (`python benchmarks/install_sizes.py`)."
-    )
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ def test_recorded_large_and_private_fleets_keep_the_plain_defaults():
         {"fleet": {"data": "sketch"}},
         {"fleet": {"vehicles": 20_000}},
         {"fleet": {"made": "on-demand"}},
-        {"method": [{"name": "fedavg+private"}]},
+        {"method": [{"name": "fedavg@private"}]},
     ):
         assert with_recipe(tables) == tables, tables
     assert with_recipe({"fleet": {"vehicles": 19_999}}).keys() > BUILT_IN.keys()
