@@ -1,6 +1,6 @@
 """What a run says of itself while it goes on: RUN/progress.jsonl, a line an event, only added to.
 
-    {"event": "fleet", "at": …, "vehicles": 20, "source": …, "unit": "Wh"}
+    {"event": "fleet", "at": …, "vehicles": 20, "source": …, "simulated": true, "unit": "Wh"}
     {"event": "start", "at": …, "method": "fedavg", "done": 0, "rounds": 30}
     {"event": "round", "at": …, "method": "fedavg", "round": 1, "seconds": 0.4,
      "rows": [a row of rounds.parquet for each seed], "vehicles": {"car-001": 48.2, …}}
@@ -44,7 +44,8 @@ class ProgressLog(Observer):
 
     def on_fleet(self, fleet: "Fleet") -> None:
         """Who takes part."""
-        about = {"vehicles": len(fleet.clients), "source": fleet.source}
+        simulated = all(client.simulated for client in fleet.at_hand)
+        about = {"vehicles": len(fleet.clients), "source": fleet.source, "simulated": simulated}
         self.add("fleet", **about, unit=fleet.settings.predicts.unit)
 
     def on_start(self, label: str, done: int, rounds: int) -> None:

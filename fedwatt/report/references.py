@@ -147,10 +147,13 @@ def gain_sentence(gain: Gain, target: Predicted) -> str:
     elif gain.saved.seeds > 1:
         ends = f"{shown(low, target.digits())} to {amount(target, high)}"
         interval = f"95 % interval {ends} over {gain.saved.seeds} vehicles"
+    chosen = REFERENCES[gain.reference].title
+    if gain.reference == LOCAL_ONLY:
+        chosen = "ridge or network, by validation"
     clear = "" if gain.saved.above_noise else ", no significant gain"
     return (
-        f"The best model that each vehicle trains by itself ({REFERENCES[gain.reference].title}) "
-        f"has {amount(target, gain.alone)}: federating {word} "
+        f"The best model that each vehicle trains by itself ({chosen}) has "
+        f"{amount(target, gain.alone)}: federating {word} "
         f"{amount(target, abs(gain.saved.mean))} ({interval}{clear}; better on {gain.better} of "
         f"{gain.saved.seeds} vehicles)."
     )
