@@ -15,6 +15,7 @@ from pathlib import Path
 from fedwatt.observers.progress_log import FILE
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
+from fedwatt.runs.level import level_label
 from fedwatt.watch.local_server import Reply, answering
 
 
@@ -32,7 +33,13 @@ class LivePage:
             for name, look in LOOKS.items()
         }
         return fill(
-            "fedwatt.watch", "watch.html.jinja", run=self.run.name, looks=looks, light={}, dark={}
+            "fedwatt.watch",
+            "watch.html.jinja",
+            run=self.run.name,
+            looks=looks,
+            without_elevation=level_label(""),
+            light={},
+            dark={},
         )
 
     def lines(self, start: int) -> bytes:

@@ -11,7 +11,9 @@ def test_the_built_in_fleet_learns_elevation_and_personalises():
 
 def test_settings_that_are_given_come_before_the_recipe():
     given = {"data": {"features": "speed", "window": 30}, "personal": {"enabled": False}}
-    assert with_recipe(given) == given
+    filled = with_recipe(given)
+    assert filled["data"] == given["data"] and not filled["personal"]["enabled"]
+    assert with_recipe({"training": {"rounds": 5}})["training"] == {"rounds": 5}
     config = from_tables(with_recipe({"data": {"window": 30}}))
     assert (config.data.window, config.data.features) == (30, WITH_ELEVATION)
 
