@@ -9,7 +9,6 @@ from rich.text import Text
 
 from fedwatt import __version__
 from fedwatt.cli import (
-    audit,
     card,
     data,
     deploy,
@@ -41,7 +40,6 @@ app.command("methods")(methods.methods)
 app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
 app.command("watch")(watch.watch)
-app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("route")(route.route)

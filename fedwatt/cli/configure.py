@@ -82,7 +82,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder; by default a new one bel
 
 
 def folder_for(out: Path | None, resume: bool) -> Path:
-    """The folder asked for, or a new one below runs/ named after the time."""
+    """Return the folder asked for, or a new one below runs/ named after the time."""
     if out is not None:
         refuse_folder(out, resume)
         return out
@@ -111,7 +111,7 @@ def refuse_folder(out: Path, resume: bool, own: Collection[str] = ()) -> None:
 
 
 def holds_run(out: Path) -> bool:
-    """Whether a run or a study was begun in `out`."""
+    """Return whether a run or a study was begun in `out`."""
     return (out / "config.toml").exists()
 
 

@@ -26,7 +26,7 @@ from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb
 
 if TYPE_CHECKING:
-    from fedwatt.deploy.state_folder import StateFolder
+    from fedwatt.deploy.vehicle.client_state import StateFolder
 
 
 def export_run(
@@ -73,7 +73,7 @@ def export_run(
 
 
 def _state_folder(state: Path, run: Path) -> "StateFolder":
-    from fedwatt.deploy.state_folder import StateFolder  # needs Flower, as only real fleets do
+    from fedwatt.deploy.vehicle.client_state import StateFolder
 
     return StateFolder.of(state, run)
 
@@ -90,7 +90,9 @@ def _vehicle(folder: Path) -> Vehicle:
 def _personal(
     trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: "StateFolder | None"
 ) -> TrainedModel:
-    """The vehicle's own model and level model: from its state folder, or else from the run."""
+    """Return the vehicle's own model and level model: from its state folder, or else from the
+    run.
+    """
     if kept is None:
         return personal(trained, run, vehicle)
     level = None
@@ -151,7 +153,7 @@ def export_trained(
 
 
 def vehicle_of(config: RunConfig, name: str) -> Vehicle:
-    """A vehicle of the run's fleet by its name."""
+    """Return a vehicle of the run's fleet by its name."""
     maker = vehicle_maker(config.fleet)
     place = maker.place(name)
     if place is None:
