@@ -250,6 +250,7 @@ def sentence(record: Mapping[str, Any]) -> str:
     """Return README's sentence on the gain of federating."""
     gains = record["gains"]
     own, srtm, level = (gains[n] for n in ("over own map", "over SRTM", "without elevation"))
+    either = gains["over own map or SRTM"]
     one_vehicle = gains["over own map, k = 1"]
 
     def saved(gain: Mapping[str, Any]) -> str:
@@ -266,8 +267,9 @@ def sentence(record: Mapping[str, Any]) -> str:
         "measured; elevation learned by the fleet, published where three vehicles drive; "
         f"{one_vehicle['federated']:.1f} if one is enough). Federating gains {saved(own)} over a "
         f"car that learns alone with a map of its own trips ({own['local']:.1f} Wh) and "
-        f"{saved(srtm)} over one that is given SRTM elevation ({srtm['local']:.1f} Wh); without "
-        f"elevation it gains {saved(level)} of {level['local']:.1f} Wh ({own['splits']} splits, "
+        f"{saved(srtm)} over one that is given SRTM elevation ({srtm['local']:.1f} Wh), and "
+        f"{saved(either)} over one that chooses between the two on validation "
+        f"({either['local']:.1f} Wh); without elevation it gains {saved(level)} of {level['local']:.1f} Wh ({own['splits']} splits, "
         "[how](docs/accuracy.md#gain-of-federating))."
     )
 
