@@ -266,10 +266,11 @@ def sentence(record: Mapping[str, Any]) -> str:
         f"**{own['federated']:.1f} Wh** per minute of driving (RMSE; speed and climate power "
         "measured; elevation learned by the fleet, published where three vehicles drive; "
         f"{one_vehicle['federated']:.1f} if one is enough). Federating gains {saved(own)} over a "
-        f"car that learns alone with a map of its own trips ({own['local']:.1f} Wh) and "
+        f"car that learns alone with a map of its own trips ({own['local']:.1f} Wh), "
         f"{saved(srtm)} over one that is given SRTM elevation ({srtm['local']:.1f} Wh), and "
         f"{saved(either)} over one that chooses between the two on validation "
-        f"({either['local']:.1f} Wh); without elevation it gains {saved(level)} of {level['local']:.1f} Wh ({own['splits']} splits, "
+        f"({either['local']:.1f} Wh); without elevation it gains {saved(level)} of "
+        f"{level['local']:.1f} Wh ({own['splits']} splits, "
         "[how](docs/accuracy.md#gain-of-federating))."
     )
 

@@ -69,24 +69,3 @@ def words() -> str:
         f"{one['known']:.0%} of them covered by SRTM: r = {one['correlation']:.3f}, slope "
         f"{one['slope']:.2f}, RMS {one['rms_m']:.1f} m, median {one['median_m']:.1f} m."
     )
-
-
-def sentence() -> str:
-    """Return README's sentence on the learned map beside SRTM, with the product's defaults."""
-    cells: Cells = read("terrain_reference.json")
-    found = {
-        kind: values(cells, f"network, personal, {kind}, windows")
-        for kind in ("none", "map, smoothed", "learned", "learned, k = 3")
-    }
-    if not all(found.values()):
-        return ""
-    errors = {kind: f"{np.mean(own):.1f}" for kind, own in found.items()}
-    gain = with_interval(gains()["network, personal"], digits=0)
-    return (
-        "Elevation that VED's cars learned from their own energy, without a map and without any "
-        f"position leaving a car, takes a personalised model from {errors['none']} to "
-        f"**{errors['learned, k = 3']} Wh** per minute (published where three cars drive; "
-        f"{errors['learned']} if one is enough); SRTM elevation on the same minutes leaves "
-        f"{errors['map, smoothed']} Wh: the learned map is better by {gain} % (five splits, "
-        "[how](docs/accuracy.md#against-a-map))."
-    )
