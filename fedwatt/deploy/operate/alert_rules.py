@@ -172,7 +172,7 @@ def _certificates(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
         days = (ends - view.clock()) / DAY
         if days < rules.certificate_days:
             how = (
-                "'fedwatt deploy keys rotate --server' renews it"
+                "'fedwatt deploy request' and 'sign' renew it"
                 if name == "server"
                 else ("the owner makes a new one")
             )

@@ -2,12 +2,12 @@
 
     STATE/plans/DIGEST/plan.json         the signed plan
     STATE/plans/DIGEST/answers.jsonl     a line per answer, written before it is sent
-    STATE/plans/DIGEST/replies/          the last reply of each kind without secure aggregation
+    STATE/plans/DIGEST/replies/          the last replies of each kind without secure aggregation
 
 A request for a round that was answered gets the same bytes again, or nothing under secure
-aggregation: two sums over different vehicles would differ by single ones. Rounds only grow, so a
-server cannot go back to an old one with another model; an aggregation that failed is repeated as
-a new round.
+aggregation: two sums over different vehicles would differ by single ones. New rounds only grow, so
+a server cannot go back to an old one with another model; an aggregation that failed is repeated as
+a new round. A server that was restored from a backup gets the kept replies of its last rounds.
 """
 
 import json
@@ -31,6 +31,8 @@ MOST_SET_CHANGES: Final = 3
 MOST_FINAL: Final = 5
 """Evaluations of final models per method: best, last, mean, and in use with the one without
 elevation."""
+KEPT_REPLIES: Final = 16
+"""Of each kind and method; a backup of the server may be so many rounds old."""
 AFTER_LAST: Final = 2
 """Evaluations after the last round: of its model, and of the mean of two models."""
 
@@ -64,7 +66,8 @@ class Answers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "answers.jsonl"
-        self._latest: dict[tuple[str, str, str], tuple[int, str]] = {}
+        self._latest: dict[tuple[str, str, str], int] = {}
+        self._given: dict[Slot, str] = {}
         self._counts: dict[str, int] = {}
         self._sets: list[str] = []
         try:
@@ -77,14 +80,14 @@ class Answers:
 
     def repeated(self, slot: Slot, request: str) -> bool:
         """Tell whether this very request was answered; DataError if its slot is used otherwise."""
-        before = self._latest.get(slot.track)
-        if before is None or slot.round > before[0]:
+        latest = self._latest.get(slot.track, -1)
+        if slot.round > latest:
             return False
-        if before == (slot.round, request):
+        if self._given.get(slot) == request:
             return True
         raise DataError(
             f"'{slot.kind}' of round {slot.round} is refused: this vehicle has answered round "
-            f"{before[0]} of this plan. A failed round is repeated as a new one"
+            f"{latest} of this plan. A failed round is repeated as a new one"
         )
 
     def check_bounds(self, slot: Slot, rounds: int) -> None:
@@ -113,7 +116,11 @@ class Answers:
 
     def keep_reply(self, slot: Slot, reply: bytes) -> None:
         """Keep a reply for a repeated request."""
-        write_bytes(self._reply(slot), reply)
+        file = self._reply(slot)
+        write_bytes(file, reply)
+        others = sorted(file.parent.glob(f"{file.name.rpartition('-')[0]}-*.bin"))
+        for old in others[:-KEPT_REPLIES]:
+            old.unlink(missing_ok=True)
 
     def kept_reply(self, slot: Slot) -> bytes:
         """Return the reply that was sent; DataError if it was lost."""
@@ -123,14 +130,15 @@ class Answers:
             raise DataError("the reply to this request was sent and is lost") from error
 
     def _take(self, slot: Slot, request: str, vehicles: str) -> None:
-        self._latest[slot.track] = slot.round, request
+        self._latest[slot.track] = slot.round
+        self._given[slot] = request
         self._counts[slot.kind] = self._counts.get(slot.kind, 0) + 1
         if vehicles and (not self._sets or self._sets[-1] != vehicles):
             self._sets.append(vehicles)
 
     def _reply(self, slot: Slot) -> Path:
         name = sha256(json.dumps(slot.track).encode()).hexdigest()[:32]
-        return self.folder / "replies" / f"{name}.bin"
+        return self.folder / "replies" / f"{name}-{slot.round:06d}.bin"
 
 
 def request_digest(request: Content) -> str:

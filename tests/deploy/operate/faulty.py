@@ -1,42 +1,39 @@
-"""A small real fleet with one vehicle of each fault, and its depot; only the network is missing."""
+"""A small deployed fleet with one vehicle of each fault, and its key store, without a network."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from fedwatt.deploy.board import Board
-from fedwatt.deploy.commands import Flower
-from fedwatt.deploy.control import Node
-from fedwatt.deploy.keys import Depot
-from fedwatt.deploy.node import answer as node_answer
-from fedwatt.deploy.policy import OPEN
-from flwr.app import Message, RecordDict
-
-from fedwatt.deploy.vehicle import Vehicle
-from fedwatt.errors import DataError, RunError
+from fedwatt.deploy.plan.certificates import (
+    CERTIFICATE,
+    KEY,
+    OWNER,
+    SERVER,
+    private_bytes,
+    write_certificate,
+)
+from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.deploy.transport.control import Node
+from fedwatt.deploy.transport.processes import Flower
+from fedwatt.deploy.vehicle.acceptance import Acceptance
+from fedwatt.deploy.vehicle.handler import Vehicle
+from fedwatt.deploy.vehicle.messages import FAILED, failure
+from fedwatt.errors import RunError
+from fedwatt.files import write_secret
 from fedwatt.telemetry.store import vehicle_folders
-from tests.deploy.fleets import config_text, deployed, make_fleet
-from tests.deploy.loopback import KINDS, Loopback
+from tests.deploy.fleets import (
+    OPEN,
+    Loopback,
+    config_text,
+    credentials,
+    deployed,
+    make_fleet,
+    owner,
+    plan_of,
+    signed,
+)
 
 GOOD, FAILS, REFUSES, LATE, REVOKED, BROKEN = (f"car-00{n}" for n in range(1, 7))
 ROUNDS = 3
-
-
-class Failing(Vehicle):
-    """Cannot train: its disk is full, say."""
-
-    def answer(self, kind: str, records: RecordDict) -> RecordDict:
-        if kind == "train":
-            raise DataError("secret words of the vehicle's own log")
-        return super().answer(kind, records)
-
-
-class Nodes(Loopback):
-    """Vehicles behind the code that answers for them on the road, errors included."""
-
-    def answer(self, message: Message) -> Message | None:
-        node, kind = message.metadata.dst_node_id, KINDS[message.metadata.message_type]
-        late = self.vehicles[node].folder.name == LATE and kind == "train"
-        return None if late else node_answer(self.vehicles[node], message)
 
 
 @dataclass
@@ -46,10 +43,10 @@ class FaultyFleet:
     up: bool = True
 
     def nodes(self, flower: Flower) -> list[Node]:
-        """What the server would say of its vehicles."""
+        """Return the vehicles that the server would list."""
         if not self.up:
             raise RunError("No server answers at 127.0.0.1:9092.")
-        accepted = self.flower.depot.registry().keys
+        accepted = {name: key for key, (name, _) in self.flower.store.accepted().items()}
         online = [name for name in accepted if name != LATE]
         return [
             Node(n, name, "online" if name in online else "offline", "2026-01-31 12:00:00", key)
@@ -57,23 +54,45 @@ class FaultyFleet:
         ]
 
 
+def make_store(folder: Path, *names: str) -> KeyStore:
+    """Return a key store of the tests' owner with a server's key and some vehicles."""
+    store = KeyStore(folder)
+    key = credentials("server").key
+    write_secret(folder / KEY, private_bytes(key))
+    certificate = owner().issue("server", SERVER, key.public_key(), 100)
+    write_certificate(folder / CERTIFICATE, certificate)
+    write_certificate(folder / OWNER, owner().certificate)
+    for name in names:
+        write_certificate(folder / "part.pem", credentials(name).certificate)
+        store.add_vehicle(folder / "part.pem")
+    (folder / "part.pem").unlink(missing_ok=True)
+    return store
+
+
 def faulty_run(folder: Path, rounds: int = ROUNDS) -> FaultyFleet:
-    """Five vehicles train; each but the first has a trouble of its own."""
-    depot = Depot(folder / "depot")
-    depot.create(["127.0.0.1"])
-    for name in (GOOD, FAILS, REFUSES, LATE, REVOKED):
-        depot.add_vehicle(name)
+    """Four of five vehicles train; each but the first has a trouble of its own."""
+    names = (GOOD, FAILS, REFUSES, LATE, REVOKED)
+    store = make_store(folder / "store", *names)
     fleet = make_fleet(folder / "fleet", 5)
-    strict = Board(replace(OPEN, fewest_trained=10**6))
     vehicles = {}
     for node, path in enumerate(vehicle_folders(fleet), start=1):
-        board = strict if path.name == REFUSES else Board(OPEN)
-        kind = Failing if path.name == FAILS else Vehicle
-        vehicles[node] = kind(path, folder / "state" / path.name, board=board)
+        acceptance = Acceptance() if path.name == REFUSES else OPEN
+        state = folder / "state" / path.name
+        vehicles[node] = Vehicle(path, state, credentials(path.name), acceptance)
+    grid = Loopback(vehicles, names=dict(enumerate(names, start=1)))
 
-    text = config_text(fleet, rounds=rounds).replace("vehicles = 4", "vehicles = 5")
+    def tamper(kind: str, node: int, reply: bytes) -> bytes | None:
+        if kind == "train" and names[node - 1] == FAILS:
+            return failure(FAILED)
+        return None if kind == "train" and names[node - 1] == LATE else reply
+
+    grid.tamper = tamper
+    text = config_text(fleet, rounds=rounds)
     text = text.replace("participation = 0.7", "participation = 1.0")
-    text = text.replace("round_seconds = 5", "rest_after = 0\nround_seconds = 0.3")
-    deployed(text, Nodes(vehicles), folder / "run")
-    depot.revoke_vehicle(REVOKED)
-    return FaultyFleet(folder / "run", Flower(depot))
+    text = text.replace("round_seconds = 5", "backoff_after = 0\nround_seconds = 0.3")
+    deployed(text, grid, folder / "run")
+    revoked = credentials(REVOKED).certificate.serial_number
+    content = signed(text, revoked=[revoked])
+    assert plan_of(content).revoked == {revoked}
+    store.install_plan(content)
+    return FaultyFleet(folder / "run", Flower(store))

@@ -8,17 +8,17 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from fedwatt.deploy.state import FINISHED, RunState
-from fedwatt.operate import fleet_view
-from fedwatt.operate.alert_rules import Alert, AlertRules, AlertSettings, Send, beyond_limits
-from fedwatt.operate.alerts import FILE, Watchman, firing
-from fedwatt.operate.depot_facts import DepotFacts
-from fedwatt.operate.fleet_view import FleetView
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.deploy.operate import fleet_view
+from fedwatt.deploy.operate.alert_rules import Alert, AlertRules, AlertSettings, Send, beyond_limits
+from fedwatt.deploy.operate.alerts import FILE, Watchman, firing
+from fedwatt.deploy.operate.fleet_view import FleetView
+from fedwatt.deploy.operate.server_facts import ServerFacts
+from fedwatt.deploy.server.run_state import FINISHED, RunState
 from fedwatt.errors import SettingError
-from tests.operate.faulty import FAILS, LATE, REFUSES, FaultyFleet
+from tests.deploy.operate.faulty import FAILS, LATE, FaultyFleet
 from tests.test_docs import ROOT
 
 OFF = AlertRules(
@@ -89,30 +89,30 @@ def test_errors_above_a_band(tmp_path: Path) -> None:
 
 
 def test_replies_below_a_share_and_vehicles_that_go_on_failing(faulty: FaultyFleet) -> None:
-    view = FleetView(faulty.run, DepotFacts(faulty.flower, faulty.nodes))
-    assert not found(view, reply_share=0.4)  # 2 of 5
-    (alert,) = found(view, reply_share=0.41)
-    assert alert.about == "2 of 5 vehicles did what round 3 of fedavg asked of them"
+    view = FleetView(faulty.run, ServerFacts(faulty.flower, faulty.nodes))
+    assert not found(view, reply_share=0.5)  # 2 of 4
+    (alert,) = found(view, reply_share=0.51)
+    assert alert.about == "2 of 4 vehicles did what round 3 of fedavg asked of them"
     assert not found(view, vehicle_failures=4)
     # The revoked one is asked no more, which is as its operator wanted it.
-    assert [alert.subject for alert in found(view, vehicle_failures=3)] == [FAILS, REFUSES, LATE]
+    assert [alert.subject for alert in found(view, vehicle_failures=3)] == [FAILS, LATE]
 
 
 def test_certificates_disk_and_server(faulty: FaultyFleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    depot = DepotFacts(faulty.flower, faulty.nodes)
-    ends = depot.certificates()
+    store = ServerFacts(faulty.flower, faulty.nodes)
+    ends = store.certificates()
     clock = Clock()
     clock.now = ends["server"] - 20 * 86_400
-    view = FleetView(faulty.run, depot, clock=clock)
+    view = FleetView(faulty.run, store, clock=clock)
     assert not found(view, certificate_days=19)
     (alert,) = found(view, certificate_days=21)
     assert alert.subject == "server"
-    assert "ends in 20 days; 'fedwatt deploy keys rotate --server' renews it" in alert.about
+    assert "ends in 20 days; 'fedwatt deploy request' and 'sign' renew it" in alert.about
     monkeypatch.setattr(fleet_view.FleetView, "disk_free", lambda view: 1_900_000_000)
     assert not found(view, disk_free_gb=1.8)
     assert "1.9 GB are free" in found(view, disk_free_gb=2)[0].about
     assert not found(view, server=True)
-    depot.next_look, view.next_look, faulty.up = 0.0, 0.0, False
+    store.next_look, view.next_look, faulty.up = 0.0, 0.0, False
     try:
         assert found(view, server=True)[0].about == "No server answers at 127.0.0.1:9092."
     finally:
@@ -182,7 +182,7 @@ def test_an_onset_and_a_recovery_are_told_once_each(tmp_path: Path) -> None:
 
 def test_the_command_for_cron_ends_with_1_while_something_fires(tmp_path: Path) -> None:
     run = run_with(tmp_path / "run", 20.0, 10.0, 30.0, status=FINISHED)
-    own = ["deploy", "alerts", str(run), "--depot", str(tmp_path / "none")]
+    own = ["deploy", "alerts", str(run), "--store", str(tmp_path / "none")]
     done = CliRunner().invoke(app, own)
     assert done.exit_code == 1
     assert "error since" in done.output

@@ -11,15 +11,15 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch
-from fedwatt.deploy.keys import Depot
-from fedwatt.operate.backup import CONTENTS, back_up, read_contents, restore
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.deploy.operate.backup import CONTENTS, back_up, read_contents, restore
+from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.deploy.wire import unpack
 from fedwatt.errors import RunError
-from tests.deploy.conftest import identify
-from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
-from tests.deploy.loopback import Loopback
+from tests.deploy.fleets import Loopback, config_text, deployed, loopback, make_fleet, weights
+from tests.deploy.operate.faulty import make_store
 
 ROUNDS = 4
 
@@ -31,21 +31,21 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("method", "killed"), [("fedavg", 4), ("scaffold", 3)])
 def test_a_killed_server_is_restored_elsewhere_and_goes_on_bit_for_bit(
-    method: str, killed: int, fleet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, killed: int, fleet: Path, tmp_path: Path
 ) -> None:
     """The backup is of the third round, while it is asked; what vehicles remember stays theirs."""
-    identify(monkeypatch)
     text = config_text(fleet, method, ROUNDS)
     whole = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "whole")
     run, saved = tmp_path / "run", tmp_path / "backup.tar"
 
-    def at_work(kind: str, node: int, reply: object) -> object:
-        if kind == "train" and grid.training == 3 and not saved.exists():
+    def at_work(kind: str, node: int, reply: bytes) -> bytes:
+        training = len({unpack(b).values["round"] for _, k, b in grid.asked if k == "train"})
+        if kind == "train" and training == 3 and not saved.exists():
             (run / ".half.part").write_text("half")
             with (run / "events.jsonl").open("a") as log:
                 log.write('{"half of a line')
             back_up(saved, None, [run], keys=False)
-        if kind == "train" and grid.training == killed:
+        if kind == "train" and training == killed:
             raise KeyboardInterrupt
         return reply
 
@@ -65,30 +65,26 @@ def test_a_killed_server_is_restored_elsewhere_and_goes_on_bit_for_bit(
 
 
 def test_private_keys_are_in_a_backup_only_where_they_are_asked_for(tmp_path: Path) -> None:
-    depot = Depot(tmp_path / "depot")
-    depot.create(["127.0.0.1"])
-    depot.add_vehicle("car-001")
-    (depot.folder / "flower").mkdir()
-    (depot.folder / "flower" / "config.toml").write_text("of no use elsewhere")
-    secrets = {"ca.key", "server.key", "owner.key", "fleet.key"}
-    secrets |= {"vehicles/car-001/key", "vehicles/car-001/fleet.key"}
-    without = back_up(tmp_path / "public.tar", depot.folder, [], keys=False)
-    assert set(without.left_out) == {f"depot/{name}" for name in secrets}
+    store = make_store(tmp_path / "store", "car-001")
+    (store.folder / "flower").mkdir()
+    (store.folder / "flower" / "config.toml").write_text("of no use elsewhere")
+    secrets = {"key.pem"}
+    without = back_up(tmp_path / "public.tar", store.folder, [], keys=False)
+    assert set(without.left_out) == {f"store/{name}" for name in secrets}
     with tarfile.open(tmp_path / "public.tar") as archive:
         names = set(archive.getnames())
     assert names == {CONTENTS, *without.sha256}
-    assert {"depot/ca.pem", "depot/registry.jsonl", "depot/vehicles/car-001/key.pub"} <= names
-    assert not [name for name in names if "flower" in name or name.endswith(("key", ".lock"))]
-    assert not back_up(tmp_path / "all.tar", depot.folder, [], keys=True).left_out
+    assert {"store/owner.pem", "store/certificate.pem"} <= names
+    assert [name for name in names if name.startswith("store/vehicles/car-001-")]
+    assert not [name for name in names if "flower" in name or name.endswith(("key.pem", ".lock"))]
+    assert not back_up(tmp_path / "all.tar", store.folder, [], keys=True).left_out
     assert (tmp_path / "all.tar").stat().st_mode & 0o777 == 0o600
     restore(tmp_path / "all.tar", tmp_path / "elsewhere")
-    again = Depot(tmp_path / "elsewhere" / "depot")
-    assert again.registry() == depot.registry()
+    again = KeyStore(tmp_path / "elsewhere" / "store")
     for name in secrets:
-        assert (again.folder / name).read_bytes() == (depot.folder / name).read_bytes()
+        assert (again.folder / name).read_bytes() == (store.folder / name).read_bytes()
         assert (again.folder / name).stat().st_mode & 0o777 == 0o600
-    assert (again.folder / "ca.pem").stat().st_mode == depot.ca.stat().st_mode
-    again.add_vehicle("car-002")  # it can still sign
+    assert again.owner.stat().st_mode == store.owner.stat().st_mode
 
 
 def test_a_damaged_backup_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
@@ -126,15 +122,15 @@ def test_a_forged_backup_writes_nothing_outside(tmp_path: Path) -> None:
 
 
 def test_the_commands_say_what_is_missing_and_how_to_go_on(tmp_path: Path) -> None:
-    depot = tmp_path / "depot"
-    Depot(depot).create(["127.0.0.1"])
+    store = tmp_path / "store"
+    make_store(store)
     (tmp_path / "fleet").mkdir()
     saved = str(tmp_path / "b.tar")
     run = str(tmp_path / "fleet")
-    done = CliRunner().invoke(app, ["deploy", "backup", saved, "--run", run, "--depot", str(depot)])
+    done = CliRunner().invoke(app, ["deploy", "backup", saved, "--run", run, "--store", str(store)])
     assert done.exit_code == 0, done.output
-    assert "3 private keys left out; --keys includes them." in done.output
+    assert "1 private key left out; --keys includes them." in done.output
     done = CliRunner().invoke(app, ["deploy", "restore", saved, str(tmp_path / "new")])
     said = done.output.replace("\n", "")
-    assert f"Put back the private key {tmp_path / 'new' / 'depot' / 'ca.key'}" in said
+    assert f"Put back the private key {tmp_path / 'new' / 'store' / 'key.pem'}" in said
     assert f"submit --resume --out {tmp_path / 'new' / 'runs' / 'fleet'}" in said
