@@ -171,10 +171,10 @@ class FleetClient:
                 raise UntrustedError(str(error)) from error
             raise ConnectionError(str(error)) from error
         if not response.is_success:
-            error = refusal(response.status_code, content.decode("utf-8", "replace"))
-            if isinstance(error, RefusedError):
-                error.clock = clock_trouble(response.headers.get("date", ""), time.time())
-            raise error
+            refused = refusal(response.status_code, content.decode("utf-8", "replace"))
+            if isinstance(refused, RefusedError):
+                refused.clock = clock_trouble(response.headers.get("date", ""), time.time())
+            raise refused
         return content, response.headers
 
     def _read(self, response: httpx.Response, most: int) -> bytes:
