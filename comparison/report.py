@@ -7,11 +7,11 @@ from comparison.page import HEADINGS, recommendation, rows
 
 NUMBERS = ("rmse_wh", "difference_wh", "low_wh", "high_wh", "corrected_p", "learning_rate")
 STYLE = """
-body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 75rem; padding: 0 1rem }
+body { font: 14px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 92rem; padding: 0 1rem }
 input { font: inherit; padding: .4rem; width: 100%; box-sizing: border-box; margin: .5rem 0 }
 .scroll { overflow-x: auto } table { border-collapse: collapse; width: 100% }
 th { cursor: pointer; text-align: left; position: sticky; top: 0; background: #eef }
-th, td { padding: .2rem .5rem; border-bottom: 1px solid #ddd; white-space: nowrap }
+th, td { padding: .2rem .35rem; border-bottom: 1px solid #ddd; white-space: nowrap }
 td.n { text-align: right; font-variant-numeric: tabular-nums }
 """
 SCRIPT = """

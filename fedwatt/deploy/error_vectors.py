@@ -17,7 +17,7 @@ from fedwatt.errors import DataError
 from fedwatt.federation.records import FleetErrors
 from fedwatt.metrics import SUMS, ErrorSums
 from fedwatt.privacy.fixed_point import FloatArray, Layout
-from fedwatt.windows.labelled import STRATA
+from fedwatt.windows.labelled import SHARED_STRATA, STRATA
 
 MOST_WINDOWS: Final = 4_000_000
 """Of a vehicle, of each kind."""
@@ -26,7 +26,7 @@ LARGEST_ERROR_WH: Final = 10_000.0
 SPLITS: Final = ("validation", "test")
 STRATUM_NAMES: Final = (
     "all",
-    *(f"{kind}: {name}" for kind, stratum in STRATA.items() for name in stratum.names),
+    *(f"{kind}: {name}" for kind in SHARED_STRATA for name in STRATA[kind].names),
 )
 """What errors are shown by, for every vehicle alike."""
 SIZES: Final = {

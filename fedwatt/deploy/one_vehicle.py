@@ -32,6 +32,7 @@ from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import FULL
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client
+from fedwatt.windows.labelled import SHARED_STRATA
 
 
 def fleet_of_one(client: Client, config: RunConfig, choice: MethodChoice) -> LocalFleet:
@@ -95,7 +96,9 @@ def sums_by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict
     """Error sums of a vehicle's test windows, all and by stratum, from scaled predictions [W]."""
     clients, windows = local.fleet.clients, local.pool.test
     total = vehicle_errors(clients, "test", windows, predictions)[0]
-    return {"all": total} | stratum_errors(clients, windows, predictions)[0]
+    parts = stratum_errors(clients, windows, predictions)[0]
+    shared = {name: own for name, own in parts.items() if name.partition(":")[0] in SHARED_STRATA}
+    return {"all": total} | shared
 
 
 def by_stratum(parts: Mapping[str, ErrorSums]) -> Content:

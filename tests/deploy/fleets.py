@@ -12,6 +12,7 @@ from fedwatt.runs import from_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import vehicle_folders, write_fleet
+from fedwatt.windows.labelled import SHARED_STRATA
 from tests.deploy.loopback import Loopback
 from tests.runs.test_execute import Silent
 
@@ -73,10 +74,11 @@ def deployed(text: str, grid: Loopback, out: Path, *, resume: bool = False, stop
 
 
 def pooled(run: Path, *models: str) -> dict[tuple[str, str], tuple[float, float]]:
-    """Windows and RMSE of all vehicles together, by model and stratum."""
+    """Windows and RMSE of all vehicles together, by model and stratum that vehicles share."""
     sums: dict[tuple[str, str], list[float]] = {}
     for row in read_table(run, "vehicles").to_pylist():
-        if row["windows"] and (not models or row["model"] in models):
+        shared = row["stratum"].partition(":")[0] in ("all", *SHARED_STRATA)
+        if shared and row["windows"] and (not models or row["model"] in models):
             own = sums.setdefault((row["model"], row["stratum"]), [0.0, 0.0])
             own[0] += row["windows"]
             own[1] += row["windows"] * row["rmse"] ** 2
