@@ -37,7 +37,8 @@ def discrete_gaussian(deviation: float, size: int, entropy: Entropy = os.urandom
     while len(found) < size:
         # About two of three are kept.
         tries = 2 * (size - len(found)) + 16
-        uniform, accept = _uniform(tries, entropy), _uniform(tries, entropy)
+        uniform = _uniform(tries, entropy)
+        accept = _uniform(tries, entropy)
         sign = np.frombuffer(entropy(tries), dtype=np.uint8) & 1
         # ⌊-t ln u⌋ is geometric; 0 with both signs would count twice.
         size_of = np.floor(-scale * np.log(uniform)).astype(np.int64)
@@ -57,7 +58,7 @@ class SystemNoise:
     """Stands where a generator stands that is asked for normal numbers."""
 
     def standard_normal(self, size: int | None = None) -> Any:
-        """Normal numbers, multiples of `GRID`."""
+        """Return normal numbers, multiples of `GRID`."""
         found = discrete_gaussian(1 / GRID, 1 if size is None else size) * GRID
         return float(found[0]) if size is None else found
 
@@ -72,7 +73,8 @@ def on_grid(values: FloatArray, step: float) -> FloatArray:
 
 
 def grid_of_noise(deviation: float, step: float) -> float:
-    """The grid for noise of this deviation, a power of two times `step`: not finer than 2^-31 σ.
+    """Return the grid for noise of this deviation, a power of two times `step`: not finer than
+    2^-31 σ.
 
     >>> grid_of_noise(1.0, 2.0**-50) == 2.0**-30, grid_of_noise(1.0, 2.0**-20) == 2.0**-20
     (True, True)

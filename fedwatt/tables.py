@@ -41,11 +41,11 @@ class Column:
 
     @property
     def unknown(self) -> Any:
-        """What stands here where there is no value."""
+        """Placeholder where there is no value."""
         return UNKNOWN[self.kind]
 
     def value(self, number: float) -> Any:
-        """A recorded number as this column holds it; NaN is no value.
+        """Return a recorded number as this column holds it; NaN is no value.
 
         >>> Column("probed", bool, "whether it was probed").value(1.0)
         True
@@ -64,12 +64,12 @@ class Table:
         return {column.name: column for column in self.columns}[name]
 
     def filled_by(self, function: str) -> tuple[Column, ...]:
-        """The columns that one function fills."""
+        """Return the columns that one function fills."""
         return tuple(column for column in self.columns if column.filled_by == function)
 
 
 def blank(columns: Iterable[Column]) -> dict[str, Any]:
-    """A row of which nothing is known.
+    """Return a row of which nothing is known.
 
     >>> blank([DRIFT, PROBED])
     {'drift': nan, 'probed': False}
@@ -114,7 +114,8 @@ def declared(table: str) -> Table:
     """
     found: list[Column] = []
     for row in (row for row in _DECLARED if row["table"] == table):
-        prefix, by = row["name"].rstrip("*"), row["filled_by"]
+        prefix = row["name"].rstrip("*")
+        by = row["filled_by"]
         if row["kind"]:
             texts = (row["meaning"], row["unit"], by, row["title"])
             found.append(Column(row["name"], KINDS[row["kind"]], *texts))

@@ -1,4 +1,4 @@
-"""What comes out of training: one object that predicts, fine-tunes, reports, exports and is saved.
+"""The result of training: one object that predicts, fine-tunes, reports, exports and is saved.
 
     trained = Federation(fleet, "./net.py:Net").train("./sam.py:sam")
     trained.predict(fleet)              # Wh of every vehicle's test windows
@@ -73,8 +73,10 @@ class Federation(plain.Federation):
         method = get(method) if isinstance(method, str) else method
         followed = Observers((OnRound(on_round), *observers))
         if out is None:
-            label, own = short(method.name), budget_for(method, self.training, self.fleet)
-            told, epsilon = partial(followed.on_round, label), None if own is None else own.epsilon
+            label = short(method.name)
+            own = budget_for(method, self.training, self.fleet)
+            told = partial(followed.on_round, label)
+            epsilon = None if own is None else own.epsilon
             followed.on_fleet(self.fleet)
             followed.on_start(label, 0, self.training.rounds)
             outcome = self.loop.train(method, on_round=told, epsilon=epsilon)
@@ -107,7 +109,7 @@ class Trained(Outcome):
     """(Seed, vehicle) → the model [D] that the vehicle made its own."""
 
     def __repr__(self) -> str:
-        """What it is, not its arrays."""
+        """Return a short description without arrays."""
         where = f", {str(self.folder)!r}" if self.folder else ""
         return (
             f"Trained({self.label!r}, {self.state.round} rounds, seeds {self.config.seeds}{where})"
@@ -129,7 +131,7 @@ class Trained(Outcome):
 
     @property
     def label(self) -> str:
-        """What the method is called in tables."""
+        """Name of the method in tables."""
         return self.history.method
 
     @property
@@ -158,7 +160,7 @@ class Trained(Outcome):
         seed: int | None = None,
         model: str = "",
     ) -> FloatArray | dict[str, FloatArray]:
-        """What the model predicts, in the target's unit (Wh for energy).
+        """Return the model's predictions in the target's unit (Wh for energy).
 
         trip      [seconds - window + 1], for the window that ends at each second from the first
                   full one on; `vehicle` names the one that drove it, whose scaling it needs
@@ -188,7 +190,7 @@ class Trained(Outcome):
         return self._of_trips([what], client, client.lag_s, seed, model)[what.name]
 
     def frame(self, table: str = "rounds") -> "pl.DataFrame":
-        """A table of the training as a polars DataFrame: "rounds", "clients" or "timing"."""
+        """Return a table of the training as a polars DataFrame: "rounds", "clients" or "timing"."""
         import polars as pl
 
         names = ("rounds", "clients", "timing")
@@ -199,20 +201,22 @@ class Trained(Outcome):
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def personalise(self, settings: "Personal | None" = None) -> "Trained":
-        """The same with a model that each vehicle made its own, by fine-tuning the kept one.
+        """Return a copy in which each vehicle has fine-tuned the final model.
 
         Where the method gives vehicles models of their own, they fine-tune those.
         """
         from fedwatt.evaluation import Personal, PersonalModel, personalise
 
         settings = replace(settings or Personal(), enabled=True)
-        seeds, names = self.federation.seeds, self.fleet.names
+        seeds = self.federation.seeds
+        names = self.fleet.names
         own: dict[tuple[int, str], Tensor] = {}
 
         def keep(one: PersonalModel) -> None:
             own[seeds[one.run], names[one.vehicle]] = one.weights.cpu()
 
-        weights, own_models = self.state.kept_weights, None
+        weights = self.state.kept_weights
+        own_models = None
         if self.method.personal:
             own_models = self.federation.own_models(self.method, self.state)
         personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
@@ -281,7 +285,8 @@ class Trained(Outcome):
 
         if isinstance(vehicle, str):
             vehicle = vehicle_of(self.config, vehicle)
-        which, number = self._which(model), self._seed(seed)
+        which = self._which(model)
+        number = self._seed(seed)
         if which == "personal" and vehicle is None:
             raise SettingError("A personal model is a vehicle's: say whose, with vehicle=.")
         return export_trained(
@@ -300,18 +305,21 @@ class Trained(Outcome):
         )
 
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
-        """A model [D]; the personal one is a `vehicle`'s."""
-        which, number = self._which(model), self._seed(seed)
+        """Return a model [D]; the personal one is a `vehicle`'s."""
+        which = self._which(model)
+        number = self._seed(seed)
         if which == "personal":
             return self._personal(number, vehicle)
-        run, layout = self.federation.seeds.index(number), self.federation.model.layout
+        run = self.federation.seeds.index(number)
+        layout = self.federation.model.layout
         return self.state.models[which][run, : layout.size]
 
     def _personal(self, seed: int, vehicle: str) -> Tensor:
         if (seed, vehicle) in self.personal:
             return self.personal[seed, vehicle]
         if self.folder is None and self.method.personal and not self.config.personal.enabled:
-            own, number = self.federation.seeds.index(seed), self.fleet.names.index(vehicle)
+            own = self.federation.seeds.index(seed)
+            number = self.fleet.names.index(vehicle)
             return self.federation.own_models(self.method, self.state)(own, [number])[0]
         if self.folder is None:
             raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
@@ -323,7 +331,8 @@ class Trained(Outcome):
 
     def _which(self, model: str) -> str:
         own = bool(self.personal) or self.config.personal.enabled or self.method.personal
-        which, known = model or ("personal" if own else "kept"), (*GLOBAL_MODELS, "personal")
+        which = model or ("personal" if own else "kept")
+        known = (*GLOBAL_MODELS, "personal")
         if which not in known:
             raise SettingError(unknown("model of a run", which, known))
         return which
@@ -360,7 +369,7 @@ class Trained(Outcome):
         return {trip.name: own.of_trip(trip, features, lag_s=lag_s) for trip in trips}
 
     def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
-        """What a vehicle predicts with; `model.mixture` mixes it with ridges, as in the run."""
+        """Return a vehicle's predictor; `model.mixture` mixes it with ridges, as in the run."""
         if self._which(model) == "personal" and client.name not in self.fleet.names:
             model = "kept"  # a vehicle that was not there has none of its own
         weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
@@ -389,7 +398,7 @@ def load(
     model: "Network | None" = None,
     trust: Sequence[str] = (),
 ) -> Trained:
-    """What a run folder holds of `method`, by its label; of its first one if none is given.
+    """Return the trained `method` of a run folder, by its label; by default its first one.
 
     `fleet`, `model`: of runs that were given theirs as objects. `trust`: code the run may name.
     """

@@ -82,7 +82,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder; by default a new one bel
 
 
 def folder_for(out: Path | None, resume: bool) -> Path:
-    """The folder asked for, or a new one below runs/ named after the time."""
+    """Return the folder asked for, or a new one below runs/ named after the time."""
     if out is not None:
         refuse_folder(out, resume)
         return out
@@ -111,7 +111,7 @@ def refuse_folder(out: Path, resume: bool, own: Collection[str] = ()) -> None:
 
 
 def holds_run(out: Path) -> bool:
-    """Whether a run or a study was begun in `out`."""
+    """Return whether a run or a study was begun in `out`."""
     return (out / "config.toml").exists()
 
 
@@ -138,7 +138,7 @@ def configuration(
     assignments: Sequence[str] | None,
     seeds: str | None = None,
 ) -> "RunConfig":
-    """The settings of the file `path`, replaced by options that were given.
+    """Return the settings of the file `path`, replaced by options that were given.
 
     Without a file, a command that resumes reads what the interrupted one left in `out`. `options`
     are values of settings by their keys, such as training.rounds; None: not given.

@@ -66,7 +66,8 @@ def _table(name: str) -> Table:
     from fedwatt.plugins import parts, refers, resolve
     from fedwatt.tuning.ranges import RATE
 
-    method, meanings = get(name), dict(_meanings())
+    method = get(name)
+    meanings = dict(_meanings())
     for rule in method.rules:
         meanings |= rule.meanings
     cost = costs(method, get_model("mlp", window=60, features=8))

@@ -76,7 +76,7 @@ def route(
 
 
 def _show(found: "RoutePlan") -> None:
-    """The alternatives side by side, and what has to be known besides."""
+    """Print the alternatives side by side, with remarks."""
     facts = zip(*(one.rows() for one in found.routes), strict=True)
     rows = [[cells[0][0], *(value for _, value in cells)] for cells in facts]
     console.print(ruled_table(found.title, ["", *(one.name for one in found.routes)], rows))
@@ -85,7 +85,7 @@ def _show(found: "RoutePlan") -> None:
 
 
 def parse_charge(text: str) -> float:
-    """A state of charge from 0 to 1.
+    """Return a state of charge from 0 to 1.
 
     >>> parse_charge("62%"), parse_charge("62")
     (0.62, 0.62)

@@ -63,7 +63,8 @@ class _TrialView:
     """A bar for each method where there is a terminal, a line for each trial elsewhere."""
 
     def __init__(self, target: "Target") -> None:
-        self.target, self.unit = target, f" {target.unit}"
+        self.target = target
+        self.unit = f" {target.unit}"
         self.progress = method_bars(console, "best {task.fields[best]}")
         self.tasks: dict[str, TaskID] = {}
 
@@ -82,7 +83,7 @@ class _TrialView:
 
 
 def _summary(found: "list[Tuned]", target: "Target") -> Table:
-    """The table of tuning.md in the width of a terminal."""
+    """Return the table of tuning.md in the width of a terminal."""
     from fedwatt.tuning.tune import tuning_table
 
     made = tuning_table(found, target)

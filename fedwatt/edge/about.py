@@ -1,4 +1,4 @@
-"""What a model's card says for people: its training data in coarse numbers, errors, privacy.
+"""The readable part of a model card: training data in coarse numbers, errors, privacy.
 
 Nothing in it names a vehicle, a file or a place: counts, sums of two digits, shares of windows and
 errors over the fleet. What the run folder does not hold (a real fleet keeps most of it on board) is
@@ -19,7 +19,7 @@ FLEET = ("vehicles", "windows", "labels", "kinds", "coverage")
 
 
 def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any]:
-    """The part of a card that a run folder knows; `model` as in `fedwatt export`."""
+    """Return the part of a card that a run folder knows; `model` as in `fedwatt export`."""
     try:
         loaded = load_run(run)
     except RunError:  # on board, where only the model was copied
@@ -40,7 +40,7 @@ def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any
 
 
 def about_fleet(described: Mapping[str, Any]) -> dict[str, Any]:
-    """What `fedwatt.runs.environment.describe_fleet` says, without names and sources."""
+    """Return the description of a fleet without names and sources."""
     held_out = {"held_out": len(described.get("held_out", ()))}
     return {name: described[name] for name in FLEET if name in described} | held_out
 
@@ -71,6 +71,6 @@ def _errors(run: Run, method: str, model: str) -> dict[str, Any]:
 
 
 def _largest(values: Any) -> float | None:
-    """The largest number; None without any, and for a budget without an end."""
+    """Return the largest number; None without any, and for a budget without an end."""
     known = [float(v) for v in ([] if values is None else values) if math.isfinite(v)]
     return max(known) if known else None

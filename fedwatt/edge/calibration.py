@@ -87,7 +87,7 @@ class Calibration:
     speed_column: int = -1
 
     def to_json(self) -> dict[str, Any]:
-        """The calibration as plain values for a model's card; empty without error bars."""
+        """Return the calibration as plain values for a model's card; empty without error bars."""
         return asdict(self) if self.trips else {}
 
     def around(self, energy_wh: FloatArray, speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -117,7 +117,7 @@ class ErrorBars:
 
     @staticmethod
     def of(card: ModelCard) -> "ErrorBars":
-        """The error bars of a model."""
+        """Return the error bars of a model."""
         usual = from_table(Calibration, card.calibration, "calibration")
         level = card.level.get("calibration")
         return ErrorBars(usual, from_table(Calibration, level, "level") if level else usual)
@@ -158,7 +158,7 @@ class ErrorBars:
 
 
 def fewest_trips(level: float) -> int:
-    """How many trips error bars of this level need.
+    """Return the number of trips that prediction intervals of this level need.
 
     >>> [fewest_trips(level) for level in LEVELS]
     [9, 4, 1]
@@ -167,7 +167,7 @@ def fewest_trips(level: float) -> int:
 
 
 def level_for(trips: int) -> float:
-    """The highest of `LEVELS` that so many trips allow.
+    """Return the highest of `LEVELS` that so many trips allow.
 
     >>> level_for(40), level_for(6)
     (0.9, 0.8)
@@ -195,7 +195,8 @@ def calibrate(
     )
 
     def scores(trips: Sequence[Outcome]) -> tuple[list[FloatArray], list[FloatArray]]:
-        window_scores, trip_scores = [], []
+        window_scores = []
+        trip_scores = []
         for o in trips:
             expected = scale_of(window_basis(o.windows_wh, o.speed_mps), scale, floor)
             window_scores.append(np.abs(o.windows_wh - o.measured_wh) / expected)
@@ -203,7 +204,8 @@ def calibrate(
             trip_scores.append(np.atleast_1d(np.abs(o.trip_wh - o.trip_measured_wh) / expected))
         return window_scores, trip_scores
 
-    found, source = scores(validation), "validation trips"
+    found = scores(validation)
+    source = "validation trips"
     window_factor = clustered_quantile(found[0], level)
     trip_factor = conformal_quantile(np.concatenate(found[1]), level)
     if math.isinf(window_factor) or math.isinf(trip_factor):
@@ -248,7 +250,7 @@ def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> l
 
 
 def conformal_quantile(scores: FloatArray, level: float) -> float:
-    """The ⌈(n + 1) level⌉-th smallest of n exchangeable scores; infinite if there is none.
+    """Return the ⌈(n + 1) level⌉-th smallest of n exchangeable scores; infinite if there is none.
 
     >>> conformal_quantile(np.array([3.0, 1.0, 2.0]), 0.5), conformal_quantile(np.ones(3), 0.9)
     (2.0, inf)
@@ -279,7 +281,7 @@ def clustered_quantile(scores: Sequence[FloatArray], level: float) -> float:
 
 
 def independent_scores(scores: Sequence[FloatArray], threshold: float, level: float) -> float:
-    """How many independent scores the trips are worth where `threshold` is concerned.
+    """Return the effective number of independent scores of the trips near `threshold`.
 
     The share of a trip's windows that the threshold covers varies from trip to trip; so many
     independent windows would vary as much in their mean. Never under the number of trips, nor over
@@ -296,18 +298,20 @@ def independent_scores(scores: Sequence[FloatArray], threshold: float, level: fl
 
 
 def window_basis(energy_wh: FloatArray, speed_mps: FloatArray) -> FloatArray:
-    """What a window's error grows with, [windows, 3]."""
+    """Return the quantities that a window's error grows with, [windows, 3]."""
     return np.stack([np.ones(len(energy_wh)), np.abs(energy_wh), speed_mps], axis=-1)
 
 
 def trip_basis(seconds: int | FloatArray) -> FloatArray:
-    """What a trip's error grows with, [..., 2]: noise with the root of time, a bias with time."""
+    """Return the quantities that a trip's error grows with, [..., 2]: √time (noise) and time
+    (bias).
+    """
     length_s = np.asarray(seconds, float)
     return np.stack([np.sqrt(length_s), length_s], axis=-1)
 
 
 def scale_of(basis: FloatArray, scale: Sequence[float], floor: float) -> FloatArray:
-    """Expected absolute error, [...] for a basis [..., terms]."""
+    """Return expected absolute error, [...] for a basis [..., terms]."""
     expected: FloatArray = np.maximum(basis @ np.asarray(scale), floor)
     return expected
 
@@ -320,14 +324,16 @@ def fit_scale(basis: FloatArray, error: FloatArray) -> tuple[tuple[float, ...], 
     ([1.0, 2.0], 0.6000000000000001)
     """
     terms = basis.shape[1]
-    best, least = np.zeros(terms), math.inf
+    best = np.zeros(terms)
+    least = math.inf
     # So few terms that every set of them can be tried.
     for size in range(1, terms + 1):
         for chosen in map(list, combinations(range(terms), size)):
             weights = np.linalg.lstsq(basis[:, chosen], error)[0]
             squares = float(((basis[:, chosen] @ weights - error) ** 2).sum())
             if (weights >= 0).all() and squares < least - 1e-12:
-                best, least = np.zeros(terms), squares
+                best = np.zeros(terms)
+                least = squares
                 best[chosen] = weights
     # An error of 0 everywhere still needs a scale to divide by.
     floor = max(FLOOR * float(error.mean()), 1e-9)

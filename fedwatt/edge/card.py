@@ -1,4 +1,4 @@
-"""What a model file says about itself, kept as JSON in the file's metadata.
+"""The model card: a model file's description of itself, JSON in the file's metadata.
 
 A model is worth nothing without knowing which numbers to feed it: the card names its features in
 order with their units, the window, the time between samples, and where the model came from.
@@ -75,12 +75,12 @@ class ModelCard:
     about: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The card as text."""
+        """Return the card as text."""
         return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, allow_nan=False)
 
     @staticmethod
     def from_json(text: str, where: str) -> "ModelCard":
-        """The card in a file's metadata; `where` is named if it is none."""
+        """Return the card in a file's metadata; `where` is named if it is none."""
         try:
             about = parse_json(text)
             if about.pop("format") != FORMAT:
@@ -94,7 +94,7 @@ class ModelCard:
             ) from problem
 
     def role_of(self, trip: str, vehicle: str) -> str:
-        """What a trip was used for when the model was made: "training", "validation", or ""."""
+        """Return the use of a trip when the model was made: "training", "validation", or ""."""
         if vehicle != self.vehicle:
             return ""
         return next((role for role, names in self.trips.items() if trip in names), "")

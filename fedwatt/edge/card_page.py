@@ -63,7 +63,8 @@ def _errors(card: ModelCard) -> list[tuple[str, str]]:
     if not found:
         rows = [("", UNKNOWN)]
     else:
-        unit, interval = found["unit"], found["interval"]
+        unit = found["unit"]
+        interval = found["interval"]
         bars = f" (95 % interval {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
         whole = f"{found['rmse']:.1f} {unit}{bars}, mean of {found['vehicles']} vehicles"
         rows = [("RMSE of a window", whole)]
@@ -76,7 +77,7 @@ def _errors(card: ModelCard) -> list[tuple[str, str]]:
 
 
 def limits(card: ModelCard) -> list[str]:
-    """What the model should not be asked, as far as its card can tell."""
+    """Return the questions that the model should not be asked, as far as its card can tell."""
     fleet = card.about.get("trained_on", {})
     found = []
     if fleet.get("labels", {}).get("simulated"):
@@ -118,7 +119,7 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
 
 
 def render(card: ModelCard) -> str:
-    """The card as a page that needs nothing else."""
+    """Return the card as a page that needs nothing else."""
     from fedwatt.report.page import fill
 
     return fill("fedwatt.edge", "card.html.jinja", sections=sections(card))

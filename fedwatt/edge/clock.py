@@ -36,7 +36,7 @@ MOST_WAITING = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """How a stream of samples becomes seconds.
+    """Settings of the conversion from a stream of samples to seconds.
 
     `hold_s` is how long a value of speed usually stands (`resample.usual_hold_s`): 1.5 times the
     time between readings. An import measures it on the whole trip, which a stream has yet to see;
@@ -78,12 +78,14 @@ class SecondClock:
 
     def begin(self) -> None:
         """Forget the trip; counts stay."""
-        self.origin_s, self.done, self.behind = math.nan, 0, 0
+        self.origin_s = math.nan
+        self.done = 0
+        self.behind = 0
         self.readings = {name: ([], []) for name in self.channels}
         self.first = {}
 
     def believed(self, sample: Mapping[str, float]) -> dict[str, float]:
-        """The readings of a sample that are finite, plausible and asked for."""
+        """Return the readings of a sample that are finite, plausible and asked for."""
         found = {}
         for name in self.channels:
             value = sample.get(name)
@@ -100,7 +102,7 @@ class SecondClock:
         return found
 
     def breaks(self, time_s: float, readings: Mapping[str, float]) -> bool:
-        """Whether this sample can only belong to another trip than the one under way."""
+        """Return whether this sample can only belong to another trip than the one under way."""
         if math.isnan(self.origin_s):
             return False
         times, values = self.readings[SPEED]
@@ -161,7 +163,8 @@ class SecondClock:
         for name in self.channels:
             names = POSITION if name == POSITION[0] else (name,)
             if CHANNELS[name].rule == "linear" and name != POSITION[1] and self.readings[name][0]:
-                times, timing = self.readings[name][0], self.timing
+                times = self.readings[name][0]
+                timing = self.timing
                 hold_s = timing.position_hold_s if name in POSITION else timing.hold_s
                 yield names, times, [self.readings[own][1] for own in names], hold_s
 

@@ -61,7 +61,8 @@ class EnergyMeter:
         """
         if not self.times_s or begin_s < self.times_s[0] or end_s > self.times_s[-1]:
             return math.nan
-        first, last = bisect_right(self.times_s, begin_s) - 1, bisect_left(self.times_s, end_s)
+        first = bisect_right(self.times_s, begin_s) - 1
+        last = bisect_left(self.times_s, end_s)
         if self.unknown[last] != self.unknown[first]:
             return math.nan
         return self._at(end_s) - self._at(begin_s)
@@ -75,11 +76,11 @@ class EnergyMeter:
         return before_wh + (after_wh - before_wh) * (time_s - before_s) / (after_s - before_s)
 
     def to_json(self) -> dict[str, Any]:
-        """All that the meter knows, as plain values."""
+        """Return everything that the meter knows, as plain values."""
         return asdict(self) | {"last_s": None if math.isnan(self.last_s) else self.last_s}
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "EnergyMeter":
-        """The meter that `to_json` described."""
+        """Return the meter that `to_json` described."""
         last_s = math.nan if entry["last_s"] is None else float(entry["last_s"])
         return EnergyMeter(**{**entry, "last_s": last_s})

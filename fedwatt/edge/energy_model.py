@@ -54,7 +54,7 @@ class EnergyModel:
         self._type = np.float32 if self.card.output == "scaled" else np.float64
 
     def routes(self) -> "RouteModel | None":
-        """What predicts the vehicle's trips from their routes alone; None: the file has none."""
+        """Return the model of the vehicle's routes; None if the file has none."""
         # Read when it is asked for: a vehicle under way does without.
         from fedwatt.journeys.route_files import model_from_text
 

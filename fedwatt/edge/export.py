@@ -81,7 +81,7 @@ class TrainedModel:
 def read_trained(
     run: Path, *, method: str | None = None, seed: int | None = None, which: str = "kept"
 ) -> TrainedModel:
-    """A model of a finished run: of its first method and first seed unless said otherwise.
+    """Return a model of a finished run: of its first method and first seed unless said otherwise.
 
     "kept" is what vehicles use, "best" the model of the round with the lowest validation error and
     "last" that of the last. The level model comes along, where the run has one.
@@ -122,8 +122,9 @@ def read_trained(
 
 
 def own_network(config: RunConfig) -> Model | None:
-    """The network of a configuration, if it is none of fedwatt's."""
-    choice, data = config.model, config.data
+    """Return the network of a configuration, if it is none of fedwatt's."""
+    choice = config.model
+    data = config.data
     if choice.name in MODELS:
         return None
     columns = len(data.columns)
@@ -137,7 +138,7 @@ def personal(
     file: Path | None = None,
     level_file: Path | None = None,
 ) -> TrainedModel:
-    """The model that a vehicle of the run made its own, in place of the global one.
+    """Return the model that a vehicle of the run made its own, in place of the global one.
 
     It is in the run folder; that of a real fleet is a `file` on the vehicle's own disk, and so is
     that of its level model.
@@ -225,15 +226,15 @@ class _Draft:
     notes: Mapping[str, str]
 
     def content(self, card: ModelCard) -> bytes:
-        """The file with this card."""
+        """Return the file with this card."""
         return _bytes(card, self.networks, self.notes)
 
     def trips(self, split: str) -> list[Trip]:
-        """The vehicle's trips of a split."""
+        """Return the vehicle's trips of a split."""
         return [trip for trip in self.vehicle.trips if self.splits.get(trip.name) == split]
 
     def outcomes(self, card: ModelCard, split: str) -> list[Outcome]:
-        """What the file with this card makes of the trips of a split."""
+        """Return the predictions of the file with this card for the trips of a split."""
         model = _opened(self.content(card))
         return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]
 
@@ -245,7 +246,7 @@ class _Draft:
         return calibrate(*seen, level=level, speed_column=speed).to_json()
 
     def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
-        """The prior with the factor that its intervals need on the vehicle's own trips."""
+        """Return the prior with the factor that its intervals need on the vehicle's own trips."""
         scores = (
             [one.in_trip_scores(prior, card.window) for one in self.outcomes(card, split)]
             for split in ("validation", "train")
@@ -261,7 +262,7 @@ class _Draft:
 
 
 def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
-    """The card's entry on the level model without a vehicle: nobody has judged the hills."""
+    """Return the card's entry on the level model without a vehicle: nobody has judged the hills."""
     if trained.level is None:
         return {}
     data = trained.level.config.data
@@ -277,7 +278,9 @@ def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
 def _judged_level(
     networks: Sequence[Network], both: Sequence[TrainedModel], clients: Sequence[Client]
 ) -> dict[str, Any]:
-    """The card's entry on the level model, after both models predicted the validation windows."""
+    """Return the card's entry on the level model, after both models predicted the validation
+    windows.
+    """
 
     def predicted(network: Network, one: TrainedModel, client: Client) -> FloatArray:
         alone = _scaled_predictions(one, client)
@@ -304,7 +307,7 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
 
 
 def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
-    """What the network alone says of the validation windows, scaled.
+    """Return the network's predictions of the validation windows, scaled.
 
     It does so as in the run that trained it, in float32 whatever the form of the file.
     """
@@ -315,7 +318,9 @@ def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
 def _with_terrain(
     trained: TrainedModel, vehicle: Vehicle, field: Field | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
-    """The vehicle with climb where the model needs it, and the terrain of the card and the file."""
+    """Return the vehicle with climb where the model needs it, and the terrain of the card and the
+    file.
+    """
     if not needs_climb(feature_names(trained.config.data.features)):
         return vehicle, {}, {}
     if trained.config.terrain.source == "measured":

@@ -90,7 +90,9 @@ def _vehicle(folder: Path) -> Vehicle:
 def _personal(
     trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: "StateFolder | None"
 ) -> TrainedModel:
-    """The vehicle's own model and level model: from its state folder, or else from the run."""
+    """Return the vehicle's own model and level model: from its state folder, or else from the
+    run.
+    """
     if kept is None:
         return personal(trained, run, vehicle)
     level = None
@@ -151,7 +153,7 @@ def export_trained(
 
 
 def vehicle_of(config: RunConfig, name: str) -> Vehicle:
-    """A vehicle of the run's fleet by its name."""
+    """Return a vehicle of the run's fleet by its name."""
     maker = vehicle_maker(config.fleet)
     place = maker.place(name)
     if place is None:

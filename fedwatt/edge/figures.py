@@ -86,7 +86,8 @@ def _power(found: TripPrediction, axes: Axes) -> None:
     """Predicted power, and the measured one as a perfect model would predict it, kW."""
     lines = {"predicted": (found.predicted_wh, PREDICTED)}
     if found.measured_wh is not None:
-        seconds, window = found.trip.seconds, found.trip.seconds - len(found.windows_wh) + 1
+        seconds = found.trip.seconds
+        window = found.trip.seconds - len(found.windows_wh) + 1
         windows_wh = exact_windows(found.measured_wh, window=window)
         smooth = energy_by_second(windows_wh, seconds, window=window)
         lines = {"measured": (smooth, MEASURED)} | lines

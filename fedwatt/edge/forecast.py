@@ -47,7 +47,7 @@ class Forecast:
         return f"{self.kind} {self.trip.name}" + (f" of {self.vehicle}" if self.vehicle else "")
 
     def rows(self) -> Rows:
-        """The numbers of the trip: (what, value with its unit)."""
+        """Return the numbers of the trip: (what, value with its unit)."""
         return [*self._drive_rows(), *self._energy_rows(), *self._charge_rows()]
 
     def _drive_rows(self) -> Rows:
@@ -77,7 +77,8 @@ class Forecast:
         return rows
 
     def _charge_rows(self) -> Rows:
-        reach, found = self.reach, self.prediction
+        reach = self.reach
+        found = self.prediction
         if reach is None:
             return []
         rows = [("charge on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
@@ -89,8 +90,9 @@ class Forecast:
         return rows
 
     def remarks(self) -> list[str]:
-        """What a reader of the numbers has to know besides, a sentence each."""
-        card, made = self.card, []
+        """Return remarks that a reader of the numbers needs, one sentence each."""
+        card = self.card
+        made = []
         role = card.role_of(self.trip.name, self.vehicle)
         if role and self.prediction.measured_wh is not None:
             made.append(
@@ -118,7 +120,7 @@ def forecast(
     charge: float | None = None,
     capacity_wh: float | None = None,
 ) -> Forecast:
-    """The trip at `trip` (`reading.read_trip`) through the model file `model`.
+    """Return the trip at `trip` (`reading.read_trip`) through the model file `model`.
 
     A `charge` at the start, 0 to 1, gives a range. It needs a usable capacity, which is the file's
     own where it knows one and none is given.
@@ -139,7 +141,7 @@ def forecast(
 
 
 def _own_capacity_wh(model: EnergyModel) -> float:
-    """What the file's model of routes knows of its vehicle's usable capacity."""
+    """Return the usable capacity that the file's route model states for its vehicle."""
     routes = model.routes()
     if routes is None or not routes.capacity_wh:
         raise SettingError(

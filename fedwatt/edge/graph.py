@@ -86,7 +86,7 @@ class _Graph:
         return full
 
     def weight(self, name: str, values: Array) -> str:
-        """A float32 weight, kept as it is, halved, or in int8 with one scale a column.
+        """Return a float32 weight, kept as it is, halved, or in int8 with one scale a column.
 
         Only the file is smaller: the runtime computes in float32, on any processor.
         """
@@ -118,7 +118,7 @@ def build(
     *,
     notes: Mapping[str, str] | None = None,
 ) -> Any:
-    """The ONNX model of a network, or of one with hills and its level one.
+    """Return the ONNX model of a network, or of one with hills and its level one.
 
     With a scaler the graph maps physical features [batch, window, features] (float64) to Wh [batch]
     (float64), otherwise scaled features to scaled energy, both float32. `notes` go into the file's
@@ -150,7 +150,7 @@ def build(
 
 
 def _either_energy(graph: _Graph, card: ModelCard, network: Network, level: Network) -> None:
-    """The hilly network's energy where climb is known, else the level one's, of its own columns."""
+    """Add the energy with elevation where climb is known, else the energy without it."""
     columns = [card.features.index(name) for name in card.level["features"]]
     kept = graph.constant("level_columns", np.array(columns, np.int64))
     below = replace(graph, prefix="level.")
@@ -167,7 +167,9 @@ def _either_energy(graph: _Graph, card: ModelCard, network: Network, level: Netw
 
 def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, width: int) -> str:
     """Energies [batch] by one network of `windows` [batch, window, width]."""
-    backbone, weights, scaler = card.backbone, network.weights, network.scaler
+    backbone = card.backbone
+    weights = network.weights
+    scaler = network.scaler
     inside = windows if scaler is None else _scaled(graph, scaler, windows)
     columns = width if scaler is None or scaler.mix is None else scaler.mix.shape[1]
     if network.own is not None:
@@ -208,14 +210,17 @@ class _AsModule(nn.Module):
 
 
 def _traced(model: Model, weights: Mapping[str, Array], window: int, features: int) -> Any:
-    """The ONNX model of a network: float32 [batch, window, features] to energies, one a window."""
+    """Return the ONNX model of a network: float32 [batch, window, features] to energies, one a
+    window.
+    """
     tensors = {name: torch.from_numpy(np.asarray(part)).float() for name, part in weights.items()}
     if isinstance(model, ModuleModel):
         network = deepcopy(model.module).float()
         network.load_state_dict(tensors)
         name = type(network).__name__
     else:
-        network, name = _AsModule(model, tensors), type(model).__name__
+        network = _AsModule(model, tensors)
+        name = type(model).__name__
     file = io.BytesIO()
     try:
         with warnings.catch_warnings():
@@ -242,7 +247,8 @@ def _included(graph: _Graph, traced: Any, x: str) -> str:
     """Energies of a traced network, whose nodes become part of the graph."""
     own = compose.add_prefix(traced, f"{graph.prefix}own.").graph
     for part in own.initializer:
-        values, kept = numpy_helper.to_array(part), part.name.removeprefix(graph.prefix)
+        values = numpy_helper.to_array(part)
+        kept = part.name.removeprefix(graph.prefix)
         as_weight = values.dtype == np.float32 and values.ndim > 0
         graph.weight(kept, values) if as_weight else graph.constant(kept, values)
     graph.node("Identity", [x], own.input[0].name.removeprefix(graph.prefix))

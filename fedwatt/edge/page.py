@@ -11,8 +11,10 @@ from fedwatt.report.style import name_of
 
 
 def render(forecast: Forecast) -> str:
-    """The page as text."""
-    found, card, reach = forecast.prediction, forecast.card, forecast.reach
+    """Return the page as text."""
+    found = forecast.prediction
+    card = forecast.card
+    reach = forecast.reach
     return drive_page(
         trip_figures(found, forecast.charge),
         {"--predicted": PREDICTED, "--measured": MEASURED},
@@ -27,7 +29,7 @@ def render(forecast: Forecast) -> str:
 
 
 def headline(found: TripPrediction, reach: RangeEstimate | None = None) -> str:
-    """The trip in one sentence."""
+    """Return the trip in one sentence."""
     start = f"{found.total_wh:,.0f} Wh predicted for {found.kilometres:.1f} km"
     error = found.relative_error
     if error is not None:
@@ -50,7 +52,8 @@ def scores(
 
     `role` is what the trip was to the model (`ModelCard.role_of`).
     """
-    interval, measured = found.interval_wh, found.measured_total_wh
+    interval = found.interval_wh
+    measured = found.measured_total_wh
     remark = "no error bars"
     if interval is not None:
         remark = f"{found.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
@@ -85,7 +88,7 @@ def _charge_score(found: TripPrediction, reach: RangeEstimate) -> dict[str, str]
 
 
 def model_facts(card: ModelCard) -> dict[str, str]:
-    """The model's card for people."""
+    """Return the model's card for people."""
     pairs = zip(card.features, card.units, strict=True)
     bars = card.calibration
     return {

@@ -100,7 +100,7 @@ class EnergyPredictor:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many samples or readings were late, repeated, implausible and so on."""
+        """Counts of samples or readings that were late, repeated, implausible and so on."""
         return self._clock.counts
 
     @property
@@ -144,14 +144,14 @@ class EnergyPredictor:
         return [self._learned(one) for one in done]
 
     def rest_of_trip(self, predicted_wh: float, seconds: float) -> Correction | None:
-        """What to add to energy that was predicted for the next `seconds`; None: nothing is known.
+        """Return the correction of energy predicted for the next `seconds`; None without readings.
 
         Its standard deviation is that of the corrected energy.
         """
         return None if self._filter is None else self._filter.rest(predicted_wh, seconds)
 
     def _learned(self, one: Prediction) -> Prediction:
-        """The prediction corrected by the trip so far, which it then becomes a part of."""
+        """Return the prediction corrected by the trip so far, which it then becomes a part of."""
         if self._filter is None or self._prior is None or not self._meter.begun:
             return one
         found = self._filter.expected(one.second, one.energy_wh)
@@ -165,7 +165,7 @@ class EnergyPredictor:
         return replace(one, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
 
     def _stood(self, second: int) -> bool:
-        """Whether the wheels stood all through the window that ends at `second`."""
+        """Return whether the wheels stood all through the window that ends at `second`."""
         speed = self._recent[:, self.channels.index("speed_mps")]
         last = len(speed) - (self._seconds_seen - second)
         return bool((speed[max(last - self.model.card.window, 0) : max(last, 0)] == 0).all())
@@ -202,7 +202,8 @@ class EnergyPredictor:
         self._predicted = max(self._predicted, seconds)
         if not made or self.waiting_for:
             return []
-        card, channels = self.model.card, self._channels()
+        card = self.model.card
+        channels = self._channels()
         begin = self._seconds_seen - len(channels["speed_mps"])
         features = feature_columns(channels, card.features, begin=begin)
         # More than one only at the end of a trip.
@@ -222,7 +223,9 @@ class EnergyPredictor:
         ]
 
     def _channels(self) -> dict[str, FloatArray]:
-        """What the features of the windows that are due are made of, [seconds] each."""
+        """Return the channels from which the features of the due windows are made, [seconds]
+        each.
+        """
         channels: dict[str, FloatArray] = {}
         for column, name in enumerate(self.channels):
             stands_in = self._clock.first.get(name, self._assumed[column])
@@ -244,7 +247,7 @@ class EnergyPredictor:
         return {name: values[-self._enough :] for name, values in channels.items()}
 
     def snapshot(self) -> str:
-        """All that is known between two samples, as JSON."""
+        """Return everything that is known between two samples, as JSON."""
         names = ("done", "behind", "readings", "first", "counts")
         kept = {name: getattr(self._clock, name) for name in names}
         state = {
@@ -283,7 +286,8 @@ class EnergyPredictor:
             # None becomes NaN.
             recent = np.array(state["recent"], np.float64).reshape(-1, len(self.channels))
             counters = int(state["seconds_seen"]), int(state["predicted"])
-            meter, filter = EnergyMeter.from_json(state["meter"]), self._new_filter()
+            meter = EnergyMeter.from_json(state["meter"])
+            filter = self._new_filter()
             if filter is not None:
                 filter.restore(state["filter"])
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
@@ -292,7 +296,10 @@ class EnergyPredictor:
             raise DataError(
                 f"The snapshot is damaged: {problem!r}. Start the trip anew."
             ) from problem
-        self._clock, self._recent, self._meter, self._filter = clock, recent, meter, filter
+        self._clock = clock
+        self._recent = recent
+        self._meter = meter
+        self._filter = filter
         self._seconds_seen, self._predicted = counters
 
 

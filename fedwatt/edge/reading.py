@@ -20,12 +20,13 @@ from fedwatt.telemetry.cleaning.resample import resample
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, RawTrip, Trip
 from fedwatt.windows.features import CLIMB
 
-TIME, SPEED = "time_s", "speed_mps"
+TIME = "time_s"
+SPEED = "speed_mps"
 CLIMATE = ("ac_w", "heater_w")
 
 
 def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
-    """The trip and the name of its vehicle ("" for a file).
+    """Return the trip and the name of its vehicle ("" for a file).
 
     FOLDER/NAME is the trip NAME of the vehicle in FOLDER. A CSV file has one row a second, or rows
     at any times that its column `time_s` tells; of a `route` it has one row for each point.

@@ -21,7 +21,7 @@ BARS = (0.5, 0.9)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is known before a trip begins.
+    """The forecast of a trip before it begins.
 
     depart         when; None: not said, then no time of arrival is given
     temperature_c  outside; None: as recorded, where the route is a recorded trip's
@@ -64,7 +64,7 @@ class PlannedRoute:
         return self.forecast.route.name
 
     def rows(self) -> list[tuple[str, str]]:
-        """The numbers of the route: (what, value with its unit)."""
+        """Return the numbers of the route: (what, value with its unit)."""
         found = self.forecast
         rows = [
             ("distance", f"{found.metres[-1] / 1000:.1f} km"),
@@ -139,12 +139,13 @@ class RoutePlan:
 
     @property
     def title(self) -> str:
-        """Whose routes these are."""
+        """Title: the vehicle whose routes these are."""
         return f"Routes of {self.model.vehicle or 'a newcomer'}"
 
     def remarks(self) -> list[str]:
-        """What a reader of the numbers has to know besides, a sentence each."""
-        model, made = self.model, []
+        """Return remarks that a reader of the numbers needs, one sentence each."""
+        model = self.model
+        made = []
         if not model.trips:
             scale = model.coefficients["energy"].scale
             known = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
@@ -176,7 +177,7 @@ class RoutePlan:
 
 
 def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
-    """The routes at `routes` through a model file, or through the fleet of a run folder.
+    """Return the routes at `routes` through a model file, or through the fleet of a run folder.
 
     A run folder predicts for `plan.vehicle`, or for a newcomer of `plan.mass_kg`.
     """
@@ -200,7 +201,7 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
 
 
 def opened_routes(path: Path, plan: Plan) -> RouteModel:
-    """The model of routes of a model file or a run folder."""
+    """Return the model of routes of a model file or a run folder."""
     if not path.is_dir():
         if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):
             raise SettingError(

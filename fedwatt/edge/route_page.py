@@ -20,7 +20,7 @@ Draw = Callable[[Axes, PlannedRoute, Look], None]
 
 
 def render_routes(plan: RoutePlan) -> str:
-    """The page as text."""
+    """Return the page as text."""
     looks = _looks(plan.routes)
     table = {
         "names": [one.name for one in plan.routes],
@@ -48,7 +48,7 @@ def _looks(routes: Sequence[PlannedRoute]) -> list[Look]:
 
 
 def headline(plan: RoutePlan) -> str:
-    """The routes in one sentence: the one that takes the least."""
+    """Return the routes in one sentence: the one that takes the least."""
     best = min(plan.routes, key=lambda one: one.forecast.total_wh)
     low, high = interval(best.forecast.energy_levels_wh[-1] / 1000, 0.9)
     said = f"{best.name} takes {best.forecast.total_wh / 1000:.2f}\u00a0kWh"
@@ -62,14 +62,19 @@ def headline(plan: RoutePlan) -> str:
 
 
 def route_score(one: PlannedRoute, colour: str) -> dict[str, str]:
-    """A route's number in large type: its charge on arrival, or else its energy."""
-    own, found = one.arrival, one.forecast
+    """Return a route's number in large type: its charge on arrival, or else its energy."""
+    own = one.arrival
+    found = one.forecast
     if own is None:
-        value, unit = f"{found.total_wh / 1000:.2f}", "kWh"
-        levels, form = found.energy_levels_wh[-1] / 1000, "{:.2f} to {:.2f} kWh"
+        value = f"{found.total_wh / 1000:.2f}"
+        unit = "kWh"
+        levels = found.energy_levels_wh[-1] / 1000
+        form = "{:.2f} to {:.2f} kWh"
     else:
-        value, unit = f"{100 * max(own.left, 0):.0f}", "% on arrival"
-        levels, form = 100 * np.maximum(own.levels, 0), "{:.0f} to {:.0f} %"
+        value = f"{100 * max(own.left, 0):.0f}"
+        unit = "% on arrival"
+        levels = 100 * np.maximum(own.levels, 0)
+        form = "{:.0f} to {:.0f} %"
     remark = form.format(*interval(levels, 0.9)) + " in 90 % of cases"
     return score(one.name, value, unit, remark, colour)
 

@@ -24,7 +24,9 @@ Points = tuple[FloatArray, FloatArray]
 
 
 def read_route(path: Path) -> tuple[Route, float | None]:
-    """The route at `path`, and the outside temperature where a recorded trip knows it, °C."""
+    """Return the route at `path`, and the outside temperature where a recorded trip knows it,
+    °C.
+    """
     readers = {".gpx": _gpx, ".geojson": _geojson, ".json": _geojson, ".csv": _csv}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -81,7 +83,7 @@ def _lines(part: Any) -> Any:
 
 
 def _csv(path: Path) -> Points:
-    """The columns of a CSV file that are named like latitude and longitude."""
+    """Return the columns of a CSV file that are named like latitude and longitude."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)

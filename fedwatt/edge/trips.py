@@ -64,7 +64,8 @@ class TripPrediction:
     @property
     def interval_wh(self) -> tuple[float, float] | None:
         """Lower and upper end for the energy of the whole trip; None without error bars."""
-        low, high = float(self.low_wh[-1]), float(self.high_wh[-1])
+        low = float(self.low_wh[-1])
+        high = float(self.high_wh[-1])
         return (low, high) if np.isfinite(high) else None
 
     @property
@@ -80,7 +81,7 @@ class TripPrediction:
 
 
 def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPrediction:
-    """The trip's windows, one ending each second, and what they add up to."""
+    """Return the trip's windows, one ending each second, and what they add up to."""
     card = model.card
     model.refuse_unless_telemetry()
     if trip.seconds < card.window:
@@ -112,14 +113,16 @@ def _energies(
     model: "EnergyModel", trip: Trip, vehicle: str
 ) -> tuple[FloatArray, FloatArray, BoolArray | None]:
     """Energies of the trip's windows, of its seconds, and which windows' climb is known."""
-    card, window = model.card, model.card.window
+    card = model.card
+    window = model.card.window
     before, after = (
         np.repeat(_standing(trip, card.features, at), window, axis=0) for at in (0, -1)
     )
     series = np.concatenate([before, trip_features(trip, card.features, vehicle), after])
     ends = window + tile_ends(trip.seconds, window=window)
     # First and last the windows that stand all the time, for what a second of standing takes.
-    asked, known = np.concatenate([[window - 1], ends, [len(series) - 1]]), None
+    asked = np.concatenate([[window - 1], ends, [len(series) - 1]])
+    known = None
     if card.level:
         sure = np.pad(trip.channels["climb_known"], window, mode="edge")
         known = known_windows(sure, asked, length=window)
@@ -149,7 +152,8 @@ def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArra
     total = np.concatenate([[0.0], np.cumsum(~hills)])
     second = np.arange(seconds)
     # Of each second the mean over the windows that cover it, counted by where they begin.
-    first, last = np.maximum(second - window + 1, 0), np.minimum(second, len(hills) - 1)
+    first = np.maximum(second - window + 1, 0)
+    last = np.minimum(second, len(hills) - 1)
     by_second = (total[last + 1] - total[first]) / (last - first + 1)
     return np.asarray(np.cumsum(by_second) / (second + 1))
 
@@ -184,18 +188,19 @@ class RangeEstimate:
 
     @property
     def reaches(self) -> bool:
-        """Whether the plan ends before the charge does."""
+        """Return whether the plan ends before the charge does."""
         return self.arrival >= 0
 
 
 def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> RangeEstimate:
-    """What the plan leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
+    """Return the rest of a `charge` (0 to 1) of `capacity_wh` usable energy after the plan.
 
     The charge never rises above 1: what braking frees on a full pack is lost.
     """
     refuse_impossible_charge(charge)
     usable_wh(capacity_wh / 1000)
-    energy_wh, kilometres = plan.total_wh, plan.kilometres
+    energy_wh = plan.total_wh
+    kilometres = plan.kilometres
 
     def after(spent_wh: FloatArray) -> float:
         return float(charge_along(spent_wh[:, None], charge, capacity_wh)[-1, 0])

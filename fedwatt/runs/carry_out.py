@@ -55,11 +55,13 @@ class Run:
     """Least time between two checkpoints of a method."""
 
     def checkpoints(self, choice: MethodChoice) -> Path:
-        """The folder of a method's checkpoints."""
+        """Return the folder of a method's checkpoints."""
         return self.out / "checkpoint" / choice.label
 
     def level(self) -> "Run | None":
-        """The run of the level model, in a folder inside this one's; None where there is none."""
+        """Return the run of the level model, in a folder inside this one's; None where there is
+        none.
+        """
         config = level_config(self.config)
         if config is None:
             return None
@@ -71,17 +73,17 @@ class HillsRefresh(Protocol[Rounds]):
     """Gives a method better hills in the midst of its training."""
 
     def before_round(self, federation: Rounds, state: State) -> tuple[Rounds, State]:
-        """What the next round is to go on with."""
+        """Return the federation and state that the next round continues with."""
 
     def after_training(self, federation: Rounds, state: State, file: Path) -> Rounds:
-        """What the last round was trained in; what it published of its hills goes to `file`."""
+        """Return the federation of the last round; write its published elevation to `file`."""
 
 
 Level = TypeVar("Level")  # what a method needs of its level model, to be judged with it
 
 
 class Site(Protocol[Level, Rounds]):
-    """Where the vehicles of a run are: simulated in this process, or on the road.
+    """The backend of a run: vehicles simulated in this process, or deployed.
 
     What is not needed in all places does nothing unless it is overridden.
     """
@@ -95,32 +97,32 @@ class Site(Protocol[Level, Rounds]):
         """Make the vehicles ready; `fleet` knows them from now on."""
 
     def fleet(self) -> Fleet:
-        """The vehicles that are in the run now."""
+        """Return the vehicles that are in the run now."""
 
     def hashes(self) -> dict[str, Any]:
         """Hashes by which two runs can be seen to have the same vehicles."""
 
     def data_identity(self) -> str:
-        """What a checkpoint must have been trained on, to be continued here."""
+        """Return the hash of the data that a checkpoint must match to be continued here."""
 
     def federation(
         self, choice: MethodChoice, *, scratch: Path | None = None, level: Level | None = None
     ) -> Rounds:
-        """What a method trains in; `scratch` as in `Federation`."""
+        """Return the federation that a method trains in; `scratch` as in `Federation`."""
 
     def refresh(self, choice: MethodChoice) -> HillsRefresh[Rounds] | None:
-        """What gives the method better hills in the midst of its training; None: nothing does."""
+        """Return the refresh of the elevation map during training, or None."""
         return None
 
     def level_site(self, run: Run) -> "Site[Level, Rounds]":
-        """The same vehicles in the run of the level model."""
+        """Return the same vehicles in the run of the model without elevation."""
 
     def finished(self) -> dict[str, Level] | None:
         """By method, what a finished run of a level model left; None: it must be carried out."""
         return None
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
-        """Rounds of a private method that were done twice, if `done` are in its checkpoint.
+        """Return rounds of a private method that were done twice, if `done` are in its checkpoint.
 
         None where a run that is continued repeats its noise.
         """
@@ -154,7 +156,8 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
 
     Of a level model's run, what the methods above it need is returned by method.
     """
-    started, run = datetime.now(UTC), site.run
+    started = datetime.now(UTC)
+    run = site.run
     level_run = run.level()
     for one in (run, level_run):
         if one is not None:
@@ -186,7 +189,8 @@ def _carried_out(
         finished = below.finished() if run.resume else None
         levels = carry_out(below) if finished is None else finished
     terrain = site.share_hills()
-    results, needed = RunResults(run.config, run.out), {}
+    results = RunResults(run.config, run.out)
+    needed = {}
     for choice in run.config.methods:
         label = choice.label
         level = levels.pop(label, None)
@@ -214,8 +218,11 @@ def _carried_out(
 def _spending(
     site: Site[Level, Rounds], budgets: Mapping[str, Budget | None]
 ) -> dict[str, dict[str, Any]]:
-    """What each private method has spent, also against a server that sees noisy sums only."""
-    config, found = site.run.config, {}
+    """Return the budget that each private method has spent, also against a server that sees
+    sums.
+    """
+    config = site.run.config
+    found = {}
     for label, own in budgets.items():
         if own is not None:
             server = own.seen_by_server.epsilon(config.training.rounds)
@@ -234,8 +241,9 @@ def _add_references(site: Site[Level, Rounds]) -> None:
 
 
 def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:
-    """The privacy budget of each method; refuses whatever would stop the run later."""
-    run, config = site.run, site.run.config
+    """Return the privacy budget of each method; refuses whatever would stop the run later."""
+    run = site.run
+    config = site.run.config
     for choice in config.methods:
         site.federation(choice).check(choice.method)
     budgets = {own.label: budget_for(own.method, config.training, fleet) for own in config.methods}
@@ -259,7 +267,8 @@ def _trained(
     results: RunResults,
 ) -> Level | None:
     """Train one method, judge its models, and add both to the results."""
-    run, folder = site.run, site.run.checkpoints(choice)
+    run = site.run
+    folder = site.run.checkpoints(choice)
     federation = site.federation(choice, scratch=memory_folder(folder), level=level)
     refresh = site.refresh(choice)
     state, history = train_method(

@@ -37,7 +37,7 @@ FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint belongs to: hashes of the configuration and of the fleet's data."""
+    """The identity of a checkpoint: hashes of the configuration and of the fleet's data."""
 
     configuration: str
     data: str | None
@@ -46,7 +46,8 @@ class Origin:
 
 def save_checkpoint(folder: Path, state: State, history: History, origin: Origin) -> None:
     """Write the checkpoint of `state.round` and remove older ones, all but a few."""
-    target, temporary = folder / f"round-{state.round:06d}", folder / ".part"
+    target = folder / f"round-{state.round:06d}"
+    temporary = folder / ".part"
     with writing(target):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -81,7 +82,7 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
 
 
 def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
-    """The latest checkpoint, or None where there is none."""
+    """Return the latest checkpoint, or None where there is none."""
     found = latest_checkpoint(folder, origin)
     if found is None:
         return None
@@ -138,7 +139,7 @@ def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
 
 
 def memory_folder(folder: Path) -> Path:
-    """Where tables too large for memory are, beside the checkpoints that refer to them."""
+    """Return the folder of tables too large for memory, beside their checkpoints."""
     return folder / "memory"
 
 

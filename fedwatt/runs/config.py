@@ -48,7 +48,7 @@ from fedwatt.windows.targets import ENERGY
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the vehicles come from."""
+    """The source of the vehicles."""
 
     data: str = "synthetic"
     """"synthetic"; "sketch", driving in outline that is quick to make; or the folder of a fleet
@@ -72,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """Which network."""
+    """The choice of a network."""
 
     name: str = "mlp"
     """"mlp", "gru", "lstm", or a reference to one's own, such as "./net.py:Net"."""
@@ -86,7 +86,7 @@ class ModelChoice:
         refuse_unknown(self.name)
 
     def on(self, fleet: Fleet) -> Model:
-        """The network for the windows of a fleet."""
+        """Return the network for the windows of a fleet."""
         return get_model(
             self.name, window=fleet.window, features=len(fleet.features), hidden=self.hidden
         )
@@ -116,7 +116,7 @@ class MethodChoice:
     schedule: str | None = None
 
     def training(self, common: Training) -> Training:
-        """The run's training settings with this method's own rate in them."""
+        """Return the run's training settings with this method's own rate in them."""
         rate = common.rate if self.rate is None else self.rate
         return replace(common, rate=rate, schedule=self.schedule or common.schedule)
 
@@ -188,7 +188,7 @@ SECTIONS: dict[str, type] = {
 
 
 def choose(table: Mapping[str, Any]) -> MethodChoice:
-    """A [[method]] table as a choice."""
+    """Return a [[method]] table as a choice."""
     table = dict(table)
     if "name" not in table:
         raise SettingError('A [[method]] table needs a name, such as name = "fedavg".')
@@ -209,7 +209,9 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
 
 
 def default_methods(table: Mapping[str, Any], *, shared: bool = False) -> list[dict[str, Any]]:
-    """[[method]] tables of a document without any; without rates where it has one for all."""
+    """Return [[method]] tables of a document without any; without rates where it has one for
+    all.
+    """
     shared = shared or "rate" in table.get("training", {})
     return [
         {"name": name} if shared else {"name": name, "rate": rate}
@@ -265,7 +267,7 @@ def refuse_misshapen(table: Mapping[str, Any]) -> None:
 
 
 def to_tables(config: RunConfig) -> dict[str, Any]:
-    """The complete configuration as a TOML document."""
+    """Return the complete configuration as a TOML document."""
     methods = []
     for choice in config.methods:
         own = {"rate": choice.rate, "schedule": choice.schedule}
@@ -284,12 +286,12 @@ def to_tables(config: RunConfig) -> dict[str, Any]:
 
 
 def to_toml(config: RunConfig) -> str:
-    """The complete configuration as text; `from_toml` reads it back."""
+    """Return the complete configuration as text; `from_toml` reads it back."""
     return tomli_w.dumps(to_tables(config))
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The TOML document in a file: of the right shape, its values not yet checked."""
+    """Return the TOML document in a file: of the right shape, its values not yet checked."""
     try:
         table = _document(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
@@ -301,7 +303,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """A copy of a document with `key=value` assignments in it.
+    """Return a copy of a document with `key=value` assignments in it.
 
     A key is a section and a setting (`training.rate=0.01`), a method's label and a hyperparameter
     (`fo-ri-fedavg.alpha=0.7`), or `seeds` or `device`.
@@ -344,7 +346,9 @@ def _assigned(assignment: str) -> tuple[str, str, Any]:
 
 
 def label_of(method: Mapping[str, Any]) -> str:
-    """The label of a [[method]] table: its own, or the name without what says where it is."""
+    """Return the label of a [[method]] table: its own, or the name without what says where it
+    is.
+    """
     return str(method.get("label", short(str(method.get("name")))))
 
 
@@ -362,16 +366,18 @@ def _refuse_absent_method(name: str, labels: Sequence[str]) -> None:
 
 
 def differences(old: RunConfig, new: RunConfig) -> list[str]:
-    """What differs between two configurations; settings of methods only where both have them.
+    """Return the differences of two configurations; settings of methods only where both have them.
 
     >>> ten, twenty = ({"training": {"rounds": rounds}} for rounds in (10, 20))
     >>> differences(from_tables(ten), from_tables(twenty))
     ['training.rounds 10 → 20']
     """
-    before, after = _sections(old), _sections(new)
+    before = _sections(old)
+    after = _sections(new)
     found = []
     for section in [name for name in before if name in after]:
-        own, other = before[section], after[section]
+        own = before[section]
+        other = after[section]
         for name in dict.fromkeys((*own, *other)):
             if own.get(name) != other.get(name):
                 key = f"{section}.{name}" if section else name
@@ -380,7 +386,7 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
 
 
 def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """Settings by section or by label of a method; those that stand in none under ""."""
+    """Return settings by section or by label of a method; those that stand in none under ""."""
     tables = to_tables(config)
     tables.pop("plugins", None)
     methods = {method["label"]: method for method in tables.pop("method")}
@@ -389,7 +395,7 @@ def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 
 def _shown(value: Any) -> str:
-    """A value as one may write it in TOML, on one line; "nothing" where there is none."""
+    """Return a value as one may write it in TOML, on one line; "nothing" where there is none."""
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 

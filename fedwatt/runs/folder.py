@@ -1,4 +1,4 @@
-"""Which run a folder belongs to: one is never overwritten by another, nor continued as another."""
+"""Ownership of a run folder: one run never overwrites or continues another."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,5 +57,5 @@ def run_hash(config: RunConfig) -> str:
 
 
 def _what_counts(config: RunConfig) -> RunConfig:
-    """The configuration without deadlines of a real fleet and trackers, which may change."""
+    """Return the configuration without deadlines of a real fleet and trackers, which may change."""
     return replace(config, deploy=Deployment(), track=Track())

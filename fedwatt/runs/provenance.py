@@ -53,7 +53,7 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
 
 
 def same_kind(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What of two provenances differs that numbers may depend on; empty: they should be equal.
+    """Return the differences of two provenances that numbers may depend on.
 
     The number of threads is not among it, and neither is the commit: engines of one version give
     the same numbers.
@@ -85,7 +85,7 @@ def commit() -> str:
 
 @cache
 def processor() -> str:
-    """The processor's name and widest vectors: C and torch's products depend on them."""
+    """Return the processor's name and widest vectors: C and torch's products depend on them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -118,7 +118,7 @@ def driver() -> str:
 
 
 def _output(command: Sequence[str]) -> str:
-    """What a program prints; "unknown" where it is missing or fails."""
+    """Return the output of a program; "unknown" where it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):

@@ -28,7 +28,8 @@ class ReadBack:
     history: History
 
     def federation(self, fleet: Fleet | None = None, model: Network | None = None) -> Federation:
-        """The federation that trained it, on the run's own fleet and model unless others are given.
+        """Return the federation that trained it, on the run's own fleet and model unless others are
+        given.
 
         A run with hills learns them again, from the same trips.
         """

@@ -17,7 +17,7 @@ from fedwatt.runs.tables import write_table
 
 @dataclass
 class RunResults:
-    """What the methods trained so far have led to."""
+    """Results of the methods trained so far."""
 
     config: RunConfig
     out: Path
@@ -40,7 +40,8 @@ class RunResults:
         any, and those of the "kept" one, where vehicles do not use it for all windows.
         """
         self.histories.append(history)
-        self.device, layout = federation.device, federation.model.layout
+        self.device = federation.device
+        layout = federation.model.layout
         judged = dict(judged)
         for model, weights in state.models.items():
             if model not in judged:

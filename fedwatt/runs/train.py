@@ -30,7 +30,8 @@ def train_method(
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
     `before_round` may give another federation, or another state, to any round.
     """
-    seeds, epsilon = len(federation.seeds), None if own is None else own.epsilon
+    seeds = len(federation.seeds)
+    epsilon = None if own is None else own.epsilon
     found = load_checkpoint(folder, choice.label, origin)
     if found is None:
         state, record = federation.start(choice.method)
@@ -40,7 +41,8 @@ def train_method(
         state, history = found
         state = state.to(federation.device)
     observer.on_start(choice.label, state.round, federation.training.rounds)
-    saved, saved_at = (state.round if found else -1), time.monotonic()
+    saved = state.round if found else -1
+    saved_at = time.monotonic()
     try:
         while not federation.finished(state):
             if before_round is not None:
@@ -51,7 +53,8 @@ def train_method(
             observer.on_round(choice.label, state, record)
             if time.monotonic() - saved_at >= checkpoint_seconds:
                 save_checkpoint(folder, state, history, origin)
-                saved, saved_at = state.round, time.monotonic()
+                saved = state.round
+                saved_at = time.monotonic()
     finally:
         # Reached on Ctrl-C as well: `state` and `history` hold completed rounds only.
         if saved != state.round and history.timing[-1]["round"] == state.round:

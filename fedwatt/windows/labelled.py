@@ -102,12 +102,12 @@ class LabelledTrip:
 
 
 def climb_known(trips: Sequence[LabelledTrip], window: int) -> BoolArray:
-    """Whether the climb of the trips' windows was read, [windows]."""
+    """Return whether the climb of the trips' windows was read, [windows]."""
     pieces = []
-    for one in trips:
+    for labelled in trips:
         # Climb that was not read here was given, and all of it.
-        read = one.trip.channels.get("climb_known", np.ones(one.trip.seconds))
-        pieces.append(known_windows(read, one.ends, length=window))
+        read = labelled.trip.channels.get("climb_known", np.ones(labelled.trip.seconds))
+        pieces.append(known_windows(read, labelled.ends, length=window))
     return np.concatenate(pieces)
 
 
@@ -115,11 +115,11 @@ def window_strata(trips: Sequence[LabelledTrip], window: int) -> Strata:
     """Return the classes of the trips' windows, for each stratum that all of them have."""
     strata: Strata = {}
     for name, stratum in STRATA.items():
-        means = [_window_values(stratum, one, window) for one in trips]
-        known = [own for own in means if own is not None]
-        if len(known) < len(trips):
+        of_trips = [_window_values(stratum, labelled, window) for labelled in trips]
+        complete = [values for values in of_trips if values is not None]
+        if len(complete) < len(trips):
             continue
-        values = np.concatenate(known)
+        values = np.concatenate(complete)
         codes = stratum.codes(values)
         if np.isnan(values).any():
             if len(stratum.names) < len(stratum.edges) + 2:
@@ -147,12 +147,12 @@ def own_mix(
     training: Sequence[LabelledTrip], scaler: Scaler, window: int, components: int, selected: int
 ) -> FloatArray:
     """Map to a vehicle's own components or selected features, from its training trips alone."""
-    scaled = [scaler.forward(one.rows) for one in training]
+    scaled = [scaler.forward(labelled.rows) for labelled in training]
     if components:
         return principal_mix(np.concatenate(scaled), components)
     means = []
-    for rows, one in zip(scaled, training, strict=True):
-        columns = [window_means(column, one.ends, length=window) for column in rows.T]
+    for rows, labelled in zip(scaled, training, strict=True):
+        columns = [window_means(column, labelled.ends, length=window) for column in rows.T]
         means.append(np.stack(columns, axis=1))
-    labels = np.concatenate([one.labels for one in training])
+    labels = np.concatenate([labelled.labels for labelled in training])
     return selection_mix(np.concatenate(means), labels, selected)

@@ -11,7 +11,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import METHODS, LocalRule, Method, get
 from fedwatt.methods.catalogue import DEFENCES
-from fedwatt.methods.defence import kept
+from fedwatt.methods.defence import selected
 from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
 from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
@@ -249,7 +249,7 @@ def test_a_trained_round_with_a_vehicle_lost_is_the_round_of_the_others(name: st
     replies = method.__dict__["seen"]
     model = method.adapted(federation.model)
     before = {key: table[0] for key, table in state.server.items()}
-    others = kept(replies, torch.tensor([0, 1, 3]))
+    others = selected(replies, torch.tensor([0, 1, 3]))
     _, expected = own.update(before, state.weights[0], others)
     # The largest vehicle has shared its keys and is never heard of again.
     mean = summed(own, model, replies, last={"car-002": "shares"})

@@ -121,7 +121,8 @@ def import_(
 
     if out is not None:
         refuse_filled(out)
-    answers, found = {"vehicle": vehicle, "trip": trip, "dates": dates}, None
+    answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
+    found = None
     if kind == "auto":
         found = understood(paths, Answers(**answers))
         if dry_run:
@@ -132,7 +133,9 @@ def import_(
         rest = ", or --dry-run to leave it at this" if found else ""
         raise SettingError(f"Name the folder of the new fleet: --out FLEET{rest}.")
     if found:
-        kind, paths, mapping = "csv", list(found.paths), str(keep_mapping(found, out))
+        kind = "csv"
+        paths = list(found.paths)
+        mapping = str(keep_mapping(found, out))
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
@@ -158,7 +161,7 @@ def _refuse_answers(kind: str, answers: dict[str, str | bool]) -> None:
 def _cleaning(
     kind: str, trips: int | None, seconds: float, metres: float, gap_s: float | None
 ) -> "Cleaning":
-    """The usual cleaning of a kind of recordings, with the limits asked for."""
+    """Return the usual cleaning of a kind of recordings, with the limits asked for."""
     from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING
     from fedwatt.telemetry.importing import USUAL_CLEANING, own_reader
 

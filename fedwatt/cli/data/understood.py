@@ -1,4 +1,4 @@
-"""What `fedwatt data import auto` understood: shown as a table, kept as a mapping."""
+"""Result of `fedwatt data import auto`: shown as a table, stored as a mapping."""
 
 from pathlib import Path
 from shlex import quote
@@ -45,7 +45,7 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
 
 
 def say_next(out: Path) -> None:
-    """The commands from here to a predicted trip, for a vehicle and a test trip of this fleet."""
+    """Print the commands from here to a predicted trip of this fleet."""
     from fedwatt.telemetry.store import read_vehicle, vehicle_folders
     from fedwatt.windows import DataSettings
     from fedwatt.windows.split import split_trips
