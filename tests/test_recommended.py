@@ -1,15 +1,16 @@
 """One recommended method: the same in every place that names one."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from comparison.evaluate import recommend
 from comparison.page import PAGE, README
 from comparison.records import RECORDS, read_records
 from fedwatt.cli.data.understood import next_commands
-from fedwatt.deploy.guard import Guard
-from fedwatt.deploy.ledger import Ledger
-from fedwatt.deploy.policy import Policy
+from fedwatt.deploy.server.execute import refuse_undeployable
 from fedwatt.methods.recommended import RECOMMENDED
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import RunConfig
@@ -34,7 +35,11 @@ def test_a_run_trains_it_unless_told_otherwise() -> None:
     assert RunConfig().methods[0].method.name == RECOMMENDED
 
 
-def test_a_deployed_vehicle_accepts_it_by_default(tmp_path: Path) -> None:
-    config = RunConfig(methods=RunConfig().methods[:1], secure=SecureSettings(enabled=True))
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_deployment_accepts_it_by_default(secure: bool) -> None:
+    default = RunConfig()
+    config = replace(
+        default, methods=default.methods[:1], seeds=(1,), secure=SecureSettings(enabled=secure)
+    )
     assert config.methods[0].method.name == RECOMMENDED
-    Guard(Policy(), Ledger(tmp_path)).configuration(config)  # raises if refused
+    refuse_undeployable(config)  # raises if it is refused

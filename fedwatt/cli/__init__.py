@@ -9,7 +9,6 @@ from rich.text import Text
 
 from fedwatt import __version__
 from fedwatt.cli import (
-    audit,
     card,
     data,
     deploy,
@@ -43,7 +42,6 @@ app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
 app.command("watch")(watch.watch)
 app.command("styles")(styles.styles)
-app.command("audit")(audit.audit)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("route")(route.route)

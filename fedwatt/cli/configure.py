@@ -121,10 +121,10 @@ def resumable(out: Path, kept: str, command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        said = "Stopped before anything was begun; there is nothing to continue."
+        message = "Stopped before anything was begun; there is nothing to continue."
         if holds_run(out):
-            said = f"Stopped. {kept} are kept; continue with: {command} --resume --out {out}"
-        errors.print(said)
+            message = f"Stopped. {kept} are kept; continue with: {command} --resume --out {out}"
+        errors.print(message)
         raise typer.Exit(130) from None
 
 
@@ -155,8 +155,10 @@ def configuration(
             (tables.setdefault(section, {}) if section else tables)[setting] = value
     if methods:
         # Methods of the file keep their settings.
-        known = {label_of(table): table for table in tables.get("method", [])}
-        tables["method"] = [known.get(plugins.short(name), {"name": name}) for name in methods]
+        method_tables = {label_of(table): table for table in tables.get("method", [])}
+        tables["method"] = [
+            method_tables.get(plugins.short(name), {"name": name}) for name in methods
+        ]
     if seeds is not None:
         try:
             tables["seeds"] = [int(part) for part in seeds.split(",")]

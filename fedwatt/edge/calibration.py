@@ -204,16 +204,18 @@ def calibrate(
             trip_scores.append(np.atleast_1d(np.abs(o.trip_wh - o.trip_measured_wh) / expected))
         return window_scores, trip_scores
 
-    found = scores(validation)
+    validation_scores = scores(validation)
     source = "validation trips"
-    window_factor = clustered_quantile(found[0], level)
-    trip_factor = conformal_quantile(np.concatenate(found[1]), level)
+    window_factor = clustered_quantile(validation_scores[0], level)
+    trip_factor = conformal_quantile(np.concatenate(validation_scores[1]), level)
     if math.isinf(window_factor) or math.isinf(trip_factor):
         seen = scores(training)
         if math.isinf(window_factor):
-            window_factor = clustered_quantile(alike(found[0], seen[0]), level)
+            window_factor = clustered_quantile(alike(validation_scores[0], seen[0]), level)
         if math.isinf(trip_factor):
-            trip_factor = conformal_quantile(np.concatenate(alike(found[1], seen[1])), level)
+            trip_factor = conformal_quantile(
+                np.concatenate(alike(validation_scores[1], seen[1])), level
+            )
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
         raise DataError(
@@ -243,10 +245,12 @@ def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> l
     >>> [one.tolist() for one in alike([np.array([7.0])], [np.array([1.0]), np.array([0.0, 2.0])])]
     [[7.0], [2.0], [0.0, 4.0]]
     """
-    new, seen = (np.mean([own.mean() for own in scores]) for scores in (validation, training))
+    new, seen = (
+        np.mean([trip_scores.mean() for trip_scores in scores]) for scores in (validation, training)
+    )
     larger = max(float(new / seen) - 1.0, 0.0) if seen > 0 else 0.0
     stretch = 1.0 + larger * len(validation) / (len(validation) + CAUTION)
-    return [*validation, *(stretch * own for own in training)]
+    return [*validation, *(stretch * trip_scores for trip_scores in training)]
 
 
 def conformal_quantile(scores: FloatArray, level: float) -> float:
@@ -270,7 +274,9 @@ def clustered_quantile(scores: Sequence[FloatArray], level: float) -> float:
     """
     trips = len(scores)
     values = np.concatenate(scores)
-    weights = np.concatenate([np.full(len(own), 1 / (trips * len(own))) for own in scores])
+    weights = np.concatenate(
+        [np.full(len(trip_scores), 1 / (trips * len(trip_scores))) for trip_scores in scores]
+    )
     order = np.argsort(values, kind="stable")
     values, total = values[order], np.cumsum(weights[order])
     plain = values[min(int(np.searchsorted(total, level - 1e-12)), len(values) - 1)]
@@ -290,9 +296,9 @@ def independent_scores(scores: Sequence[FloatArray], threshold: float, level: fl
     trips = len(scores)
     if trips < 2:
         return trips
-    covered = np.array([np.mean(own <= threshold) for own in scores])
+    covered = np.array([np.mean(trip_scores <= threshold) for trip_scores in scores])
     spread = float(np.var(covered, ddof=1)) / trips
-    most = max(trips, sum(len(own) for own in scores) / 60)
+    most = max(trips, sum(len(trip_scores) for trip_scores in scores) / 60)
     worth = level * (1 - level) / spread if spread > 0 else math.inf
     return float(min(max(worth, trips), most))
 

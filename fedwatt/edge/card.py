@@ -82,11 +82,14 @@ class ModelCard:
     def from_json(text: str, where: str) -> "ModelCard":
         """Return the card in a file's metadata; `where` is named if it is none."""
         try:
-            about = parse_json(text)
-            if about.pop("format") != FORMAT:
+            fields_read = parse_json(text)
+            if fields_read.pop("format") != FORMAT:
                 raise ValueError("another format")
-            about["features"], about["units"] = tuple(about["features"]), tuple(about["units"])
-            return ModelCard(**about)
+            fields_read["features"], fields_read["units"] = (
+                tuple(fields_read["features"]),
+                tuple(fields_read["units"]),
+            )
+            return ModelCard(**fields_read)
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             raise DataError(
                 f"{where} was written by another version of fedwatt ({problem}). "

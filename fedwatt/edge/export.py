@@ -96,8 +96,8 @@ def read_trained(
         raise SettingError(unknown("method of this run", chosen, labels))
     number = config.seeds[0] if seed is None else seed
     if number not in config.seeds:
-        known = ", ".join(map(str, config.seeds))
-        raise SettingError(f"The run has no seed {number}; it has {known}.")
+        seeds = ", ".join(map(str, config.seeds))
+        raise SettingError(f"The run has no seed {number}; it has {seeds}.")
     weights = read_model(run, chosen, which, number)
     level = None
     if level_config(config) is not None:
@@ -177,15 +177,15 @@ def export(
     both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
         card = replace(_card(trained, form), level=_unjudged_level(trained))
-        write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
+        write_bytes(Path(out), _bytes(card, [_network(network) for network in both]))
         return card
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
     aligned = prepared(vehicle, trained.config.data)
     climbing, terrain, notes = _with_terrain(trained, aligned, field)
     if routes is not None:
         notes |= {ROUTES_KEY: model_to_text(routes)}
-    clients = [build_client(climbing, one.config.data) for one in both]
-    networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
+    clients = [build_client(climbing, network.config.data) for network in both]
+    networks = [_network(network, client) for network, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
     card = replace(
@@ -194,7 +194,7 @@ def export(
         terrain=terrain,
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
-        trips={role: [trip.name for trip in own] for role, own in trips.items()},
+        trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(networks, both, clients))
@@ -248,7 +248,7 @@ class _Draft:
     def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
         """Return the prior with the factor that its intervals need on the vehicle's own trips."""
         scores = (
-            [one.in_trip_scores(prior, card.window) for one in self.outcomes(card, split)]
+            [outcome.in_trip_scores(prior, card.window) for outcome in self.outcomes(card, split)]
             for split in ("validation", "train")
         )
         factor = clustered_quantile(alike(*scores), BARS)
@@ -256,8 +256,8 @@ class _Draft:
 
     def test_rmse(self, card: ModelCard) -> float:
         """RMSE of the file with this card on the vehicle's test windows, Wh."""
-        found = self.outcomes(card, "test")
-        errors = np.concatenate([one.windows_wh - one.measured_wh for one in found])
+        outcomes = self.outcomes(card, "test")
+        errors = np.concatenate([outcome.windows_wh - outcome.measured_wh for outcome in outcomes])
         return math.sqrt(float((errors**2).mean()))
 
 
@@ -282,8 +282,8 @@ def _judged_level(
     windows.
     """
 
-    def predicted(network: Network, one: TrainedModel, client: Client) -> FloatArray:
-        alone = _scaled_predictions(one, client)
+    def predicted(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
+        alone = _scaled_predictions(trained, client)
         mixture = network.mixture
         return alone if mixture is None else mixture.predict(client, "validation", alone)
 
@@ -330,8 +330,8 @@ def _with_terrain(
             "The model was trained with hills: it needs the vehicle's elevation field as well. "
             "Give the file of one with --terrain."
         )
-    text, about = field_to_text(field)
-    return with_terrain(vehicle, field), about, {FIELD_KEY: text}
+    text, provenance = field_to_text(field)
+    return with_terrain(vehicle, field), provenance, {FIELD_KEY: text}
 
 
 def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from fedwatt.errors import RunError
 from fedwatt.files import holding
-from fedwatt.runs.config import RunConfig, Track, differences, from_toml
+from fedwatt.runs.config import RunConfig, Track, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import hash_of
 from fedwatt.runs.own_code import changed_since, sentence
 
@@ -52,8 +51,8 @@ def claim(config: RunConfig, out: Path, resume: bool) -> Iterator[None]:
 
 
 def run_hash(config: RunConfig) -> str:
-    """Hash of all that determines the numbers of a run; the same after an update."""
-    return hash_of([earlier_toml(_what_counts(config))])
+    """Return a hash of all that determines the numbers of a run."""
+    return hash_of([to_toml(_what_counts(config))])
 
 
 def _what_counts(config: RunConfig) -> RunConfig:

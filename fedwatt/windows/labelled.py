@@ -81,8 +81,6 @@ STRATA: Mapping[str, Stratum] = {
         _rise_m, (-0.01, 0.01), ("below -1 %", "-1 to 1 %", "over 1 %", "not known"), per_metre=True
     ),
 }
-SHARED_STRATA = ("speed", "temperature")
-"""Strata that deployed vehicles answer with: every further one makes sums of fewer windows."""
 
 
 @dataclass(frozen=True, eq=False)

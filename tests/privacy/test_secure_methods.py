@@ -153,7 +153,7 @@ def test_what_a_rule_of_ones_own_hands_up_is_added_up_too() -> None:
 
     method, model = Method("telling", (Telling(),)), get_model("mlp", window=1, features=1)
     layout = reply_layout(method, model, SecureSettings(windows_limit=10), vehicles=2)
-    assert list(layout.fields.items())[2:-1] == [("told", (2, 10 * 256.0))]
+    assert list(layout.fields.items())[2:] == [("told", (2, 10 * 256.0))]
     told = torch.tensor([[[1.0], [4.0]], [[5.0], [-4.0]]])
     delta = torch.zeros(2, model.layout.size)
     windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
@@ -166,7 +166,7 @@ def test_survivors_weights_are_known_together_only() -> None:
     method = get("fo-ri-fedavg")
     model = model_of(method)
     layout = reply_layout(method, model, SETTINGS, vehicles=3)
-    assert list(layout.fields) == ["weight", "delta", "check"]
+    assert list(layout.fields) == ["weight", "delta"]
     replies = summed(method, model, replies_to(method, model, 0, [10, 20, 60]))
     assert replies.windows.tolist() == [30.0] * 3
     assert not replies.uploads
