@@ -28,6 +28,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "docs" / "which-method.md"
 README: Final = ROOT / "README.md"
 TABLE: Final = ROOT / "results" / "comparison.csv"
+HOW: Final = "[How it was tested](docs/which-method.md)."
 MINUS: Final = "\N{MINUS SIGN}"
 SHOWN: Final = 5
 """Methods of each question that the page shows: those with the lowest means."""
@@ -42,15 +43,16 @@ HEADINGS: Final = (
 def written(records: Records) -> dict[Path, str]:
     """Return file → text of everything that is written from the records."""
     records = {name: own for name, own in records.items() if name[1] in CANDIDATES}
-    said = {"recommended method": recommendation(records)}
-    blocks = said | {
+    sentence = recommendation(records)
+    blocks = {
+        "recommendation": sentence,
         "comparison parts": parts(records),
         "comparison setting": setting(records),
         "comparison table": table(records),
     }
     return {
         PAGE: filled(PAGE.read_text(encoding="utf-8"), blocks),
-        README: filled(README.read_text(encoding="utf-8"), said),
+        README: filled(README.read_text(encoding="utf-8"), {"recommendation": f"{sentence} {HOW}"}),
         TABLE: as_csv(records),
     }
 

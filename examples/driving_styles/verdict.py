@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.styles.kmeans import Clustering, k_means
+from examples.driving_styles.kmeans import Clustering, k_means
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRAWS: Final = 99

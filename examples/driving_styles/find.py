@@ -8,13 +8,13 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
+from examples.driving_styles.directions import StyleSums, directions
+from examples.driving_styles.vehicle_sums import driving, fleet_scale, motion_features, scale_sums
+from examples.driving_styles.verdict import Excess, adjusted_rand, excess, explained
 from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import LocalFleet
 from fedwatt.models import Model
 from fedwatt.randomness import generator
-from fedwatt.styles.directions import StyleSums, directions
-from fedwatt.styles.on_board import driving, fleet_scale, motion_features, scale_sums
-from fedwatt.styles.verdict import Excess, adjusted_rand, excess, explained
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import FEATURES, Client
 
