@@ -167,7 +167,8 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
     ):
         return (
             "elevation map: none, so that roads count as level: no vehicle has positions "
-            "(latitude_deg, longitude_deg) or elevation (elevation_m) from which its validation trips gain"
+            "(latitude_deg, longitude_deg) or elevation (elevation_m) from which its "
+            "validation trips gain"
         )
     needed = counted(terrain.minimum_vehicles, "vehicle")
     none = "none has as many"
