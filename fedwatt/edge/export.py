@@ -14,7 +14,14 @@ import numpy as np
 
 from fedwatt import __version__
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
+from fedwatt.edge.calibration import (
+    Outcome,
+    alike,
+    calibrate,
+    clustered_quantile,
+    fleet_calibration,
+    level_for,
+)
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
@@ -27,15 +34,17 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
+from fedwatt.journeys.intervals import Intervals, contribution, validation_scores
+from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.journeys.prior import USUAL, in_wh
+from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
-from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
+from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import (
     flat,
@@ -57,7 +66,8 @@ class TrainedModel:
     """One model of a run: its tensors by name, and the run's configuration.
 
     `level` is the level model that belongs to it, from the folder RUN/level. With a `fleet_ridge`
-    the vehicle mixes it with ridges. `trip_prior` is in units of the label scale.
+    the vehicle mixes it with ridges. `trip_prior` is in units of the label scale; `intervals` are
+    those of the run's vehicles.
     """
 
     weights: dict[str, np.ndarray[Any, Any]]
@@ -66,8 +76,9 @@ class TrainedModel:
     seed: int
     personal: bool = False
     level: "TrainedModel | None" = None
-    fleet_ridge: FloatArray | None = None
+    fleet_ridge: FleetRidge | None = None
     trip_prior: TripPrior = USUAL
+    intervals: Intervals | None = None
     own: Model | None = None
     """The network, where it is none of fedwatt's."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -117,6 +128,7 @@ def read_trained(
         level=level,
         fleet_ridge=read_fleet_ridge(run),
         trip_prior=read_trip_prior(run, chosen) or USUAL,
+        intervals=read_intervals(run, chosen),
         own=own_network(config),
     )
 
@@ -194,6 +206,7 @@ def export(
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
         trips={role: [trip.name for trip in own] for role, own in trips.items()},
+        balance=_balance(networks[0], clients[0]),
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(networks, both, clients))
@@ -201,8 +214,12 @@ def export(
         card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
-    calibration = draft.calibration(card)
-    prior = draft.trip_prior(card, in_wh(trained.trip_prior, clients[0].label_scale_wh))
+    prior = in_wh(trained.trip_prior, clients[0].label_scale_wh)
+    if trained.intervals is not None and trained.intervals.vehicles > 2:
+        calibration, prior = _fleet_calibration(trained, networks[0], clients[0], prior)
+    else:
+        calibration = draft.calibration(card)
+        prior = draft.trip_prior(card, prior)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
         bars = draft.calibration(level_alone)
@@ -260,6 +277,36 @@ class _Draft:
         return math.sqrt(float((errors**2).mean()))
 
 
+def _fleet_calibration(
+    trained: TrainedModel, network: Network, client: Client, prior: TripPrior
+) -> tuple[dict[str, Any], TripPrior]:
+    """Return error bars and prior in Wh of a vehicle, calibrated on the run's other vehicles."""
+    assert trained.intervals is not None
+    predicted = _validation_predictions(network, trained, client)
+    scores = validation_scores(client, predicted, trained.trip_prior)
+    own = contribution(scores, trained.intervals.means)
+    others = trained.intervals
+    if others.includes(own):
+        others = others.without(own)
+    kind = "in_trip" if others.counts["in_trip"].any() else "windows"
+    prior = replace(prior, factor=others.factor(kind, scores[kind]))
+    speed = client.features.index("speed") if "speed" in client.features else -1
+    bars = fleet_calibration(others, scores, prior, window=client.window, speed_column=speed)
+    return bars.to_json(), prior
+
+
+def _balance(network: Network, client: Client) -> dict[str, Any]:
+    """Return the card's entry on the trip balance; empty where the vehicle uses none."""
+    balance = None if network.mixture is None else network.mixture.balance
+    if balance is None or client.scaler is None or client.scaler.mix is not None:
+        return {}
+    return balance.to_json() | {
+        "feature_center": client.scaler.center.tolist(),
+        "feature_scale": client.scaler.scale.tolist(),
+        "label_scale_wh": client.label_scale_wh,
+    }
+
+
 def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
     """The card's entry on the level model without a vehicle: nobody has judged the hills."""
     if trained.level is None:
@@ -278,13 +325,9 @@ def _judged_level(
     networks: Sequence[Network], both: Sequence[TrainedModel], clients: Sequence[Client]
 ) -> dict[str, Any]:
     """The card's entry on the level model, after both models predicted the validation windows."""
-
-    def predicted(network: Network, one: TrainedModel, client: Client) -> FloatArray:
-        alone = _scaled_predictions(one, client)
-        mixture = network.mixture
-        return alone if mixture is None else mixture.predict(client, "validation", alone)
-
-    hilly, level = (predicted(*three) for three in zip(networks, both, clients, strict=True))
+    hilly, level = (
+        _validation_predictions(*three) for three in zip(networks, both, clients, strict=True)
+    )
     return {
         "features": list(feature_names(both[1].config.data.features)),
         "borne_out": borne_out(hilly, level, clients[0]),
@@ -292,13 +335,20 @@ def _judged_level(
     }
 
 
+def _validation_predictions(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
+    """Return scaled predictions of the vehicle's validation windows."""
+    alone = _scaled_predictions(trained, client)
+    mixture = network.mixture
+    return alone if mixture is None else mixture.predict(client, "validation", alone)
+
+
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
         return Network(trained.weights, own=trained.own)
     mixture = None
     if trained.fleet_ridge is not None:
-        ridges = vehicle_ridges(client, trained.fleet_ridge)
-        mixture = chosen_mixture(client, ridges, _scaled_predictions(trained, client))
+        predicted = _scaled_predictions(trained, client)
+        mixture = chosen_mixture(client, trained.fleet_ridge, predicted)
     label = (client.label_center_wh, client.label_scale_wh)
     return Network(trained.weights, client.scaler, *label, mixture, own=trained.own)
 

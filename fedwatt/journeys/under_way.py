@@ -6,7 +6,7 @@ Way is looked at in blocks of 200 m. What a block took beyond its forecast is
 
 with a constant and a drifting auxiliary power a and d (d an Ornstein-Uhlenbeck process), a load
 factor l on the forecast ê, and the kinetic energy that the block put in hand. A Kalman filter over
-(a, d, l) (`journeys.kalman`) gives what they will add to the rest of the way; the forecast of the
+(a, d, l) (`journeys.filter`) gives what they will add to the rest of the way; the forecast of the
 rest is corrected by κ of that, and by what the speed of the moment has in hand:
 
     rest = forecast + κ · (states) + q v² + c
@@ -24,13 +24,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedwatt.elevation.summands import LARGEST, Fields
-from fedwatt.journeys.kalman import State, begin, carried, updated
+from fedwatt.journeys.filter import State, carried, updated
 from fedwatt.journeys.route_bars import BINS, LEVELS, counted_errors, quantiles_of, relative_errors
 from fedwatt.telemetry.trip import FloatArray
 
 BLOCK_M = 200.0
 AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035
-BEGIN = begin(AUXILIARY_W, DRIFT_W, LOAD)
+BEGIN: State = (0.0, 0.0, 0.0, AUXILIARY_W**2, 0.0, 0.0, DRIFT_W**2, 0.0, LOAD**2)
 NOISE_WH, NOISE_WH_S = 15.0, 1.5
 KINETIC_WH = 0.25
 """Wh that a (m/s)² of v² takes."""
@@ -85,7 +85,7 @@ class UnderWay:
         self._state = carried(self._state, took_s, DRIFT_W, DRIFT_S)
         beyond = spent_wh - began_wh - expected - gained
         noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
-        # A block that is an outlier teaches nothing.
+        # An absurd block, such as charging, changes nothing.
         new = updated(self._state, took_s / HOUR_S, expected, beyond, noise)
         self._state = new or self._state
         self._begin(elapsed_s, spent_wh)
