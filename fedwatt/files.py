@@ -1,18 +1,108 @@
-"""Files that are either whole or not there at all, and folders changed by one at a time."""
+"""Files: written whole or not at all, locked against other processes, read within bounds.
+
+What a stranger may have written is read here: `parse_json` and `parse_toml` refuse text that nests
+too deeply, and `inflate` and `Bounded` refuse compressed content that grows beyond its bound.
+"""
 
 import fcntl
+import gzip
 import json
 import os
 import time
+import tomllib
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fedwatt.errors import RunError
 
 LOOKS = 5
 """How often a lock is tried before it counts as another process's."""
+
+
+MOST_TIMES = 100
+"""Times its size to which a compressed recording may unpack."""
+DEEPEST = 100
+"""Levels to which arrays and tables of a document may be nested."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of a JSON text; JSONDecodeError if it is none or nests too deeply."""
+    try:
+        value = json.loads(text)
+        _refuse_deep(value)
+    except RecursionError:
+        shown = text if isinstance(text, str) else ""
+        raise json.JSONDecodeError(_TOO_DEEP, shown, 0) from None
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the table of a TOML text; TOMLDecodeError if it is none or nests too deeply."""
+    try:
+        table = tomllib.loads(text)
+        _refuse_deep(table)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError(_TOO_DEEP) from None
+    return table
+
+
+_TOO_DEEP = f"it nests deeper than {DEEPEST} levels"
+
+
+def _refuse_deep(value: object) -> None:
+    """Raise RecursionError if `value` nests deeper than `DEEPEST`; without recursion itself."""
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        containers = [part for part in level if isinstance(part, dict | list) and part]
+        if not containers:
+            return
+        level = [
+            part
+            for container in containers
+            for part in (container.values() if isinstance(container, dict) else container)
+            if isinstance(part, dict | list)
+        ]
+    raise RecursionError
+
+
+def inflate(content: bytes, most: int) -> bytes:
+    """Return zlib-compressed `content` unpacked; ValueError if that is more than `most` bytes."""
+    stream = zlib.decompressobj()
+    unpacked = stream.decompress(content, most + 1)
+    if len(unpacked) > most:
+        raise ValueError(f"it unpacks to more than {most:,} bytes")
+    if not stream.eof:
+        raise ValueError("it is cut off")
+    return unpacked
+
+
+def unpacked_bound(file: Path) -> int:
+    """Return the bytes to which a compressed file of telemetry may unpack.
+
+    Recordings shrink to a tenth or a thirtieth; `MOST_TIMES` of a small file may be 64 MB.
+    """
+    return max(64_000_000, MOST_TIMES * file.stat().st_size)
+
+
+class Bounded:
+    """A readable stream that ends in OSError after `most` bytes."""
+
+    def __init__(self, stream: IO[bytes] | gzip.GzipFile, most: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._left = most
+
+    def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, or all that are left."""
+        asked = self._left + 1 if size < 0 else min(size, self._left + 1)
+        piece = self._stream.read(asked)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise OSError(f"it unpacks to more than {self._most:,} bytes")
+        return piece
 
 
 @contextmanager
@@ -90,7 +180,7 @@ def read_rows(path: Path) -> list[Any]:
         return []
     # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
     lines = path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
-    return [json.loads(line) for line in lines]
+    return [parse_json(line) for line in lines]
 
 
 def _whole(path: Path) -> int:

@@ -11,6 +11,15 @@ A reference names one of them, wherever a configuration or the command line take
 With the object comes a hash of the file that it is written in. A run keeps both, so that it can be
 repeated and continued, and can say when the code is no longer what it was. Only that one file is
 hashed, not what it imports.
+
+Who may name code:
+
+- the user, on the command line or in Python, may name anything;
+- a file (configuration, run folder, model file, plan, message) may name what is built in and the
+  entry points of installed packages. Any other code that it names is loaded only after the user
+  has named that code, too: with `--trust ./sam.py`, or `trust("./sam.py")` in Python.
+
+Everything that reads such a file does so inside `named_in`, or asks `refuse_untrusted`.
 """
 
 import re
@@ -40,7 +49,10 @@ _carried: dict[str, bytes] = {}
 """Files that came with a task from another machine, by the path that they have there."""
 _loaded: dict[str, bytes] = {}
 """Files that objects were taken from in this process, by their path as it was written."""
-_of_a_server: ContextVar[bool] = ContextVar("of_a_server", default=False)
+_trusted: set[str] = set()
+"""Files and modules that the user of this process has named, as `_identity` writes them."""
+_document: ContextVar[str | None] = ContextVar("document", default=None)
+"""The file whose text is being read; None while names are the user's words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +110,11 @@ def resolve(
             f"'{reference}' is not a reference to a {kind}: write './file.py:name' or "
             "'package.module:name'."
         )
-    if _of_a_server.get():
-        refuse_unless_installed(reference)
+    document = _document.get()
+    if document is not None:
+        refuse_untrusted(reference, kind, document)
+    elif ":" in reference:
+        trust(reference)
     module, source = _module(home, reference)
     try:
         value = reduce(getattr, attribute.split("."), module)
@@ -174,31 +189,55 @@ def carry(files: Mapping[str, bytes]) -> None:
 
 
 @contextmanager
-def named_by_server() -> Iterator[None]:
-    """References come from another machine, which may name installed plugins and nothing else."""
-    before = _of_a_server.set(True)
+def named_in(document: str | None) -> Iterator[None]:
+    """Take names from `document`, which may name no code that the user has not named.
+
+    None: the text was written by this program for its user, as in a task on another machine.
+    """
+    before = _document.set(document)
     try:
         yield
     finally:
-        _of_a_server.reset(before)
+        _document.reset(before)
 
 
-def refuse_unless_installed(*references: str) -> None:
-    """Raise unless packages that declare plugins are installed here and hold what is named.
+def trust(*names: str) -> None:
+    """Let files name this code: files and modules, or references, also composed ones.
 
-    A server must not make a vehicle run a file, or import whatever happens to be on its disk.
+    >>> trust("./sam.py", "mypackage.sam", "fractional+./pull.py:pull")
     """
-    points = [point for kind in GROUPS for point in entry_points(kind).values()]
-    packages = {"fedwatt", *(point.module.partition(".")[0] for point in points)}
-    for reference in references:
-        home = reference.rpartition(":")[0]
-        inside = not home.endswith(".py") and home.partition(".")[0] in packages
-        if not inside and reference not in {point.name for point in points}:
-            raise SettingError(
-                f"A vehicle does not run '{reference}' because a server says so. Install the "
-                "package that has it on the vehicle, with an entry point for it "
-                "(docs/extending.md)."
-            )
+    for name in names:
+        if ":" not in name:
+            _trusted.add(_identity(name))
+            continue
+        references = [part for piece in name.split(",") for part in parts(piece.strip())]
+        homes = (reference.rpartition(":")[0] for reference in references if ":" in reference)
+        _trusted.update(map(_identity, homes))
+
+
+def refuse_untrusted(reference: str, kind: str, document: str) -> None:
+    """Raise SettingError if `reference` in `document` would run code that the user has not named.
+
+    Names of installed entry points pass: whoever installed the package has decided to run it.
+    """
+    home, colon, _ = reference.rpartition(":")
+    if not colon or _identity(home) in _trusted:
+        return
+    if home.endswith(".py"):
+        effect = f"run the file {Path(home).expanduser().absolute()}"
+    else:
+        effect = f"import the module '{home}' and run what it holds"
+    raise SettingError(
+        f"{document} names code: the {kind} '{reference}' would {effect}. fedwatt does not run "
+        f"code because a file says so. If you have read that code and trust it, add --trust {home} "
+        f"(in Python: fedwatt.plugins.trust({home!r})); an installed package is trusted by the "
+        "names of its entry points (docs/extending.md)."
+    )
+
+
+def _identity(home: str) -> str:
+    """Return the absolute path of a file, or the name of a module."""
+    return str(Path(home).expanduser().resolve()) if home.endswith(".py") else home
 
 
 def _module(home: str, reference: str) -> tuple[ModuleType, str]:

@@ -97,9 +97,10 @@ TABLES: Final = {
     'made of the kept one for themselves ("personal"). In a run with a level model the kept and '
     "the personal ones are what vehicles would use: the level model where climb is not known or "
     "not borne out. In a run with mixtures they are mixed.",
-    "references": "Test errors of models that are not federated: each vehicle's own mean, its own "
-    "ridge on window means and its own network, and one network on pooled data, which only a "
-    "simulation can have. Missing where references are switched off and on a real fleet.",
+    "references": "Test errors of models that are not federated: each vehicle's mean, ridge and "
+    "network from its own trips, the one of these that validates best, and one network on pooled "
+    "data, which only a simulation can have. Missing where references are switched "
+    "off and on a real fleet.",
     "timing": "Wall-clock time of each round of a whole stack; apart from the rest, because time "
     "does not reproduce.",
 }

@@ -387,13 +387,14 @@ def load(
     method: str | None = None,
     fleet: Fleet | None = None,
     model: "Network | None" = None,
+    trust: Sequence[str] = (),
 ) -> Trained:
     """What a run folder holds of `method`, by its label; of its first one if none is given.
 
-    `fleet` and `model` are for runs that were given theirs as objects in Python.
+    `fleet`, `model`: of runs that were given theirs as objects. `trust`: code the run may name.
     """
     from fedwatt.runs.read_back import read_back
 
-    own = read_back(Path(folder), method)
+    own = read_back(Path(folder), method, trust)
     opened = partial(own.federation, fleet, model)
     return Trained(own.history, own.state, opened, own.choice.method, own.config, Path(folder))

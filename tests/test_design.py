@@ -1,22 +1,15 @@
-"""docs/design.md against the code: its rooms, its paths and its walk of a round."""
+"""docs/design.md against the code: its packages, its paths and its walk of a round."""
 
-import ast
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 LIBRARY = ROOT / "fedwatt"
 PAGE = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
-BELOW = {"cores", "errors", "files", "noise", "plugins", "randomness", "settings"}
-ROOMS = {
-    name: {one.strip() for one in allowed.split(",")} - {"–"}
-    for name, allowed in re.findall(r"^\| `(\w+)(?:/|\.py)` \|.*\| ([^|]*) \|$", PAGE, re.MULTILINE)
-}
+PACKAGES = set(re.findall(r"^\| `(\w+)(?:/|\.py)` \|.*\|$", PAGE, re.MULTILINE))
 WALK = re.findall(r"^\| \d+ \| `([\w/]+\.py)` \| `([\w.]+)` \|", PAGE, re.MULTILINE)
 
 FOLLOW = """
@@ -47,36 +40,9 @@ sys.exit("It ended without a checkpoint: " + ended.output)
 """
 
 
-def imported(room: Path) -> set[str]:
-    """The rooms that a package, or a file of the library itself, imports."""
-    found = set()
-    for file in room.rglob("*.py") if room.is_dir() else [room]:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                found.add(node.module)
-    parts = [name.split(".") for name in found]
-    return {own[1] for own in parts if own[0] == "fedwatt" and len(own) > 1} - BELOW - {room.stem}
-
-
-def allowed(room: str) -> set[str]:
-    """What a room may import: those named, and what they may import."""
-    named = ROOMS[room]
-    return named.union(*(allowed(one) for one in named))
-
-
-def test_every_room_is_in_the_table() -> None:
+def test_every_package_is_in_the_table() -> None:
     packages = {folder.name for folder in LIBRARY.iterdir() if (folder / "__init__.py").is_file()}
-    assert packages | {"tables"} == ROOMS.keys()
-
-
-@pytest.mark.parametrize("room", sorted(ROOMS.keys() - {"cli"}))
-def test_rooms_import_what_the_table_says(room: str) -> None:
-    path = LIBRARY / room
-    found = imported(path if path.is_dir() else path.with_suffix(".py"))
-    assert found <= allowed(room)
-    assert ROOMS[room] <= found  # nothing is named that is not needed
+    assert packages | {"tables"} == PACKAGES
 
 
 def test_paths_exist() -> None:

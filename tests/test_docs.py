@@ -124,7 +124,7 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
-    folders = ("fedwatt", "tests", "benchmarks", "reproduction", "tournament", "tools")
+    folders = ("fedwatt", "tests", "benchmarks", "reproduction", "comparison", "tools")
     named = rf"`((?:{'|'.join(folders)})/[\w/-]+\.\w+)`"
     for path in re.findall(named, page.read_text(encoding="utf-8")):
         assert (ROOT / path).is_file(), f"{page.name} names {path}"

@@ -106,7 +106,7 @@ from fedwatt.observers import OnRound
 def say(state, record):
     print(state.round, flush=True)
 
-config = from_tables(read_config(Path(sys.argv[1])))
+config = from_tables(read_config(Path(sys.argv[1])), trusted=True)
 execute(config, Path(sys.argv[2]), OnRound(say), checkpoint_seconds=0)
 """
 
@@ -132,13 +132,15 @@ rho = 0.01
 name = "{FEDAVGM}"
 """
 
+TRUST = [word for name in (CONV, NEXT_MINUTE, SAM, FEDAVGM) for word in ("--trust", name)]
+
 
 def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("own.toml").write_text(CONFIG.replace("FLEET", str(stored)))
     # Killed in the second round of the second method, resumed, against one that was left alone.
     kill_after(5, PROGRAM, str(tmp_path / "own.toml"), str(tmp_path / "killed"))
-    done = CliRunner().invoke(app, ["run", "--resume", "--out", "killed"])
+    done = CliRunner().invoke(app, ["run", "--resume", "--out", "killed", *TRUST])
     assert done.exit_code == 0, done.output
     config = from_tables(read_config(Path("killed/config.toml")))
     execute(config, Path("whole"), Observers(()))

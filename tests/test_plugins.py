@@ -7,7 +7,7 @@ import pytest
 
 from fedwatt import plugins
 from fedwatt.errors import SettingError
-from fedwatt.plugins import named_by_server, reference_to, resolve
+from fedwatt.plugins import named_in, reference_to, resolve
 
 
 def number(reference: str, kind: str = "model") -> plugins.Plugin:
@@ -129,11 +129,47 @@ def test_code_that_does_not_load(folder: Path, code: str, sentence: str) -> None
     assert not [name for name in sys.modules if "broken" in name and "fedwatt_plugin" in name]
 
 
-def test_a_server_names_installed_plugins_only(package: Path) -> None:
-    with named_by_server():
-        assert number("seven").value == number("sevens:seven").value == 7
-        assert number("fedwatt.windows.features:SUMMARY_S").value == 60
-        for reference in ("./own.py:one", "beside:two", "os.path:sep"):
-            with pytest.raises(SettingError, match="A vehicle does not run"):
+MARK = "import pathlib; pathlib.Path('ran').touch()\none = 1\n"
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what earlier tests trusted."""
+    monkeypatch.setattr(plugins, "_trusted", set())
+
+
+@pytest.mark.usefixtures("nobody")
+def test_a_file_names_entry_points_only(package: Path) -> None:
+    (package / "own.py").write_text(MARK)
+    with named_in("theirs.toml"):
+        assert number("seven").value == 7
+        for reference in ("./own.py:one", "sevens:seven", "fedwatt.cli:main", "os.path:sep"):
+            with pytest.raises(SettingError, match=r"^theirs\.toml names code: the model '"):
                 number(reference)
+    assert not (package / "ran").exists()
+    with pytest.raises(SettingError, match=f"would run the file {package}/own.py.* --trust ./own"):
+        plugins.refuse_untrusted("./own.py:one", "model", "theirs.toml")
+    with pytest.raises(SettingError, match=r"would import the module 'fedwatt\.cli' and run"):
+        plugins.refuse_untrusted("fedwatt.cli:main", "model", "theirs.toml")
+
+
+@pytest.mark.usefixtures("nobody")
+def test_trusted_by_its_place(folder: Path) -> None:
+    (folder / "deep").mkdir()
+    (folder / "deep" / "own.py").write_text(MARK)
+    plugins.trust("own.py")
+    with named_in("theirs.toml"):
+        assert number("./own.py:one").value == 1  # the same file by another path
+        with pytest.raises(SettingError, match="names code"):
+            number("deep/own.py:one")
+        plugins.trust("fractional+deep/own.py:one@adam")
+        assert number(f"{folder}/deep/own.py:one").value == 1
+
+
+@pytest.mark.usefixtures("nobody")
+def test_what_the_user_names_is_trusted_from_then_on(folder: Path) -> None:
     assert number("beside:two").value == 2
+    with named_in("theirs.toml"):
+        assert number("beside:two").value == 2
+        with named_in(None):  # the program's own text
+            assert number("./own.py:one").value == 1

@@ -37,7 +37,7 @@ def audit(
     from fedwatt.runs.source import open_fleet, source_vehicles
     from fedwatt.windows.features import feature_names, needs_climb
 
-    config = from_tables(read_config(run / "config.toml"))
+    config = from_tables(read_config(run / "config.toml"), str(run / "config.toml"))
     source = replace(config.fleet, data=str(data), vehicles=0) if data else config.fleet
     settings = config.data
     if needs_climb(feature_names(settings.features)):

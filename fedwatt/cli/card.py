@@ -19,9 +19,9 @@ def card(
     All of it is coarse: no vehicle and no place is named.
     """
     from fedwatt.edge.card_page import render, sections
-    from fedwatt.edge.energy_model import EnergyModel
+    from fedwatt.edge.energy_model import read_card
 
-    own = EnergyModel(model).card
+    own = read_card(model)
     for title, rows in sections(own):
         console.print(title, style="bold")
         table = Table.grid(padding=(0, 2))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedwatt import plugins
 from fedwatt.cli.console import errors
 from fedwatt.cli.data.shared import refuse_filled
 from fedwatt.errors import RunError, SettingError
-from fedwatt.plugins import short
 
 if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
@@ -48,6 +48,23 @@ Personalise = Annotated[
     bool,
     typer.Option(
         "--personalise", help="Let each vehicle fine-tune its own copy of the trained model."
+    ),
+]
+
+
+def _trust(names: list[str] | None) -> list[str] | None:
+    """Let the files of this command name this code."""
+    plugins.trust(*names or [])
+    return names
+
+
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="CODE",
+        callback=_trust,
+        help="Let the files of this command name this code (./sam.py or package.module).",
     ),
 ]
 Resume = Annotated[
@@ -139,15 +156,26 @@ def configuration(
     if methods:
         # Methods of the file keep their settings.
         known = {label_of(table): table for table in tables.get("method", [])}
-        tables["method"] = [known.get(short(name), {"name": name}) for name in methods]
+        tables["method"] = [known.get(plugins.short(name), {"name": name}) for name in methods]
     if seeds is not None:
         try:
             tables["seeds"] = [int(part) for part in seeds.split(",")]
         except ValueError:
             hint = f"'{seeds}' is not a list of whole numbers such as 1,2,3."
             raise typer.BadParameter(hint) from None
-    chosen = from_tables(override(tables, assignments or []))
+    words = [*(methods or ()), *(a.partition("=")[2] for a in assignments or () if _names_code(a))]
+    plugins.trust(*(word for word in words if ":" in word))
+    chosen = from_tables(override(tables, assignments or []), str(path or "The command line"))
     # A run that goes on must be the same; `refuse_other_run` sees to that.
     if not resume and (changed := changed_code(tables.get("plugins", {}), chosen.plugins)):
         errors.print(sentence(changed, f"{path} was written"), "This run uses it as it is now.")
     return chosen
+
+
+def _names_code(assignment: str) -> bool:
+    """Return whether an assignment sets a name that may lead to code.
+
+    >>> _names_code("model.name=./net.py:Net"), _names_code("deploy.address=10.0.0.1:9092")
+    (True, False)
+    """
+    return assignment.partition("=")[0].rpartition(".")[2].strip() in ("name", "target", "features")

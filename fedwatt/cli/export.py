@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def export(
     licence: Annotated[
         str, typer.Option(help="Licence of the model, for its card, such as CC-BY-4.0.")
     ] = "",
+    trust: Trust = None,
 ) -> None:
     """Write a model file (ONNX) with everything that a vehicle needs to use it."""
     from fedwatt.edge.export_run import export_run

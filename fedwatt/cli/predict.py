@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console, write_figure, write_page
 from fedwatt.cli.route import parse_charge
 
@@ -23,6 +24,7 @@ def predict(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw energy over time, SVG.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page of the trip.")] = None,
+    trust: Trust = None,
 ) -> None:
     """Energy of a trip with its error bars, and with a charge what is left on arrival."""
     from fedwatt.edge.forecast import forecast

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console, ruled_table, write_page
 from fedwatt.errors import SettingError
 
@@ -44,10 +45,9 @@ def route(
     consumption: Annotated[
         float | None, typer.Option(help="And its mean consumption, if its display shows it, Wh/km.")
     ] = None,
-    kind: Annotated[
-        str, typer.Option(help="Class of a vehicle without trips: passenger, truck or bus.")
-    ] = "passenger",
+    kind: Annotated[str, typer.Option(help="Its class: passenger, truck or bus.")] = "passenger",
     html: Annotated[Path | None, typer.Option(help="Write a page of the routes.")] = None,
+    trust: Trust = None,
 ) -> None:
     """Energy, duration and charge of routes before they are driven, each with 50 and 90 % bars.
 

@@ -49,6 +49,7 @@ def run(
     references: References = True,
     ray: configure.Ray = None,
     seeds_per_task: SeedsPerTask = 0,
+    trust: configure.Trust = None,
     resume: configure.Resume = False,
     out: configure.Out = None,
     watch: Watch = False,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console, plain_table
 
 
@@ -17,6 +18,7 @@ def styles(
     fewest: Annotated[
         int, typer.Option(help="Fewest vehicles of a style; no sum of fewer is made.", min=2)
     ] = 3,
+    trust: Trust = None,
 ) -> None:
     """Look for driving styles among a run's vehicles; writes RUN/styles.json.
 

@@ -26,6 +26,7 @@ def tune(
     device: configure.Device = None,
     assignments: configure.Assignments = None,
     ray: configure.Ray = None,
+    trust: configure.Trust = None,
     resume: configure.Resume = False,
     out: configure.Out = None,
 ) -> None:

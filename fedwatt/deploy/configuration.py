@@ -10,7 +10,7 @@ from typing import Any
 from fedwatt.deploy.messages import Content
 from fedwatt.errors import DataError, SettingError
 from fedwatt.methods import get
-from fedwatt.plugins import named_by_server
+from fedwatt.plugins import named_in
 from fedwatt.runs.config import RunConfig, from_tables, from_toml, to_toml
 from fedwatt.runs.own_code import changed_since
 
@@ -26,8 +26,7 @@ def configuration_of(question: Content) -> RunConfig:
 @lru_cache(maxsize=2)
 def read_configuration(text: str) -> RunConfig:
     """Read once for as long as it stays the same; the vehicle's own code must be the server's."""
-    with named_by_server():
-        config = from_toml(text, "the server's configuration")
+    config = from_toml(text, "The server's configuration")
     if changed := changed_since(text, config.plugins):
         different = [name for names in changed.values() for name in names]
         raise SettingError(
@@ -62,7 +61,7 @@ def _unusual(own: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]
 def _usual_method(name: object) -> Mapping[str, Any]:
     """Settings of a method that has no others than its defaults; none where it is not known."""
     try:
-        with named_by_server():
+        with named_in("The server's configuration"):
             return get(str(name)).settings
     except SettingError:
         return {}

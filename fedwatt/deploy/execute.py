@@ -27,7 +27,6 @@ from fedwatt.federation import Availability, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding
 from fedwatt.observers import Observer, Observers, ProgressLog
-from fedwatt.plugins import refuse_unless_installed
 from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
@@ -37,13 +36,13 @@ from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.hills import shares_hills, terrain_facts
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import kept_weights
+from fedwatt.runs.own_code import refuse_uninstalled
 from fedwatt.windows import Fleet
 
 
 def refuse_undeployable(config: RunConfig) -> None:
     """Raise if a configuration asks for what only a simulation can do."""
-    # As every vehicle would.
-    refuse_unless_installed(*(name for own in config.plugins.values() for name in own))
+    refuse_uninstalled(config.plugins)
     if len(config.seeds) != 1:
         raise SettingError(
             f"A real fleet trains one model at a time, and seeds are {list(config.seeds)}. Set "

@@ -7,8 +7,8 @@ An entry is a method of a run. Rounds that passed while the vehicle was not aske
 in which it was, since its ε rests on nobody knowing which is which; a round that it was asked for
 twice counts twice. Where the server changes noise or sampling within a run, all of its rounds count
 with the least noise and the largest share, so that ε is never understated. Trainings add up at
-every order of Rényi (`privacy.rdp`), and one without noise makes the whole infinite. The file is
-written before a reply is sent.
+every order of Rényi (`privacy.accounting`), and one without noise makes the whole infinite. The
+file is written before a reply is sent.
 """
 
 import json
@@ -19,10 +19,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from fedwatt.files import write_text
-from fedwatt.privacy.rdp import ORDERS, sampled_gaussian, to_epsilon
+from fedwatt.privacy.accounting import Rounds, composed_epsilon
 
 if TYPE_CHECKING:  # torch is not needed to look at the ledger
     from fedwatt.methods import Method
@@ -107,11 +105,11 @@ def epsilon_of(trainings: Mapping[str, Spent], delta: float, *, sampled: bool = 
     Against those who see the models it counts that rounds are `sampled`. A server may tell from how
     long a reply took who trained, so against it every round counts as one that the vehicle was in.
     """
-    total = np.zeros(len(ORDERS))
-    for own in trainings.values():
-        one = sampled_gaussian(own.probability if sampled else 1.0, own.noise_multiplier)
-        total = total + (own.rounds + own.repeated) * one
-    return to_epsilon(total, delta) if total.any() else 0.0
+    rounds = (
+        Rounds(own.noise_multiplier, own.probability if sampled else 1.0, own.rounds + own.repeated)
+        for own in trainings.values()
+    )
+    return composed_epsilon(rounds, delta)
 
 
 def shown(epsilon: float) -> str:

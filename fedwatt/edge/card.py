@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fedwatt.errors import DataError
+from fedwatt.files import parse_json
 
 KEY = "fedwatt"
 ROUTES_KEY = "fedwatt.routes"
@@ -84,7 +85,7 @@ class ModelCard:
     def from_json(text: str, where: str) -> "ModelCard":
         """The card in a file's metadata; `where` is named if it is none."""
         try:
-            about = json.loads(text)
+            about = parse_json(text)
             if about.pop("format") != FORMAT:
                 raise ValueError("another format")
             about["features"], about["units"] = tuple(about["features"]), tuple(about["units"])

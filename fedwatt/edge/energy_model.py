@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fedwatt.edge.card import KEY, ROUTES_KEY, ModelCard
 from fedwatt.elevation.encoding import FIELD_KEY, field_from_text
 from fedwatt.errors import DataError
-from fedwatt.plugins import refers
+from fedwatt.plugins import refers, refuse_untrusted
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 from fedwatt.windows.features import FEATURES
 
@@ -41,19 +41,10 @@ class EnergyModel:
         With `content`, the bytes of a model that is no file yet, `path` is only its name.
         """
         self.path = Path(path)
-        if content is None:
-            if not self.path.is_file():
-                raise DataError(f"There is no model file '{path}'. 'fedwatt export' makes one.")
-            content = self.path.read_bytes()
-        self._session = _open(content, self.path)
+        self._session, self.card = _open(_content(self.path) if content is None else content, path)
+        for name in self.card.features:
+            refuse_untrusted(name, "feature", str(path))
         notes = self._session.get_modelmeta().custom_metadata_map
-        text = notes.get(KEY)
-        if text is None:
-            raise DataError(
-                f"{path} is an ONNX model, but not one of fedwatt: it does not say which features "
-                "it needs. 'fedwatt export' makes one that does."
-            )
-        self.card = ModelCard.from_json(text, str(path))
         if features is not None:
             self.card.refuse_other_features(features, str(path))
         self.field = None
@@ -130,7 +121,19 @@ class EnergyModel:
         return found
 
 
-def _open(content: bytes, path: Path) -> "ort.InferenceSession":
+def read_card(path: Path) -> ModelCard:
+    """Return the card of a model file, whatever features it names: nothing is predicted."""
+    return _open(_content(path), path)[1]
+
+
+def _content(path: Path) -> bytes:
+    if not path.is_file():
+        raise DataError(f"There is no model file '{path}'. 'fedwatt export' makes one.")
+    return path.read_bytes()
+
+
+def _open(content: bytes, path: str | Path) -> "tuple[ort.InferenceSession, ModelCard]":
+    """Return the session and the card of a model file."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     # A few kilobytes of activations need no arena of their own.
@@ -139,9 +142,16 @@ def _open(content: bytes, path: Path) -> "ort.InferenceSession":
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.log_severity_level = 4
     try:
-        return ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as problem:  # onnxruntime has no common base class for a file it cannot read
         raise DataError(
             f"{path} is not a whole ONNX model: it is damaged, cut off or another kind of file. "
             "Copy it again, or make it with 'fedwatt export'."
         ) from problem
+    text = session.get_modelmeta().custom_metadata_map.get(KEY)
+    if text is None:
+        raise DataError(
+            f"{path} is an ONNX model, but not one of fedwatt: it does not say which features "
+            "it needs. 'fedwatt export' makes one that does."
+        )
+    return session, ModelCard.from_json(text, str(path))

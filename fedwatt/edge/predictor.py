@@ -29,6 +29,7 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.elevation.climb import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.elevation.climb import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.errors import DataError
+from fedwatt.files import parse_json
 from fedwatt.journeys.filter import Correction, TripFilter, TripPrior, coldness
 from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
@@ -281,7 +282,7 @@ class EnergyPredictor:
     def restore(self, text: str) -> None:
         """Go on from a snapshot of a predictor of the same model and timing."""
         try:
-            state: dict[str, Any] = json.loads(text)
+            state: dict[str, Any] = parse_json(text)
             own = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))
             if (state["format"], state["model"], state["timing"]) != own:
                 raise DataError(

@@ -4,7 +4,6 @@ Of a recorded trip only positions and the outside temperature are taken, nothing
 """
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,6 +12,7 @@ import numpy as np
 
 from fedwatt.edge.reading import read_trip
 from fedwatt.errors import DataError
+from fedwatt.files import parse_json
 from fedwatt.journeys.route import Route, outside_c, recorded_route, route_of
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.recognise.header_words import fit
@@ -54,7 +54,7 @@ def _gpx(path: Path) -> Points:
 def _geojson(path: Path) -> Points:
     """Points of the lines of a GeoJSON file, one after the other; longitude comes first in it."""
     try:
-        lines = list(_lines(json.loads(path.read_text(encoding="utf-8"))))
+        lines = list(_lines(parse_json(path.read_text(encoding="utf-8"))))
         points = np.array([point[:2] for line in lines for point in line], dtype=np.float64)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DataError(f"{path} cannot be read as GeoJSON: {problem}.") from problem

@@ -17,11 +17,15 @@ from numpy.typing import NDArray
 from fedwatt.elevation.field import Field, Prior, bare_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
+from fedwatt.files import inflate
 
 FIELD_KEY = "fedwatt.field"  # name of the text in a model file's metadata
 PREFIX = "field."  # of the names of a field's arrays in a message
 PRIOR = "prior"
 LONGEST_SEGMENT_S = 600
+NODE_BYTES = 16
+"""Bytes of a node in a model file: key 8, elevation 4, region 4."""
+MOST_NODES = 16_000_000
 ARRAYS = {"keys": np.int64, "elevation_m": np.float64, "region": np.int64}
 
 
@@ -95,10 +99,12 @@ def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
 def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
     """The field that a model file holds; `where` is named if it is damaged."""
     try:
-        content = zlib.decompress(b64decode(text, validate=True))
+        nodes = int(about["nodes"])
+        if not 0 <= nodes <= MOST_NODES:
+            raise ValueError(f"{nodes:,} nodes are not between 0 and {MOST_NODES:,}")
+        content = inflate(b64decode(text, validate=True), NODE_BYTES * nodes)
         if blake2b(content, digest_size=8).hexdigest() != about["hash"]:
             raise ValueError("its hash is another")
-        nodes = int(about["nodes"])
         steps = np.frombuffer(content, "<i8", nodes)
         elevation_m = np.frombuffer(content, "<f4", nodes, 8 * nodes).astype(np.float64)
         region = np.frombuffer(content, "<i4", nodes, 12 * nodes).astype(np.int64)

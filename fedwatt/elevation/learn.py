@@ -67,6 +67,28 @@ def learn(
     return Learned(shared, own, sums, frozenset(surveys))
 
 
+def learn_alone(
+    vehicles: Iterable[Vehicle],
+    settings: TerrainSettings,
+    data: DataSettings,
+    *,
+    learners: frozenset[str] | None = None,
+) -> Learned:
+    """Return the map of each vehicle as the only one of its fleet: nothing is shared or read.
+
+    Vehicles outside `learners` (None: all learn) have an empty map.
+    """
+    # A place that nobody else drives is private whatever the threshold, and needs no noise.
+    settings = replace(settings, minimum_vehicles=2, private=True, noise_multiplier=0.0)
+    own: dict[str, Field] = {}
+    for vehicle in vehicles:
+        if learners is None or vehicle.name in learners:
+            own |= learn([vehicle], settings, data).own
+        else:
+            own[vehicle.name] = empty_field(Grid(cell_m=settings.cell_m))
+    return Learned(empty_field(Grid(cell_m=settings.cell_m)), own)
+
+
 def survey_fleet(
     vehicles: Iterable[Vehicle],
     contributors: frozenset[str] | None,

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from fedwatt.elevation.field import Field, Prior
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.files import flush, write_atomically
+from fedwatt.files import flush, parse_json, write_atomically
 from fedwatt.windows import DataSettings
 
 FORMAT = 1
@@ -130,7 +130,7 @@ def read_field(path: Path) -> Field:
     """Read a field written by `write_field`."""
     try:
         table = pq.read_table(path)
-        head = json.loads(table.schema.metadata[b"fedwatt.field"])
+        head = parse_json(table.schema.metadata[b"fedwatt.field"])
         if head["format"] != FORMAT:
             raise ValueError(f"format {head['format']} is not {FORMAT}")
         keys, elevation_m, region, passes, vehicles = (
@@ -152,7 +152,7 @@ def read_field(path: Path) -> Field:
 
 def read_provenance(path: Path) -> Provenance | None:
     """Whose trips the field of `path` was learned from; None: the file does not say."""
-    head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
+    head = parse_json(pq.read_schema(path).metadata[b"fedwatt.field"])
     try:
         return Provenance.from_table(head["taught"]) if "taught" in head else None
     except (KeyError, TypeError, ValueError) as problem:
@@ -164,5 +164,5 @@ def read_provenance(path: Path) -> Provenance | None:
 
 def driven_nodes(path: Path) -> int:
     """How many nodes were driven when the field of `path` was learned; 0: the file does not say."""
-    head = json.loads(pq.read_schema(path).metadata[b"fedwatt.field"])
+    head = parse_json(pq.read_schema(path).metadata[b"fedwatt.field"])
     return int(head.get("driven", 0))

@@ -1,16 +1,18 @@
-"""The run's own network without a federation: in each vehicle alone, and on all data in one place.
+"""Baseline networks: local-only in each vehicle, and centralised on all data in one place.
 
-Both begin with the models that the federation begins with, take as many steps as it does at the
-rates of its rounds, and keep what validation likes best on the way:
+Both have the federation's architecture and begin with its initial models. Learning rate and
+stopping point are chosen on validation windows; test windows are only predicted.
 
-- *alone*, a vehicle takes the steps that it would take in the federation, those of C·T rounds (to
-  the nearest whole number, at least one), stops where its own validation windows are best, and may
-  take the rate or a third of it;
-- *pooled*, one network takes the steps of all vehicles together, on batches of all their windows.
+- *Local-only*: a vehicle takes the steps that it would take in the federation, those of C·T rounds
+  (to the nearest whole number, at least one), at each of `RATES` times the learning rate of these
+  rounds, and keeps the model with the lowest error on its own validation windows. Where vehicles of
+  the federation fine-tune, a local-only vehicle fine-tunes its network with the same candidates.
+- *Centralised*: one network takes the steps of all vehicles together, on batches of all their
+  windows, and is chosen by the mean validation error of the vehicles.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -21,129 +23,224 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Pool
 from fedwatt.engine.together import train
+from fedwatt.evaluation.finetune import Personal, personal_models
 from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict, validation_error
 from fedwatt.randomness import generator
-from fedwatt.telemetry.trip import FloatArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 STACK: Final = 128
 """Models trained together; bounds memory whatever the size of the fleet."""
-ALONE, POOLED = -2, -3
-"""Round numbers of the batches: streams of their own, apart from every round's."""
-RATES: Final = (1.0, 1 / 3)
-"""Shares of the run's rate that a vehicle may choose from."""
-LOOKS: Final = 5
-"""How often validation is looked at on the way."""
+LOCAL, CENTRALISED = -2, -3
+"""Round numbers of the batches: separate streams, apart from every round's."""
+RATES: Final = (3.0, 1.0, 1 / 3)
+"""Candidate learning rates, relative to the run's."""
+CHECKS: Final = 10
+"""Validation checks on the way to the last step."""
 
 
-def alone_predictions(
-    candidates: Sequence[LocalFleet], vehicles: Sequence[int], share: float
-) -> FloatArray:
-    """Scaled predictions [R, W] of each vehicle's own network on its test windows.
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """Models that K vehicles selected on their validation windows, in R runs.
 
-    `candidates` are the same vehicles with different features; a vehicle takes what its validation
-    windows like best. `share` is the part of the rounds in which a vehicle trains.
+    test                float64 [R, W]: scaled predictions of the vehicles' test windows
+    validation_error    float64 [R, K]: mean squared error of the scaled validation windows
     """
-    first = candidates[0]
-    runs, tests = len(first.seeds), first.pool.test.of(vehicles)
+
+    test: FloatArray
+    validation_error: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidates:
+    """The best local-only networks of one feature set: weights [R, K, D] and errors [R, K]."""
+
+    fleet: LocalFleet
+    weights: Tensor
+    validation_error: FloatArray
+
+
+def local_networks(
+    feature_sets: Sequence[LocalFleet],
+    vehicles: Sequence[int],
+    share: float,
+    personal: Personal | None = None,
+) -> Selected:
+    """Train a network in each of K vehicles on its own windows only.
+
+    `feature_sets` are the same vehicles with different features, from which each vehicle chooses.
+    `share` is the part of the rounds in which a vehicle trains, `personal` the fine-tuning that
+    vehicles of the federation do (None: none).
+    """
+    candidates = [_best_local(fleet, vehicles, share) for fleet in feature_sets]
+    if personal is not None and personal.enabled:
+        winner = _lowest(candidates)
+        candidates = [
+            _fine_tuned(own, vehicles, personal, np.flatnonzero((winner == number).any(axis=0)))
+            for number, own in enumerate(candidates)
+        ]
+    winner = _lowest(candidates)
+    tests = feature_sets[0].pool.test.of(vehicles)
+    runs = len(feature_sets[0].seeds)
     predictions = np.zeros((runs, len(tests.starts)))
+    errors = np.zeros((runs, len(vehicles)))
+    for run, place in np.ndindex(errors.shape):
+        chosen = candidates[winner[run, place]]
+        windows = chosen.fleet.pool.test.of([vehicles[place]])
+        where = slice(tests.offsets[place], tests.offsets[place + 1])
+        weights = chosen.weights[run, place][None]
+        predictions[run, where] = predict(chosen.fleet.model, weights, chosen.fleet.pool, windows)
+        errors[run, place] = chosen.validation_error[run, place]
+    return Selected(predictions, errors)
+
+
+def _lowest(candidates: Sequence[_Candidates]) -> IntArray:
+    """Return the number of the feature set with the lowest validation error, [R, K]."""
+    lowest: IntArray = np.argmin([own.validation_error for own in candidates], axis=0)
+    return lowest
+
+
+def _best_local(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> _Candidates:
+    """Return each vehicle's best network over learning rates and validation checks."""
+    runs = len(fleet.seeds)
+    best = initial_models(fleet)[:, None].repeat(1, len(vehicles), 1)
     lowest = np.full((runs, len(vehicles)), np.inf)
-    for fleet in candidates:
-        for factor in RATES:
-            for rows, weights in _alone(fleet, vehicles, share, factor):
-                for (run, place), own in zip(rows, weights, strict=True):
-                    error = validation_error(fleet.model, own, fleet.pool, vehicles[place])
-                    if error < lowest[run, place]:
-                        lowest[run, place] = error
-                        where = slice(tests.offsets[place], tests.offsets[place + 1])
-                        windows = fleet.pool.test.of([vehicles[place]])
-                        predictions[run, where] = predict(
-                            fleet.model, own[None], fleet.pool, windows
-                        )[0]
-    return predictions
+    for rows, weights in _trained_locally(fleet, vehicles, share):
+        for (run, place, _), candidate in zip(rows, weights, strict=True):
+            error = validation_error(fleet.model, candidate, fleet.pool, vehicles[place])
+            if error < lowest[run, place]:
+                lowest[run, place] = error
+                best[run, place] = candidate
+    return _Candidates(fleet, best, lowest)
 
 
-def _alone(
-    fleet: LocalFleet, vehicles: Sequence[int], share: float, factor: float
-) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-    """Weights [P, D] at every look, with (run, place in `vehicles`) of each row."""
+def _trained_locally(
+    fleet: LocalFleet, vehicles: Sequence[int], share: float
+) -> Iterator[tuple[list[tuple[int, int, float]], Tensor]]:
+    """Yield weights [P, D] at every check, with (run, place in `vehicles`, factor) of each row."""
     members, terms = fleet.members, fleet.terms
     steps = [terms.steps(members.windows(k), terms.speed(0, members.name(k))) for k in vehicles]
-    pairs = [(run, place) for run in range(len(fleet.seeds)) for place in range(len(vehicles))]
-    pairs.sort(key=lambda pair: -steps[pair[1]])
+    rows = [
+        (run, place, factor)
+        for place in sorted(range(len(vehicles)), key=lambda place: -steps[place])
+        for run in range(len(fleet.seeds))
+        for factor in RATES
+        if steps[place]
+    ]
     rounds = max(1, round(share * terms.training.rounds))
-    for first in range(0, len(pairs), STACK):
-        stack = [pair for pair in pairs[first : first + STACK] if steps[pair[1]]]
-        if not stack:
-            continue
+    for first in range(0, len(rows), STACK):
+        stack = rows[first : first + STACK]
         draws = [
             Draw(
                 fleet.seeds[run],
-                ALONE,
+                LOCAL,
                 members.name(vehicles[place]),
                 windows=members.windows(vehicles[place]),
                 end=steps[place],
                 batch=terms.training.batch,
             )
-            for run, place in stack
+            for run, place, _ in stack
         ]
-        begin = initial_models(fleet)[[run for run, _ in stack]]
-        numbers = [vehicles[place] for _, place in stack]
+        begin = initial_models(fleet)[[run for run, _, _ in stack]]
+        numbers = [vehicles[place] for _, place, _ in stack]
+        factors = begin.new_tensor([[factor] for _, _, factor in stack])
 
-        def rate(turn: int) -> float:
-            return factor * terms.rate(int(turn / share))
+        def rate(turn: int, factors: Tensor = factors) -> Tensor:
+            return factors * terms.rate(int(turn / share))
 
-        for weights in _looked_at(fleet, fleet.pool, begin, numbers, draws, rounds, rate):
+        for weights in _checked(fleet, fleet.pool, begin, numbers, draws, rounds, rate):
             yield stack, weights
 
 
-def pooled_predictions(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> FloatArray:
-    """Scaled predictions [R, W] of one network, trained on all windows in one place."""
+def _fine_tuned(
+    candidates: _Candidates, vehicles: Sequence[int], settings: Personal, places: IntArray
+) -> _Candidates:
+    """Fine-tune the networks of the vehicles at some `places`, as the federation's are."""
+    if not len(places):
+        return candidates
+    fleet = candidates.fleet
+    weights = candidates.weights.clone()
+    errors = candidates.validation_error.copy()
+    place_of = {vehicles[place]: place for place in places.tolist()}
+
+    def begin(run: int, stack: Sequence[int]) -> Tensor:
+        return candidates.weights[run, [place_of[vehicle] for vehicle in stack]]
+
+    tuned = personal_models(fleet, weights[:, 0], settings, list(place_of), begin)
+    for one in tuned:
+        if one.steps:
+            place = place_of[one.vehicle]
+            weights[one.run, place] = one.weights
+            errors[one.run, place] = validation_error(
+                fleet.model, one.weights, fleet.pool, one.vehicle
+            )
+    return _Candidates(fleet, weights, errors)
+
+
+def centralised_network(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> FloatArray:
+    """Return scaled test predictions [R, W] of one network, trained on all windows in one place."""
     pool, terms, members = fleet.pool, fleet.terms, fleet.members
     population = members.population.tolist()
     every = pool.train.of(population)
     together = replace(every, offsets=np.array([0, len(every.starts)]))
-    one = replace(pool, train=together)
+    one_place = replace(pool, train=together)
     steps = sum(terms.steps(members.windows(k), 1.0) for k in population)
     steps = max(1, round(share * steps))
+    rows = [(run, factor) for run in range(len(fleet.seeds)) for factor in RATES]
     draws = [
-        Draw(seed, POOLED, "", windows=len(every.starts), end=steps, batch=terms.training.batch)
-        for seed in fleet.seeds
+        Draw(
+            fleet.seeds[run],
+            CENTRALISED,
+            "",
+            windows=len(every.starts),
+            end=steps,
+            batch=terms.training.batch,
+        )
+        for run, _ in rows
     ]
-    best, lowest = initial_models(fleet), np.full(len(fleet.seeds), np.inf)
-    for weights in _looked_at(
-        fleet, one, best, [0] * len(draws), draws, terms.training.rounds, terms.rate
-    ):
-        for run, own in enumerate(weights):
-            errors = [validation_error(fleet.model, own, pool, k) for k in vehicles]
+    best = initial_models(fleet)
+    lowest = np.full(len(fleet.seeds), np.inf)
+    factors = best.new_tensor([[factor] for _, factor in rows])
+
+    def rate(turn: int) -> Tensor:
+        return factors * terms.rate(turn)
+
+    begin = best[[run for run, _ in rows]]
+    numbers = [0] * len(rows)
+    rounds = terms.training.rounds
+    for weights in _checked(fleet, one_place, begin, numbers, draws, rounds, rate):
+        for (run, _), candidate in zip(rows, weights, strict=True):
+            errors = [validation_error(fleet.model, candidate, pool, k) for k in vehicles]
             if (error := float(np.mean(errors))) < lowest[run]:
-                best[run], lowest[run] = own, error
+                lowest[run] = error
+                best[run] = candidate
     return predict(fleet.model, best, pool, pool.test.of(vehicles))
 
 
 def initial_models(fleet: LocalFleet) -> Tensor:
-    """The models that the federation begins with, [R, D]."""
+    """Return the models that the federation begins with, [R, D]."""
     model = fleet.model
     initial = [model.initial(generator(seed, "initial model")) for seed in fleet.seeds]
     return torch.stack(initial).to(fleet.device, fleet.dtype)
 
 
-def _looked_at(
+def _checked(
     fleet: LocalFleet,
     pool: Pool,
     weights: Tensor,
     vehicles: Sequence[int],
     draws: Sequence[Draw],
     rounds: int,
-    rate: Callable[[int], float],
+    rate: Callable[[int], Tensor],
 ) -> Iterator[Tensor]:
-    """Plain gradient steps, `rounds` times those of `draws`; weights [P, D] at every look."""
-    looks = set(np.ceil(np.linspace(0, rounds, min(LOOKS, rounds) + 1)[1:]).astype(int).tolist())
+    """Take plain gradient steps, `rounds` times those of `draws`; yield [P, D] at every check."""
+    ends = np.ceil(np.linspace(0, rounds, min(CHECKS, rounds) + 1)[1:])
+    checks = set(ends.astype(int).tolist())
     here = weights.clone()
     for turn in range(rounds):
         part = [replace(draw, begin=turn * draw.end, end=(turn + 1) * draw.end) for draw in draws]
         batches = Batches(pool, vehicles, part)
         here = here + train(Job((), (), fleet.model, fleet.loss, here, rate(turn), batches))
         pool.release()
-        if turn + 1 in looks:
+        if turn + 1 in checks:
             yield here

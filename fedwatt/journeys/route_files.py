@@ -17,6 +17,7 @@ import numpy as np
 from fedwatt.elevation.field import Field, bare_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
+from fedwatt.files import inflate, parse_json
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums
 from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
@@ -24,6 +25,10 @@ from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 
 FORMAT = 3
+MOST_BYTES = 128 << 20
+"""Bytes to which the routes in a model file may unpack: those of about a million cells."""
+MOST_BRACKETS = 10_000
+"""Arrays and objects in that text, of which a file has a few dozen."""
 KINDS: dict[np.dtype[Any], str] = {
     np.dtype("<f8"): "f8",
     np.dtype("<f4"): "f4",
@@ -89,7 +94,7 @@ def model_to_text(model: RouteModel) -> str:
 def model_from_text(text: str, where: str) -> RouteModel:
     """The routes that a model file holds; `where` is named if they are damaged."""
     with _readable(where):
-        arrays, about = load_arrays(zlib.decompress(b64decode(text, validate=True)))
+        arrays, about = load_arrays(inflate(b64decode(text, validate=True), MOST_BYTES))
         grid = Grid(cell_m=float(about["cell_m"]))
         return RouteModel(
             **{name: about[name] for name in NUMBERS},
@@ -153,7 +158,9 @@ def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
 
 def load_arrays(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     """What `save_arrays` wrote."""
-    found = json.loads(content)
+    if content.count(b"[") + content.count(b"{") > MOST_BRACKETS:
+        raise ValueError("it holds too many parts")
+    found = parse_json(content)
     if found["format"] != FORMAT:
         raise ValueError(f"format {found['format']} is not {FORMAT}")
     kinds: dict[str, Any] = {name: kind for kind, name in KINDS.items()}

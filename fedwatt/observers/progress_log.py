@@ -18,7 +18,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fedwatt.files import writing
+from fedwatt.files import parse_json, writing
 from fedwatt.observers.observer import Observer
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def rounds_beside(history: "History", seen: Set[int]) -> list[tuple[int, list[di
 def events(log: bytes) -> list[dict[str, Any]]:
     """The complete lines of a log."""
     whole = log[: log.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line]
+    return [parse_json(line) for line in whole.splitlines() if line]
 
 
 def rounds_in(

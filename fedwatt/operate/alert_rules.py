@@ -1,6 +1,5 @@
 """When an operator wants to be told: limits on a fleet's numbers, and what goes beyond them now."""
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from fedwatt.deploy.state import FINISHED
 from fedwatt.errors import SettingError, check, counted, unknown
+from fedwatt.files import parse_toml
 from fedwatt.operate.fleet_view import FleetView
 from fedwatt.settings import from_table
 
@@ -72,7 +72,7 @@ class AlertSettings:
     def read(cls, path: Path) -> "AlertSettings":
         """The settings in a TOML file; SettingError if it holds anything else."""
         try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
+            table = parse_toml(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise SettingError(f"There is no file '{path}' with alerts.") from error
         except (OSError, ValueError) as error:

@@ -24,7 +24,7 @@ from typing import Final
 
 from fedwatt import __version__
 from fedwatt.errors import RunError
-from fedwatt.files import flush, write_atomically, writing
+from fedwatt.files import flush, parse_json, write_atomically, writing
 
 CONTENTS: Final = "backup.json"
 CHECKPOINT: Final = "round-"
@@ -148,10 +148,10 @@ def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None
 def read_contents(backup: Path) -> Contents:
     """What a backup says that it holds; RunError if it is none."""
     try:
-        with tarfile.open(backup) as archive:
+        with tarfile.open(backup, "r:") as archive:
             file = archive.extractfile(CONTENTS)
             assert file is not None
-            table = json.loads(file.read())
+            table = parse_json(file.read())
         return Contents(**table | {n: tuple(table[n]) for n in ("runs", "left_out")})
     except (OSError, tarfile.TarError, ValueError, KeyError, TypeError, AssertionError) as error:
         raise RunError(
@@ -169,7 +169,7 @@ def restore(backup: Path, folder: Path) -> Contents:
         part.mkdir(parents=True, exist_ok=False)
         part.chmod(0o700)
     try:
-        with tarfile.open(backup) as archive:
+        with tarfile.open(backup, "r:") as archive:
             for entry in archive:
                 if entry.name != CONTENTS:
                     _put(archive, entry, part, contents)

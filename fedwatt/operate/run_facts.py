@@ -1,6 +1,5 @@
 """What the files of a run tell, read on from where the last look ended."""
 
-import json
 from bisect import bisect_left
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from fedwatt.deploy.conduct import Conduct
 from fedwatt.deploy.event_log import ANSWERED, FILE, TROUBLES
 from fedwatt.deploy.standing import Standing, standings
 from fedwatt.deploy.state import RunState
+from fedwatt.files import parse_json
 from fedwatt.observers.progress_log import FILE as PROGRESS
 from fedwatt.observers.progress_log import rounds_in
 
@@ -40,7 +40,7 @@ class Tail:
             return []
         lines = []
         for line in found[: found.rfind(b"\n") + 1].splitlines(keepends=True):
-            lines.append((self.at, self.at + len(line), json.loads(line)))
+            lines.append((self.at, self.at + len(line), parse_json(line)))
             self.at += len(line)
         return lines
 
@@ -48,7 +48,7 @@ class Tail:
         """The lines that begin at byte `start` and end at byte `end`."""
         with self.path.open("rb") as file:
             file.seek(start)
-            return [json.loads(line) for line in file.read(end - start).splitlines() if line]
+            return [parse_json(line) for line in file.read(end - start).splitlines() if line]
 
 
 @dataclass

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
+from fedwatt.files import parse_json, parse_toml
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.styles import read_styles
 from fedwatt.runs.tables import read_table
@@ -64,7 +65,7 @@ class Origin:
     @property
     def mixes(self) -> bool:
         """Whether vehicles mix their networks with ridges."""
-        return bool(tomllib.loads(self.config).get("model", {}).get("mixture"))
+        return bool(parse_toml(self.config).get("model", {}).get("mixture"))
 
     @property
     def target(self) -> Predicted:
@@ -102,7 +103,7 @@ class Run:
         """η₀ of the methods whose configuration is at hand, by label."""
         found: dict[str, float] = {}
         for origin in self.origins:
-            table = tomllib.loads(origin.config)
+            table = parse_toml(origin.config)
             common = table.get("training", {}).get("rate")
             for method in table.get("method", []):
                 label = str(method.get("label", method.get("name")))
@@ -131,11 +132,11 @@ def load_run(folder: str | Path) -> Run:
         raise RunError(f"There is no run folder {folder}. 'fedwatt run --out {folder}' makes one.")
     config = _read_text(folder / "config.toml")
     try:
-        tomllib.loads(config)
+        parse_toml(config)
     except tomllib.TOMLDecodeError as error:
         raise RunError(f"{folder / 'config.toml'} is not valid TOML: {error}.") from error
     try:
-        environment = json.loads(_read_text(folder / "environment.json"))
+        environment = parse_json(_read_text(folder / "environment.json"))
     except json.JSONDecodeError as error:
         raise RunError(f"{folder / 'environment.json'} is not valid JSON: {error}.") from error
     if not isinstance(environment, dict):

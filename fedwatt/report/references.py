@@ -10,6 +10,7 @@ from math import nan
 import numpy as np
 
 from fedwatt.evaluation import REFERENCES
+from fedwatt.evaluation.rows import LOCAL_ONLY
 from fedwatt.report.load import Predicted, Run, where
 from fedwatt.report.statistics import Estimate, estimate, final, kept_model, vehicle_rmse
 from fedwatt.report.style import name_of
@@ -74,7 +75,9 @@ def reference_rmse(run: Run) -> dict[str, dict[str, float]]:
 
 
 def best_alone(references: dict[str, dict[str, float]]) -> str:
-    """The reference with the lowest mean error of those a vehicle can have by itself."""
+    """Return the local-only baseline: the one chosen on validation, else the lowest test error."""
+    if LOCAL_ONLY in references:
+        return LOCAL_ONLY
     own = {name: rmse for name, rmse in references.items() if REFERENCES[name].alone}
     return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
 
@@ -186,13 +189,16 @@ def references_table(run: Run) -> Table:
         tuple(rows),
         f"Saved is against the best that vehicles have alone, here {alone}: mean ± standard "
         "deviation over vehicles [95 % interval of the mean]; above zero is better. Every vehicle "
-        "counts the same, by its RMSE over the seeds. Own networks begin like the federated ones, "
-        "take as many steps at the same rates or a third of them, and stop where the vehicle's own "
-        "validation windows are best." + _about_hills(run),
+        "counts the same, by its RMSE over the seeds. Local-only networks begin like the federated "
+        "ones and take as many steps; learning rate and stopping point are those of the lowest "
+        "error on the vehicle's validation windows." + _about_hills(run),
     )
 
 
 def _about_hills(run: Run) -> str:
     if not any(origin.environment.get("terrain") for origin in run.origins):
         return ""
-    return " Alone, a vehicle has the hills that it learns by itself, or none if that is better."
+    return (
+        " A local-only vehicle has the elevation map that it learns from its own training trips, "
+        "or none if that validates better."
+    )

@@ -29,7 +29,7 @@ from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import describe_fleet, participation_hashes
-from fedwatt.runs.folder import refuse_other_run, run_hash
+from fedwatt.runs.folder import claim, refuse_other_run, run_hash
 from fedwatt.runs.hills import learns_hills, terrain_spending
 from fedwatt.runs.level import LevelObserver, level_config
 from fedwatt.runs.provenance import provenance
@@ -163,6 +163,20 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     origin = Origin(run_hash(run.config), site.data_identity())
     budgets = _checked(site, fleet, origin)
     # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
+    with claim(run.config, run.out, run.resume):
+        return _carried_out(site, started, fleet, origin, budgets)
+
+
+def _carried_out(
+    site: Site[Level, Rounds],
+    started: datetime,
+    fleet: Fleet,
+    origin: Origin,
+    budgets: Mapping[str, Budget | None],
+) -> dict[str, Level]:
+    """Train and write, in a folder that is this process's alone."""
+    run = site.run
+    level_run = run.level()
     written = earlier_toml if site.on_the_road else to_toml  # for a rollback of the server
     write_text(run.out / "config.toml", written(run.config))
     run.observer.on_fleet(fleet)

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation import History, State
-from fedwatt.files import flush, write_text, writing
+from fedwatt.files import flush, parse_json, write_text, writing
 from fedwatt.runs.tables import read_table, write_table
 from fedwatt.runs.tensors import write_tensors
 
@@ -116,7 +116,7 @@ def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
 def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
     """Folder and round of a checkpoint; DataError if it is damaged, RunError if it is another's."""
     try:
-        manifest = json.loads((latest / "manifest.json").read_text(encoding="utf-8"))
+        manifest = parse_json((latest / "manifest.json").read_text(encoding="utf-8"))
         damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
         done = int(manifest["round"])
         found = Origin(manifest["configuration"], manifest["data"])

@@ -31,11 +31,12 @@ from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import SettingError, check, unknown
 from fedwatt.evaluation import Personal, References
 from fedwatt.federation import Asynchronous, Availability, Training
+from fedwatt.files import parse_toml
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
-from fedwatt.plugins import short
+from fedwatt.plugins import named_in, short
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.own_code import Sources, sources_of
@@ -215,30 +216,38 @@ def default_methods(table: Mapping[str, Any], *, shared: bool = False) -> list[d
     ]
 
 
-def from_toml(text: str, where: str = "the configuration") -> RunConfig:
-    """The configuration written in `text`."""
+def from_toml(text: str, where: str = "The configuration", *, trusted: bool = False) -> RunConfig:
+    """Return the configuration written in `text`; `where` and `trusted` as in `from_tables`."""
+    return from_tables(_document(text, where), where, trusted=trusted)
+
+
+def _document(text: str, where: object) -> dict[str, Any]:
     try:
-        table = tomllib.loads(text)
+        return parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{where} is not valid TOML: {error}.") from error
-    return from_tables(table)
 
 
-def from_tables(table: Mapping[str, Any]) -> RunConfig:
-    """The configuration in a parsed TOML document."""
+def from_tables(
+    table: Mapping[str, Any], where: str = "The configuration", *, trusted: bool = False
+) -> RunConfig:
+    """Return the configuration in a parsed TOML document, which `where` names in messages.
+
+    `trusted`: this program wrote the text for its user, so the code that it names may run. Any
+    other text may name no code that the user has not named (`fedwatt.plugins`).
+    """
     refuse_misshapen(table)
-    given: dict[str, Any] = {
-        name: from_table(kind, table[name], name)
-        for name, kind in SECTIONS.items()
-        if name in table
-    }
+    given: dict[str, Any] = {}
     if "seeds" in table:
         given["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
     if "device" in table:
         given["device"] = convert(table["device"], str, "device")
     named = table.get("method", default_methods(table))
-    given["methods"] = tuple(choose(method) for method in named)
-    return RunConfig(**given)
+    with named_in(None if trusted else where):
+        for name in (section for section in SECTIONS if section in table):
+            given[name] = from_table(SECTIONS[name], table[name], name)
+        given["methods"] = tuple(choose(method) for method in named)
+        return RunConfig(**given)
 
 
 def refuse_misshapen(table: Mapping[str, Any]) -> None:
@@ -281,13 +290,11 @@ def to_toml(config: RunConfig) -> str:
 def read_config(path: Path) -> dict[str, Any]:
     """The TOML document in a file: of the right shape, its values not yet checked."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = _document(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
         raise SettingError(f"There is no configuration file '{path}'.") from error
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"Cannot read the configuration file '{path}': {error}.") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingError(f"'{path}' is not valid TOML: {error}.") from error
     refuse_misshapen(table)
     return table
 
@@ -388,6 +395,6 @@ def _shown(value: Any) -> str:
 def _value(text: str) -> Any:
     """`text` as a TOML value, or as plain text where it is none."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text

@@ -10,7 +10,8 @@ from torch import Tensor
 from fedwatt.elevation.learn import Learned
 from fedwatt.elevation.level import Predictions, level_data
 from fedwatt.evaluation import PersonalModel, personalise, reference_rows
-from fedwatt.federation import Federation, State
+from fedwatt.evaluation.rows import baseline_vehicles
+from fedwatt.federation import Federation, LocalFleet, State
 from fedwatt.federation.local_fleet import Network
 from fedwatt.federation.records import Row
 from fedwatt.observers import Observer, Observers, ProgressLog
@@ -148,10 +149,10 @@ class Simulation(Site[ModelPredictions, Federation]):
         return facts
 
     def references(self) -> list[Row]:
-        """What the vehicles would have without federating, at the rate of the first method.
+        """Train the baselines, at learning rates around the first method's.
 
-        Hills that vehicles learn together are part of federating: alone, a vehicle has those that
-        it learns by itself, or none.
+        An elevation map that vehicles learn together is part of federating: a local-only vehicle
+        has the map that it learns from its own training trips, or none if that validates better.
         """
         config, choice = self.run.config, self.run.config.methods[0]
         federation = federation_for(config, choice, self.opened)
@@ -160,7 +161,8 @@ class Simulation(Site[ModelPredictions, Federation]):
             share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
         alone = []
         if learns_hills(config):
-            alone.append(open_fleet(config, learned_alone(config)))
+            learners = _names(federation.judged)
+            alone.append(open_fleet(config, learned_alone(config, learners)))
             level = level_data(config.data)
             if level is not None:
                 alone.append(open_fleet(replace(config, data=level)))
@@ -168,6 +170,7 @@ class Simulation(Site[ModelPredictions, Federation]):
             federation.judged,
             share,
             alone=[federation_for(config, choice, fleet) for fleet in alone],
+            personal=config.personal,
             on_done=self.run.observer.on_reference,
             whole=not self.opened.on_demand,
         )
@@ -224,6 +227,11 @@ def _personal_models(
 
     settings, begin = run.config.personal, own if choice.method.personal else None
     return personalise(judged, state.kept_weights, settings, keep=keep, own_models=begin)
+
+
+def _names(judged: LocalFleet) -> frozenset[str]:
+    """Return the names of the vehicles that baselines are computed for."""
+    return frozenset(judged.fleet.name(k) for k in baseline_vehicles(judged))
 
 
 def federation_for(

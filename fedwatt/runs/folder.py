@@ -1,9 +1,12 @@
 """Which run a folder belongs to: one is never overwritten by another, nor continued as another."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from fedwatt.errors import RunError
+from fedwatt.files import holding
 from fedwatt.runs.config import RunConfig, Track, differences, from_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.earlier import earlier_toml
@@ -34,6 +37,18 @@ def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:
             "it was begun, its number of rounds included. Leave these changes out, or choose "
             "another --out."
         )
+
+
+@contextmanager
+def claim(config: RunConfig, out: Path, resume: bool) -> Iterator[None]:
+    """Keep every other process from writing into `out`; RunError if one does, or another run's is.
+
+    The lock ends with the process, however that ends.
+    """
+    taken = f"Another process is writing into {out}. Wait for its end, or choose another --out."
+    with holding(out, "folder", taken):
+        refuse_other_run(config, out, resume)
+        yield
 
 
 def run_hash(config: RunConfig) -> str:

@@ -15,13 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 
 from fedwatt.elevation.exchange import refuse_unmaskable, share_by
 from fedwatt.elevation.field import Field
-from fedwatt.elevation.learn import Learned, own_fields, survey_fleet
+from fedwatt.elevation.learn import Learned, learn_alone, own_fields, survey_fleet
 from fedwatt.elevation.refresh import refreshed, solved_again
 from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.elevation.sources import learn_fields, learns_field
@@ -31,6 +30,7 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation import Federation, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
+from fedwatt.files import parse_json
 from fedwatt.privacy import Budget
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
@@ -76,12 +76,13 @@ def learned_hills(config: RunConfig) -> Learned:
     return learn()
 
 
-def learned_alone(config: RunConfig) -> Learned:
-    """The fields of vehicles that share nothing: each has what it learns by itself."""
-    vehicles = partial(source_vehicles, config.fleet, config.data)
-    return learn_fields(
-        vehicles, config.data, config.terrain, present=lambda count: np.zeros(count, dtype=np.bool_)
-    )
+def learned_alone(config: RunConfig, learners: frozenset[str] | None = None) -> Learned:
+    """Return the maps of local-only vehicles, each learned from its own training trips alone.
+
+    Vehicles outside `learners` (None: all learn) have an empty map.
+    """
+    vehicles = source_vehicles(config.fleet, config.data)
+    return learn_alone(vehicles, config.terrain, config.data, learners=learners)
 
 
 def run_fleet(config: RunConfig) -> Fleet:
@@ -190,7 +191,7 @@ class Refresh:
         """The sums of an earlier refresh, and who contributed to them."""
         try:
             with safe_open(file, framework="numpy") as stored:
-                contributors = frozenset(json.loads(stored.metadata()["contributors"]))
+                contributors = frozenset(parse_json(stored.metadata()["contributors"]))
                 sums = Contribution(**{name: stored.get_tensor(name) for name in SUMS})
         except (SafetensorError, KeyError, TypeError, ValueError) as problem:
             raise RunError(

@@ -19,7 +19,7 @@ import numpy as np
 from fedwatt.elevation.level import Predictions
 from fedwatt.errors import RunError
 from fedwatt.federation import LocalFleet
-from fedwatt.files import write_text
+from fedwatt.files import parse_json, write_text
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import (
     Intervals,
@@ -124,7 +124,7 @@ def _read(file: Path) -> Mapping[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        content: Mapping[str, Any] = parse_json(file.read_text(encoding="utf-8"))
         return content
     except ValueError as problem:
         raise RunError(f"{file} is damaged: {problem}. Train the run again.") from problem

@@ -23,6 +23,7 @@ from torch import Tensor
 from fedwatt.errors import RunError
 from fedwatt.evaluation import PersonalModel
 from fedwatt.federation import LocalFleet
+from fedwatt.files import parse_json
 from fedwatt.models.layout import Layout
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.own_code import changed_since, sentence
@@ -146,7 +147,7 @@ def read_own_file(file: Path, vehicle: str) -> Parts:
     """The model that a vehicle made its own, in `file`; RunError if it is another's."""
     try:
         with safe_open(file, framework="numpy") as stored:
-            owner = json.loads(stored.metadata()[OWNER])["vehicle"]
+            owner = parse_json(stored.metadata()[OWNER])["vehicle"]
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as problem:
         raise RunError(f"{file} is damaged: {problem}. Train the run again.") from problem

@@ -6,12 +6,12 @@ config.toml lists it, a hash of its source file for each reference:
     "./sam.py:sam" = "5f3e…"
 """
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fedwatt import plugins
 from fedwatt.errors import SettingError
+from fedwatt.files import parse_toml
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, METHODS, SERVERS
 from fedwatt.models import MODELS
 from fedwatt.models.catalogue import OWN
@@ -49,6 +49,16 @@ def _names(methods: Iterable[str], model: str, data: DataSettings) -> Iterator[t
     yield from (("feature", word.strip()) for word in data.features.split(","))
 
 
+def refuse_uninstalled(sources: Sources) -> None:
+    """Raise if code is named by its place: vehicles take the entry points of installed packages."""
+    for name in (name for names in sources.values() for name in names):
+        if ":" in name:
+            raise SettingError(
+                f"A vehicle does not run '{name}' because a server names it. Install the package "
+                "that has it on server and vehicles, with an entry point (docs/extending.md)."
+            )
+
+
 def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     """References of each kind whose code is not what was `recorded` in config.toml."""
     if not isinstance(recorded, Mapping) or not all(
@@ -64,7 +74,7 @@ def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dic
 
 def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
     """`changed_code` of what the text of a config.toml records."""
-    return changed_code(tomllib.loads(text).get("plugins", {}), present)
+    return changed_code(parse_toml(text).get("plugins", {}), present)
 
 
 def sentence(changed: Mapping[str, list[str]], since: str) -> str:

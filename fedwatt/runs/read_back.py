@@ -1,8 +1,10 @@
 """One method of a finished run folder: its tables, its state, and the way to its fleet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fedwatt import plugins
 from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.federation import Federation, History, State
 from fedwatt.federation.local_fleet import Network
@@ -40,8 +42,12 @@ class ReadBack:
         return federation_for(self.config, self.choice, fleet, model=model)
 
 
-def read_back(run: Path, method: str | None) -> ReadBack:
-    """The method with the label `method`, or the first one, of the run folder `run`."""
+def read_back(run: Path, method: str | None, trust: Sequence[str] = ()) -> ReadBack:
+    """Return the method with the label `method`, or the first one, of the run folder `run`.
+
+    The run may name the code in `trust` (`fedwatt.plugins`).
+    """
+    plugins.trust(*trust)
     config = read_model_config(run)
     labels = [choice.label for choice in config.methods]
     if method is not None and method not in labels:

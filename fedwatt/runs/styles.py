@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from fedwatt.errors import RunError
-from fedwatt.files import write_text
+from fedwatt.files import parse_json, write_text
 from fedwatt.styles import Styles
 
 STYLES_FILE: Final = "styles.json"
@@ -23,7 +23,7 @@ def read_styles(run: Path) -> Styles | None:
     if not file.exists():
         return None
     try:
-        return Styles.from_json(json.loads(file.read_text(encoding="utf-8")))
+        return Styles.from_json(parse_json(file.read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError) as problem:
         raise RunError(
             f"{file} is damaged: {problem!r}. 'fedwatt styles {run}' writes it again."

@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedwatt.errors import DataError
+from fedwatt.files import parse_json
 from fedwatt.telemetry.channels import STORED
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
@@ -237,7 +238,7 @@ def _read_table(file: Path) -> tuple[list[str], dict[str, tuple[FloatArray, Any]
 
 def _read_json(file: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parse_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{file} does not exist. {AGAIN}") from None
     except (OSError, ValueError) as problem:

@@ -22,14 +22,14 @@ import numpy as np
 from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
-from fedwatt.files import write_text
+from fedwatt.files import parse_json, write_text
 from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.execute import federation_for
-from fedwatt.runs.folder import refuse_other_run
+from fedwatt.runs.folder import claim, refuse_other_run
 from fedwatt.runs.hills import run_fleet
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.tuning.ranges import ranges_of
@@ -99,25 +99,27 @@ def tune(
     fleet = run_fleet(config)
     for choice in config.methods:
         federation_for(config, choice, fleet).check(choice.method)
-    write_text(out / "config.toml", to_toml(config))
-    storage = optuna.storages.RDBStorage(f"sqlite:///{out / 'study.db'}")
-    try:
-        studies = [
-            _tune_one(choice, config, storage, trials, seed, on_trial) for choice in config.methods
-        ]
-        if ray is None:
-            found = [_finished(study, config, fleet) for study in studies]
-        else:
-            with connected(ray):
-                found = _finished_on_ray(studies, config, fleet, out / "stacks", ray)
-    finally:
-        storage.engine.dispose()
-    best = replace(config, methods=tuple(one.tuned for one in found))
-    write_text(out / "best.toml", to_toml(best))
-    about = _as_json(found, seed, config.data.predicts)
-    write_text(out / "tuning.json", json.dumps(about, indent=2, ensure_ascii=False))
-    write_text(out / "tuning.md", tuning_table(found, config.data.predicts).markdown())
-    return found
+    with claim(config, out, resume):
+        write_text(out / "config.toml", to_toml(config))
+        storage = optuna.storages.RDBStorage(f"sqlite:///{out / 'study.db'}")
+        try:
+            studies = [
+                _tune_one(choice, config, storage, trials, seed, on_trial)
+                for choice in config.methods
+            ]
+            if ray is None:
+                found = [_finished(study, config, fleet) for study in studies]
+            else:
+                with connected(ray):
+                    found = _finished_on_ray(studies, config, fleet, out / "stacks", ray)
+        finally:
+            storage.engine.dispose()
+        best = replace(config, methods=tuple(one.tuned for one in found))
+        write_text(out / "best.toml", to_toml(best))
+        about = _as_json(found, seed, config.data.predicts)
+        write_text(out / "tuning.json", json.dumps(about, indent=2, ensure_ascii=False))
+        write_text(out / "tuning.md", tuning_table(found, config.data.predicts).markdown())
+        return found
 
 
 def scores(choices: Sequence[MethodChoice], config: RunConfig, fleet: Fleet) -> list[float]:
@@ -176,7 +178,7 @@ def _finished_on_ray(
         gpus = 1 if config.device == "cuda" else 0
         paths = run_cells(cells, score_cell, folder, shared=shared, ray=ray, gpus=gpus)
         sent = {
-            number: json.loads((paths[name] / "scores.json").read_text(encoding="utf-8"))
+            number: parse_json((paths[name] / "scores.json").read_text(encoding="utf-8"))
             for number, name in asking.items()
         }
     return [found[number] for number in range(len(studies))]
@@ -184,7 +186,7 @@ def _finished_on_ray(
 
 def score_cell(cell: tuple[str, ...], fleet: Fleet | None, folder: Path) -> None:
     """The scores of a stack of trials, into scores.json."""
-    configs = [from_toml(text) for text in cell]
+    configs = [from_toml(text, trusted=True) for text in cell]
     config = configs[0]
     if fleet is None:
         fleet = run_fleet(config)

@@ -1,17 +1,27 @@
-"""A small web server: a function answers each GET, and nothing is logged, cached or written."""
+"""A small web server: a function answers each GET, and nothing is logged, cached or written.
 
+A connection ends after `SECONDS`, at most `CONNECTIONS` are served at a time, and the `Host` header
+must be an address or a name of this machine: a page of somebody else whose name resolves to
+127.0.0.1 (DNS rebinding) is refused.
+"""
+
+import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from ipaddress import ip_address
+from threading import BoundedSemaphore, Thread
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from fedwatt.errors import RunError
 
 HOST: Final = "127.0.0.1"
+CONNECTIONS: Final = 32
+SECONDS: Final = 30.0
 HTML: Final = "text/html; charset=utf-8"
 
 
@@ -32,10 +42,52 @@ class LocalServer(ThreadingHTTPServer):
     """Serves what a function answers."""
 
     daemon_threads = True
+    request_queue_size = 2 * CONNECTIONS
 
     def __init__(self, answer: Answer, host: str, port: int) -> None:
         self.answer = answer
+        self.names = {"localhost", host.lower(), socket.gethostname().lower()}
+        self._free = BoundedSemaphore(CONNECTIONS)
+        self._begun: dict[socket.socket, float] = {}
         super().__init__((host, port), Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread, or close it where there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        self._begun[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._begun.pop(request, None)
+            self._free.release()
+
+    def service_actions(self) -> None:
+        """End connections that have taken too long; called twice per second."""
+        latest = time.monotonic() - SECONDS
+        for connection, begun in list(self._begun.items()):
+            if begun < latest:
+                with suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of connections that ended early."""
+
+    def answers_to(self, host: str) -> bool:
+        """Return whether the value of a `Host` header is an address or a name of this machine."""
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+        except ValueError:
+            return False
+        with suppress(ValueError):
+            ip_address(name)
+            return True
+        return name in self.names
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -44,7 +96,10 @@ class Handler(BaseHTTPRequestHandler):
     server: LocalServer
 
     def do_GET(self) -> None:
-        """One page, or word that there is none."""
+        """Send one page, or word that there is none."""
+        if not self.server.answers_to(self.headers.get("Host", "")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            return
         asked = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(asked.query).items()}
         reply = self.server.answer(asked.path, query)

@@ -35,6 +35,12 @@ def test_a_ferry_and_a_parked_vehicle_do_not_climb():
     assert (rise_m(elevation, SAME, np.zeros(8)) == 0).all()
 
 
+def test_wheels_that_stand_do_not_climb_while_the_fix_drifts():
+    # At 0.2 m/s, below 0.3, a drift of 0.5 m per second would be 2.5 m of climb per metre.
+    elevation, speed = np.arange(8) / 2, np.full(8, 0.2)
+    assert rise_m(elevation, SAME, speed).tolist() == [0.0] * 8
+
+
 def test_between_regions_and_on_cliffs_climb_is_not_known():
     speed, elevation = np.full(8, 10.0), np.array([0.0, 0, 1, 1, 1, 9, 9, 9])
     region = np.array([0, 0, 1, 1, 1, 1, 1, 1])
@@ -71,6 +77,16 @@ def test_a_leap_and_its_surroundings_are_not_trusted():
     assert not trusted[17:24].any()
     assert trusted[:15].all()
     assert trusted[27:].all()
+
+
+@pytest.mark.parametrize(("offset_m", "trusts"), [(20.0, True), (60.0, False)])
+def test_a_leap_is_measured_against_the_wheels_in_metres_per_second(offset_m, trusts):
+    # At 15 m/s a second's move may be 1.5 · 15 + 15 = 37.5 m: 15 + 20 m may, 15 + 60 m may not.
+    trip = straight(np.full(40, 15.0))
+    latitude = trip.channels["latitude_deg"].copy()
+    latitude[20] += offset_m / DEGREE_M
+    *_, trusted = trusted_positions(Trip("t", {**trip.channels, "latitude_deg": latitude}))
+    assert trusted[20] == trusts
 
 
 def test_a_frozen_receiver_is_not_trusted_but_a_parked_vehicle_is():

@@ -8,7 +8,7 @@ import pytest
 from fedwatt.elevation.climb import trip_rise_m
 from fedwatt.elevation.field import find
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import learn
+from fedwatt.elevation.learn import learn, learn_alone
 from fedwatt.elevation.power import residual, validation_errors_wh
 from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.elevation.solve import (
@@ -29,6 +29,7 @@ from fedwatt.synthetic.town import (
 )
 from fedwatt.telemetry import Trip
 from fedwatt.windows import DataSettings
+from fedwatt.windows.client import split_of_trips
 from tests.elevation.toys import DEGREE_M, fleet, hill_m
 
 GRID = Grid(cell_m=80.0)
@@ -183,3 +184,54 @@ def test_wrong_hills_look_harmless_only_to_a_model_that_may_value_them_at_nothin
     # Four Wh a metre, and nothing else to explain them away.
     errors = validation_errors_wh(one, climbs_m, at_face_value=True)
     assert np.abs(errors) == pytest.approx(np.full(many, 4.0))
+
+
+MAP_PARTS = ("keys", "elevation_m", "region", "passes", "vehicles")
+
+
+@pytest.mark.parametrize("changes", [{}, {"minimum_vehicles": 1}, {"private": False}])
+def test_a_vehicle_alone_has_the_map_that_it_learns_as_the_only_one_of_a_fleet(vehicles, changes):
+    alone = learn_alone(vehicles, TerrainSettings(**changes), DATA)
+    assert alone.shared.nodes == 0 and not alone.contributors
+    for vehicle in vehicles:
+        map_alone = alone.own[vehicle.name]
+        only = learn([vehicle], TerrainSettings(), DATA).own[vehicle.name]
+        assert map_alone.nodes > 0
+        assert map_alone.prior == only.prior
+        for part in MAP_PARTS:
+            assert np.array_equal(getattr(map_alone, part), getattr(only, part)), part
+
+
+def test_a_vehicle_alone_learns_nothing_from_other_vehicles_or_from_test_trips(vehicles):
+    split = split_of_trips(vehicles[0], DATA)
+
+    def spoiled(vehicle, splits):
+        trips = tuple(
+            replace(t, channels={**t.channels, "energy_wh": -9 * t.channels["energy_wh"]})
+            if split[t.name] in splits
+            else t
+            for t in vehicle.trips
+        )
+        return replace(vehicle, trips=trips)
+
+    fleets = {
+        "as recorded": vehicles[:2],
+        "other vehicle": [vehicles[0], spoiled(vehicles[1], {"train", "validation", "test"})],
+        "test trips": [spoiled(vehicles[0], {"test"}), vehicles[1]],
+    }
+    maps = {
+        name: learn_alone(own, TerrainSettings(), DATA).own[vehicles[0].name]
+        for name, own in fleets.items()
+    }
+    for name in ("other vehicle", "test trips"):
+        for part in MAP_PARTS:
+            assert np.array_equal(getattr(maps[name], part), getattr(maps["as recorded"], part)), (
+                name
+            )
+
+
+def test_only_learners_have_a_map_alone(vehicles):
+    learners = frozenset({vehicles[1].name})
+    alone = learn_alone(vehicles[:2], TerrainSettings(), DATA, learners=learners)
+    assert alone.own[vehicles[0].name].nodes == 0
+    assert alone.own[vehicles[1].name].nodes > 0

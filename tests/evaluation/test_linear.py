@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.evaluation.linear import feature_means, mean_prediction, ridge_prediction
+from fedwatt.evaluation.linear import feature_means, mean_baseline, ridge_baseline
 from tests.federation.toys import random_fleet
 
 
@@ -16,8 +16,10 @@ def client():
 
 def test_the_mean_is_that_of_training_labels(client):
     labels = {**client.labels, "train": np.array([1, 2, 6], dtype=np.float32)}
-    found = mean_prediction(replace(client, labels=labels))
-    assert found.tolist() == [3.0] * len(client.ends["test"])
+    labels["validation"] = np.array([1, 5], dtype=np.float32)
+    mean = mean_baseline(replace(client, labels=labels))
+    assert mean.test.tolist() == [3.0] * len(client.ends["test"])
+    assert mean.validation_error == 4.0
 
 
 def test_window_means_are_direct_means(client):
@@ -39,12 +41,14 @@ def test_a_ridge_finds_what_is_linear_in_window_means(client):
     slopes = np.linspace(-2, 3, len(client.features))
     own = linear_in_means(client, slopes, 0.7)
     # The lightest ridge is 1e-6 of the features' variance, and labels are float32.
-    assert ridge_prediction([own]) == pytest.approx(own.labels["test"], abs=1e-3)
+    ridge = ridge_baseline([own])
+    assert ridge.test == pytest.approx(own.labels["test"], abs=1e-3)
+    assert ridge.validation_error < 1e-6
 
 
 def test_of_several_kinds_of_features_validation_chooses(client):
     own = linear_in_means(client, np.ones(len(client.features)), 0.0)
     blind = replace(own, series=np.zeros_like(own.series))
-    assert ridge_prediction([blind]) == pytest.approx(mean_prediction(own))
+    assert ridge_baseline([blind]).test == pytest.approx(mean_baseline(own).test)
     for candidates in ([blind, own], [own, blind]):
-        assert ridge_prediction(candidates) == pytest.approx(own.labels["test"], abs=1e-3)
+        assert ridge_baseline(candidates).test == pytest.approx(own.labels["test"], abs=1e-3)

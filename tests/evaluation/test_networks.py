@@ -8,8 +8,18 @@ import torch
 
 from fedwatt.evaluation import REFERENCES, reference_rows
 from fedwatt.evaluation import networks as networks_module
-from fedwatt.evaluation.networks import alone_predictions, initial_models, pooled_predictions
+from fedwatt.evaluation.finetune import Personal
+from fedwatt.evaluation.linear import ridge_baseline
+from fedwatt.evaluation.networks import (
+    RATES,
+    Selected,
+    centralised_network,
+    initial_models,
+    local_networks,
+)
+from fedwatt.evaluation.rows import lowest_validation_error
 from fedwatt.federation import Federation, Training
+from fedwatt.federation.evaluate import validation_error
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
 
@@ -21,31 +31,122 @@ def federation(fleet, **changes) -> Federation:
     return Federation(fleet, model, training=replace(TRAINING, **changes), seeds=(1, 2))
 
 
-def test_a_vehicle_alone_is_the_same_in_any_fleet():
+def test_a_local_network_does_not_depend_on_the_other_vehicles():
     fleet = random_fleet((70, 33, 50))
     alone = replace(fleet, clients=fleet.clients[1:2])
-    one = alone_predictions([federation(alone)], [0], 0.5)
-    among = alone_predictions([federation(fleet)], [1], 0.5)
+    one = local_networks([federation(alone)], [0], 0.5)
+    among = local_networks([federation(fleet)], [1], 0.5)
     # Stacks of other sizes multiply in another order: float64, so 1e-12.
-    assert one == pytest.approx(among, abs=1e-12)
-    assert one.shape == (2, len(alone.clients[0].ends["test"]))
+    assert one.test == pytest.approx(among.test, abs=1e-12)
+    assert one.validation_error == pytest.approx(among.validation_error, abs=1e-12)
+    assert one.test.shape == (2, len(alone.clients[0].ends["test"]))
 
 
-def test_a_vehicle_alone_takes_its_share_of_the_rounds(monkeypatch):
-    steps = []
+def test_a_local_network_takes_its_share_of_the_rounds_at_every_learning_rate(monkeypatch):
+    jobs = []
 
-    def counted(job):
-        steps.append((job.rate, job.steps))
+    def recorded(job):
+        jobs.append((job.rate.ravel().tolist(), job.steps))
         return torch.zeros_like(job.anchor)
 
-    monkeypatch.setattr(networks_module, "train", counted)
+    monkeypatch.setattr(networks_module, "train", recorded)
     fleet = random_fleet((70,))
     own = federation(fleet)
-    alone_predictions([own], [0], 0.5)
+    local_networks([own], [0], 0.5)
     each = -(-len(fleet.clients[0].ends["train"]) // 4)
-    # Half of four rounds, at the rates of rounds 0 and 2, for two seeds at two rates.
-    rates = [factor * own.terms.rate(t) for factor in networks_module.RATES for t in (0, 2)]
-    assert steps == [(pytest.approx(rate), (each, each)) for rate in rates]
+    # Half of four rounds, with the learning rates of rounds 0 and 2, for two seeds.
+    expected = [[factor * own.terms.rate(t) for _ in (1, 2) for factor in RATES] for t in (0, 2)]
+    assert [rate for rate, _ in jobs] == [pytest.approx(rates) for rates in expected]
+    assert {steps for _, steps in jobs} == {(each,) * (2 * len(RATES))}
+
+
+def learnable(fleet):
+    """The fleet with labels that are a feature of a window's last second."""
+    clients = tuple(
+        replace(c, labels={s: c.series[c.ends[s], 0].astype(np.float32) for s in c.ends})
+        for c in fleet.clients
+    )
+    return replace(fleet, clients=clients)
+
+
+@pytest.mark.parametrize("factor", RATES)
+def test_the_learning_rate_is_the_one_of_the_lowest_validation_error(monkeypatch, factor):
+    """Only the candidate at `factor` moves, towards the labels: it must be chosen."""
+    own = federation(learnable(random_fleet((70, 33))), schedule="constant")
+    real = networks_module.train
+
+    def only_one_rate_learns(job):
+        rate = factor * TRAINING.rate
+        learns = (job.rate / rate - 1).abs() < 1e-9
+        return torch.where(learns, real(replace(job, rate=0.1)), 0.0)
+
+    begun = [validation_error(own.model, w, own.pool, 0) for w in initial_models(own)]
+    monkeypatch.setattr(networks_module, "train", only_one_rate_learns)
+    local = local_networks([own], [0, 1], 1.0)
+    assert (local.validation_error[:, 0] < begun).all()
+    central = centralised_network(own, [0, 1], 1.0)
+    start = networks_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
+    assert np.abs(central - start).min(axis=1).max() > 0
+
+
+def test_training_stops_where_validation_is_best(monkeypatch):
+    """Steps that lead away from the labels are taken back."""
+    own = federation(learnable(random_fleet((70,))), schedule="constant", rounds=4)
+    real, turns = networks_module.train, []
+
+    def good_once_then_bad(job):
+        turns.append(job)
+        step = real(job)
+        return step if len(turns) == 1 else torch.full_like(step, 10.0)
+
+    monkeypatch.setattr(networks_module, "train", good_once_then_bad)
+    stopped = local_networks([own], [0], 1.0)
+    turns.clear()
+    once = federation(learnable(random_fleet((70,))), schedule="constant", rounds=1)
+    assert stopped.test == pytest.approx(local_networks([once], [0], 1.0).test, abs=1e-12)
+
+
+def test_a_local_network_fine_tunes_where_the_federation_does():
+    own = federation(learnable(random_fleet((70, 33))))
+    plain = local_networks([own], [0, 1], 0.5)
+    settings = Personal(enabled=True, rates=(0.03,), steps=(20, 200))
+    tuned = local_networks([own], [0, 1], 0.5, settings)
+    assert (tuned.validation_error <= plain.validation_error).all()
+    assert tuned.validation_error.mean() < 0.9 * plain.validation_error.mean()
+    off = local_networks([own], [0, 1], 0.5, replace(settings, enabled=False))
+    assert np.array_equal(off.test, plain.test)
+
+
+def test_no_choice_looks_at_test_labels():
+    """Test labels are made nonsense: every baseline predicts the same as before."""
+    fleet = random_fleet((70, 33, 50))
+    nonsense = tuple(
+        replace(c, labels={**c.labels, "test": -1e3 * c.labels["test"] + 7}) for c in fleet.clients
+    )
+    settings = Personal(enabled=True, rates=(0.03,), steps=(5,))
+    before = federation(fleet)
+    after = federation(replace(fleet, clients=nonsense))
+    vehicles = [0, 1, 2]
+    local = [local_networks([own], vehicles, 0.5, settings) for own in (before, after)]
+    assert np.array_equal(local[0].test, local[1].test)
+    assert np.array_equal(local[0].validation_error, local[1].validation_error)
+    central = [centralised_network(own, vehicles, 0.5) for own in (before, after)]
+    assert np.array_equal(*central)
+    for one, other in zip(fleet.clients, nonsense, strict=True):
+        ridges = [ridge_baseline([client]) for client in (one, other)]
+        assert np.array_equal(ridges[0].test, ridges[1].test)
+        assert ridges[0].validation_error == ridges[1].validation_error
+
+
+def test_local_only_is_the_model_of_the_lowest_validation_error():
+    # Two vehicles with two and one test windows; two runs of the network, one ridge for both.
+    ridge = Selected(np.array([[1.0, 1.0, 1.0]]), np.array([[0.5, 0.2]]))
+    network = Selected(
+        np.array([[2.0, 2.0, 2.0], [3.0, 3.0, 3.0]]), np.array([[0.4, 0.3], [9, 0.1]])
+    )
+    local = lowest_validation_error([ridge, network], np.array([0, 2, 3]))
+    assert local.test.tolist() == [[2, 2, 1], [1, 1, 3]]
+    assert local.validation_error.tolist() == [[0.4, 0.2], [0.5, 0.1]]
 
 
 def test_one_network_is_trained_on_the_windows_of_all(monkeypatch):
@@ -62,7 +163,7 @@ def test_one_network_is_trained_on_the_windows_of_all(monkeypatch):
     fleet = random_fleet((70, 33, 50))
     fleet = replace(fleet, clients=(*fleet.clients[:2], replace(fleet.clients[2], held_out=True)))
     own = federation(fleet, rounds=8, participation=1.0)
-    pooled_predictions(own, [0, 1], 1.0)
+    centralised_network(own, [0, 1], 1.0)
     every = sum(len(client.ends["train"]) for client in fleet.clients[:2])
     assert set(drawn) == {every}
     wanted = own.pool.train.of([0, 1]).starts.tolist()
@@ -70,12 +171,7 @@ def test_one_network_is_trained_on_the_windows_of_all(monkeypatch):
 
 
 def test_training_helps_and_nothing_diverges_into_the_rows():
-    fleet = random_fleet((70, 33, 50))
-    learnable = tuple(
-        replace(c, labels={s: c.series[c.ends[s], 0].astype(np.float32) for s in c.ends})
-        for c in fleet.clients
-    )
-    own = federation(replace(fleet, clients=learnable), rounds=40)
+    own = federation(learnable(random_fleet((70, 33, 50))), rounds=40)
     begun = own.prediction_rows(
         networks_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
     )

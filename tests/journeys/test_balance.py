@@ -50,3 +50,16 @@ def test_a_trip_like_no_other_is_shifted_no_further_than_its_training_trips():
     assert balance.limit <= np.abs(balance.shift(means)).max() + 1e-12
     again = TripBalance.from_json(balance.to_json())
     assert again.shift(means) == pytest.approx(balance.shift(means))
+
+
+def test_trips_count_by_the_share_of_their_energy(monkeypatch):
+    """Lack 1, 5 and 9 in trips of these energies, with a constant alone to add.
+
+    Σ |e - δ| / e is least at the median weighted by 1/e, which is 1 (1 against 1/5 + 1/9); were it
+    Σ |e - δ|, absolute errors, it would be 5.
+    """
+    monkeypatch.setattr("fedwatt.journeys.balance.TRIPS", 0.0)
+    energy = np.array([1.0, 1.0, 5.0, 5.0, 9.0, 9.0])
+    balance = fitted_balance(("speed",), np.zeros((6, 1)), energy, energy)
+    # Relative errors below 0.02 weigh alike, which leaves about as much.
+    assert balance.delta == pytest.approx([1.0], abs=0.03)

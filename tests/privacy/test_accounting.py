@@ -10,7 +10,7 @@ from dp_accounting.rdp import RdpAccountant
 from fedwatt.errors import SettingError
 from fedwatt.methods import get
 from fedwatt.privacy import Budget, budget
-from fedwatt.privacy.rdp import ORDERS
+from fedwatt.privacy.accounting import ORDERS, Rounds, composed_epsilon
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,17 @@ def test_more_rounds_cost_more_and_more_noise_costs_less() -> None:
 
 def test_without_noise_there_is_no_privacy() -> None:
     assert Budget(0.0, 0.3, 1e-3).epsilon(1) == inf
+    assert composed_epsilon([Rounds(1.0, 0.3, 5), Rounds(0.0, 1.0, 1)], 1e-3) == inf
+    assert composed_epsilon([Rounds(0.0, 1.0, 0), Rounds(0.0, 0.0, 9)], 1e-3) == 0.0
+
+
+def test_different_mechanisms_add_up() -> None:
+    accountant = RdpAccountant(ORDERS)
+    for q, z, rounds in ((0.3, 1.0, 12), (1.0, 4.0, 30)):
+        event = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(z))
+        accountant.compose(event, rounds)
+    own = composed_epsilon([Rounds(1.0, 0.3, 12), Rounds(4.0, 1.0, 30)], 1e-4)
+    assert own == pytest.approx(float(accountant.get_epsilon(1e-4)), rel=1e-12)
 
 
 def test_the_budget_of_a_method() -> None:

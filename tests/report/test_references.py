@@ -40,9 +40,14 @@ def test_the_first_sentence_is_what_federating_gains(tmp_path):
     assert own.saved.mean == pytest.approx(60 - own.federated)
     percent = 100 * own.saved.mean / 60
     assert found.headline.startswith(f"Federating gains {percent:.1f} % over each vehicle alone")
-    assert "(own ridge on window means) 60.0 Wh" in found.sentences[0]
+    assert "(local-only ridge) 60.0 Wh" in found.sentences[0]
     assert "95 % interval" in found.sentences[0] and "over 20 vehicles" in found.sentences[0]
     assert found.sentences[1].startswith("FO-RI-FedAvg has 3.3 % lower error than FedAvg")
+
+
+def test_the_baseline_is_what_vehicles_choose_on_validation(tmp_path):
+    own = federating(with_references(tmp_path / "run", local=61.0))
+    assert own.reference == "local" and own.alone == pytest.approx(61.0)
 
 
 def test_a_loss_is_called_a_loss(tmp_path):
@@ -90,8 +95,8 @@ def test_pooled_data_is_no_vehicle_alone(tmp_path):
     run = with_references(tmp_path / "run")
     table = references_table(run)
     rows = {row[0]: row for row in table.rows}
-    assert rows["own ridge on window means"][1] == pytest.approx(60)
-    pooled = rows["pooled network (needs pooled data, only possible in a simulation)"]
+    assert rows["local-only ridge"][1] == pytest.approx(60)
+    pooled = rows["centralised network (needs pooled data, only possible in a simulation)"]
     assert (pooled[1], pooled[2].mean, pooled[3]) == (pytest.approx(40), pytest.approx(20), 20)
     assert {"FedAvg, kept model", "FO-RI-FedAvg, kept model"} < rows.keys()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fedwatt import plugins
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import RunConfig, differences, from_tables, from_toml, override, to_toml
 from fedwatt.runs.folder import refuse_other_run, run_hash
@@ -48,6 +49,8 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunConfig:
         "model": {"name": "./net.py:Net"},
         "data": {"features": "base, ./double.py:double"},
     }
+    plugins.trust("./pull.py", "./net.py", "./double.py", "./absent.py")
+    plugins.trust("fedwatt.methods", "fedwatt.methods.scaffold")
     return from_tables(override(tables, ["pull.strength=0.3"]))
 
 
@@ -61,7 +64,7 @@ def test_read_back(config: RunConfig) -> None:
     assert set(config.plugins) == {"methods", "models", "features"}
 
 
-def test_compositions() -> None:
+def test_compositions(config: RunConfig) -> None:
     table = {"method": [{"name": "fractional+fedwatt.methods.scaffold:ControlVariates@scaffold"}]}
     with pytest.raises(SettingError, match="Unknown server or defence 'scaffold'"):
         from_tables(table)
@@ -141,5 +144,6 @@ def test_plugins_is_no_setting(config: RunConfig) -> None:
 def test_a_relative_path_starts_from_the_working_folder(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     os.chdir(tmp_path / "deep")
+    plugins.trust("./net.py", "./pull.py", "./double.py")
     with pytest.raises(SettingError, match=r"a relative path starts from .*deep"):
         from_toml(to_toml(config))

@@ -17,7 +17,7 @@ from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, Source
-from fedwatt.runs.hills import Refresh, refreshed_field
+from fedwatt.runs.hills import Refresh, learned_alone, refreshed_field
 from fedwatt.runs.model_file import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
@@ -307,3 +307,32 @@ def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path
 def test_refreshes_need_one_seed_a_run():
     with pytest.raises(SettingError, match="one seed a run"):
         from_toml(REFRESHED.replace("seeds = [1]", "seeds = [1, 2]"))
+
+
+def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):
+    """A run's local-only vehicles climb in maps of their own; they once had empty ones."""
+    config = RunConfig(
+        fleet=Source(data=str(stored)),
+        data=DataSettings(features="speed, terrain", window=10),
+        terrain=TerrainSettings(source="learn"),
+    )
+    alone = learned_alone(config)
+    for vehicle in read_fleet(stored):
+        only = learn([vehicle], config.terrain, config.data).own[vehicle.name]
+        assert np.array_equal(alone.own[vehicle.name].keys, only.keys)
+        assert np.array_equal(alone.own[vehicle.name].elevation_m, only.elevation_m)
+    assert any(own.nodes for own in alone.own.values())
+
+
+def test_the_ridge_of_a_local_only_vehicle_gains_by_its_own_map(tmp_path):
+    text = CONFIG.replace("stride = 40", "stride = 10").replace('"scaffold"', '"fedprox"')
+    errors = {}
+    for features in ("base, terrain", "base"):
+        out = tmp_path / features
+        config = from_toml(text.replace("base, terrain", features))
+        execute(replace(config, fleet=replace(config.fleet, trips=20)), out, Silent())
+        rows = read_table(out, "references").to_pylist()
+        errors[features] = np.mean(
+            [r["rmse"] for r in rows if r["reference"] == "ridge" and r["stratum"] == "all"]
+        )
+    assert errors["base, terrain"] < 0.9 * errors["base"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwatt.errors import DataError, optional
+from fedwatt.files import MOST_TIMES, unpacked_bound
 from fedwatt.telemetry.readers.table_blocks import CsvFeed
 
 
@@ -25,6 +26,11 @@ def csv_members(path: Path) -> dict[str, int]:
     visible = [file for file in files if not Path(file.filename).name.startswith(".")]
     tables = [file for file in visible if file.filename.lower().endswith(".csv")]
     found = {file.filename: int(file.uncompressed) for file in tables}
+    if (total := sum(found.values())) > unpacked_bound(path):
+        raise DataError(
+            f"{path.name} would unpack to {total / 1e9:,.1f} GB, more than {MOST_TIMES} times its "
+            "size, and no telemetry is packed so tightly. Is it damaged? Unpack it to import it."
+        )
     if not found:
         raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
     return found
@@ -79,8 +85,10 @@ class _Member:
         self._finished = False
 
     def write(self, s: bytes | bytearray) -> int:
-        self._feed.feed(bytes(s))
         self._written += len(s)
+        if self._written > self._expected >= 0:
+            raise DataError("A member of the archive is longer than the archive says.")
+        self._feed.feed(bytes(s))
         self._seen(len(s))
         return len(s)
 

@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fedwatt.errors import SettingError, unknown
+from fedwatt.files import parse_toml
 from fedwatt.settings import from_table
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
 from fedwatt.telemetry.readers.table_blocks import COMMAS, TextForm
@@ -154,7 +155,7 @@ def load_mapping(mapping: str | Path) -> CsvMapping:
 def parse_mapping(text: str, where: str) -> CsvMapping:
     """Check a mapping; `where` names its file in messages."""
     try:
-        values = tomllib.loads(text)
+        values = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingError(f"{where} is not valid TOML: {error}.") from error
     return mapping_of(values, where)

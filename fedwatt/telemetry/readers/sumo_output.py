@@ -8,15 +8,18 @@ trips 0 and 1 of car-7. Slopes are degrees, elevation is z; energy is simulated 
 
 import gzip
 import math
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 
 from fedwatt.errors import DataError
+from fedwatt.files import Bounded, unpacked_bound
 from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.cleaning.clean import clean_vehicle
 from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, Cleaning
@@ -148,26 +151,37 @@ def _number(text: str | None, column: str, vehicle: str, time_s: float, file: Pa
 
 
 def _vehicles(file: Path) -> Iterator[tuple[float, ElementTree.Element]]:
-    """Time and element of every vehicle of every step; memory stays at one step."""
+    """Time and element of every vehicle of every step; memory stays at one vehicle."""
     time_s = 0.0
+    step: ElementTree.Element | None = None
     try:
         with _opened(file) as content:
             for event, element in ElementTree.iterparse(content, ("start", "end")):
                 if element.tag == "timestep":
                     if event == "start":
                         time_s = _number(element.get("time"), "time", "-", math.nan, file)
+                        step = element
                     else:
                         element.clear()
-                elif element.tag == "vehicle" and event == "end":
-                    yield time_s, element
+                elif event == "end":
+                    if element.tag == "vehicle":
+                        yield time_s, element
+                    if step is not None:
+                        step.clear()
     except FileNotFoundError:
         raise DataError(f"{file} does not exist. Run SUMO with output files first.") from None
-    except (ElementTree.ParseError, OSError, EOFError) as problem:
+    except (ElementTree.ParseError, OSError, EOFError, zlib.error) as problem:
         raise DataError(
             f"{file} is not a complete XML file: {problem}. Did the run end early?"
         ) from problem
 
 
-def _opened(file: Path) -> IO[bytes]:
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
     file = Path(file)
-    return gzip.open(file) if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
+    if file.suffix == ".gz":
+        with gzip.open(file) as packed:
+            yield Bounded(packed, unpacked_bound(file))
+    else:
+        with file.open("rb") as plain:
+            yield plain

@@ -144,6 +144,11 @@ class CsvFeed:
         if self._size >= BLOCK_BYTES:
             block = b"".join(self._pieces)
             border = block.rfind(b"\n") + 1
+            if not border:
+                raise DataError(
+                    f"{self.where}, row {self._row}: a line is longer than {BLOCK_BYTES >> 20} MB, "
+                    f"so it is no table. {AGAIN}, or leave it out."
+                )
             self._pieces, self._size = [block[border:]], len(block) - border
             self._parse(block[:border])
 

@@ -68,6 +68,15 @@ def test_hard_braking_is_no_glitch(raw_trip):
     assert not account.entries
 
 
+def test_a_limit_of_acceleration_counts_the_seconds_between_readings(raw_trip):
+    # 16 m/s within the 2 s between two readings are 8 m/s², which a car can brake.
+    speed = np.r_[np.tile([27.0, 26.5], 10), 10.5, np.tile([10.0, 10.5], 9), 10.0]
+    trip = raw_trip(2 * SECONDS, **drive(speed_mps=speed))
+    parts, account = without_glitches(trip, 10)
+    assert len(parts) == 1
+    assert not account.entries
+
+
 def test_a_frozen_bus_is_taken_out_while_moving_but_not_while_standing(raw_trip):
     channels = drive()
     channels["speed_mps"][10:30] = 12.0
@@ -101,6 +110,20 @@ def test_stuck_speed_and_stuck_current(raw_trip):
     )
     _, account = without_glitches(stuck_current, 10)
     assert account.reasons("dropped", "rows") == {"current_a stuck": 399}
+
+
+def test_constant_current_at_a_steady_speed_is_no_stuck_sensor(raw_trip):
+    # Speed varies by 1 m/s, less than the 5 m/s at which current would have to follow.
+    speed = 20 + np.where(np.arange(400) % 2, 0.5, -0.5)
+    trip = raw_trip(
+        np.arange(400.0),
+        speed_mps=speed,
+        voltage_v=np.full(400, 360.0),
+        current_a=np.full(400, 20.0),
+    )
+    (part,), account = without_glitches(trip, 10)
+    assert part.rows == 400
+    assert not account.entries
 
 
 def test_positions_without_fix_and_jumps(raw_trip):
