@@ -13,7 +13,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -49,15 +51,21 @@ def bench_rounds(
     others: bool = True,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Median seconds of a round in every way, the floor and the gather's share.
+    """Return the median seconds of a round in every way, the floor and the gather's share.
 
-    The programs of `others` know the recipe's own numbers only.
+    The programs of `others` know the recipe's own numbers only. One that raises or loses a client
+    is listed under "failed" with its reason, and all the others are measured.
     """
     others, recipe = others and recipe is None, recipe or Recipe()
-    cores, flower = torch.get_num_threads(), []
+    cores = torch.get_num_threads()
+    flower: list[float] = []
+    failed: dict[str, str] = {}
     if others and find_spec("flwr") and find_spec("ray"):
         say("Flower's Ray simulation")
-        flower = flower_seconds(rounds=repeats + 1)
+        try:
+            flower = flower_seconds(rounds=repeats + 1)
+        except RunError as error:
+            failed["flower"] = str(error)
     fleet = recipe.fleet()
     federation = Federation(fleet, training=recipe.training, device="cpu")
     loop = Loop(fleet, recipe, network(MLP(WINDOW, FEATURES)), "cpu").run(
@@ -74,15 +82,12 @@ def bench_rounds(
         ways[name] = rounds_of(federation, get(name, **lasting))
     say("rounds in turns")
     if others and find_spec("jax"):
-        with subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.jax_round"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
-            ways["jax"] = asked(process)
+        try:
+            seconds = beside_jax(ways, repeats)
+        except (RunError, OSError) as error:
+            failed["jax"] = str(error)
+            say("rounds in turns, without JAX")
             seconds = interleaved(ways, repeats=repeats, warm_up=2)
-            process.communicate()
     else:
         seconds = interleaved(ways, repeats=repeats, warm_up=2)
     floor = recipe.flops * seconds.pop("floor") / GEMM_FLOPS
@@ -95,6 +100,7 @@ def bench_rounds(
         f"{recipe.windows:,} windows each, batch {recipe.batch}, MLP 480-64-32-1",
         "repeats": repeats,
         "seconds_a_round": seconds,
+        "failed": failed,
         "floor_s": floor,
         "gather_share": gathered,
         "times_the_floor": {name: value / floor for name, value in seconds.items()},
@@ -178,29 +184,73 @@ def gathering(federation: Federation, recipe: Recipe) -> Callable[[], None]:
     return once
 
 
-def asked(process: "subprocess.Popen[str]") -> Callable[[], None]:
-    """A way that asks another program for one more round and waits for its answer."""
+def beside_jax(ways: Mapping[str, Callable[[], None]], repeats: int) -> dict[str, float]:
+    """Measure `ways` in turns with rounds of a JAX program; RunError where that program ends."""
+    command = [sys.executable, "-m", "benchmarks.jax_round"]
+    with (
+        tempfile.TemporaryFile("w+") as messages,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True
+        ) as process,
+    ):
+        try:
+            all_ways = {**ways, "jax": next_round(process)}
+            seconds = interleaved(all_ways, repeats=repeats, warm_up=2)
+            process.communicate()
+        except (RunError, OSError) as error:
+            process.kill()
+            with suppress(OSError):  # a request that nobody will read is still to be written
+                process.communicate()
+            messages.seek(0)
+            raise RunError(f"The JAX program failed: {last_line(messages.read())}") from error
+    return seconds
+
+
+def next_round(process: "subprocess.Popen[str]") -> Callable[[], None]:
+    """Return a function that lets another program train one more round and waits for it."""
     assert process.stdin is not None and process.stdout is not None
-    question, answer = process.stdin, process.stdout
-    answer.readline()
+    request, answer = process.stdin, process.stdout
+
+    def wait() -> None:
+        if not answer.readline():
+            raise RunError("The program ended.")
 
     def once() -> None:
-        question.write("\n")
-        question.flush()
-        if not answer.readline():
-            raise RunError("The JAX round ended early; see its message above.")
+        request.write("\n")
+        request.flush()
+        wait()
 
+    wait()  # until the program has compiled
     return once
 
 
 def flower_seconds(*, rounds: int) -> list[float]:
-    """Seconds of each of Flower's rounds but the first."""
+    """Return the seconds of each of Flower's rounds but the first; RunError where one fails."""
     command = [sys.executable, "-m", "benchmarks.flower_round", str(rounds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise RunError(f"Flower's simulation failed:\n{done.stderr[-2000:]}")
-    seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
+        raise RunError(f"Flower's simulation failed: {last_line(done.stderr)}")
+    # A server that raises does not always end the simulation with an error.
+    try:
+        seconds: list[float] = json.loads(last_line(done.stdout))
+    except ValueError as error:
+        raise RunError(f"Flower's simulation printed no times: {last_line(done.stderr)}") from error
+    if len(seconds) != rounds - 1:
+        raise RunError(
+            f"Flower's simulation finished {len(seconds)} of {rounds - 1} rounds: "
+            f"{last_line(done.stderr)}"
+        )
     return seconds
+
+
+def last_line(text: str) -> str:
+    """Return the last line that is not empty, which names the cause of a traceback.
+
+    >>> last_line("Traceback ...\\nRunError: Flower trained 29 of 30 clients.\\n\\n")
+    'RunError: Flower trained 29 of 30 clients.'
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it printed nothing"
 
 
 def main() -> None:

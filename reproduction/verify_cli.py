@@ -88,14 +88,14 @@ def verify(
 def verdict_table(checks: "list[Check]") -> Table:
     """A row for each cell that was run again."""
     from reproduction.progress import describe
-    from reproduction.verify import TOLERANCE
+    from reproduction.verify import MEAN_WH
 
-    table = Table(title="Records, run again", caption=_note(TOLERANCE))
+    table = Table(title="Records, run again", caption=_note())
     for name in ("Cell", "Compared", "Numbers", "Largest difference", "Seconds", "Verdict"):
         right = name in ("Numbers", "Largest difference", "Seconds")
         table.add_column(name, justify="right" if right else "left", overflow="fold")
     for check in checks:
-        how = f"within {TOLERANCE:.0%} ({', '.join(check.differences)})"
+        how = f"within {MEAN_WH} Wh ({', '.join(check.differences)})"
         table.add_row(
             describe(check.cell),
             how if check.differences else "bit for bit",
@@ -107,12 +107,14 @@ def verdict_table(checks: "list[Check]") -> Table:
     return table
 
 
-def _note(tolerance: float) -> str:
+def _note() -> str:
+    from reproduction.verify import MEAN_WH, SEED_WH
+
     return (
         "Bit for bit: all numbers at the single precision of the records. Otherwise: participants "
-        f"and steps are the same, and each seed's last errors within {tolerance:.0%}; in brackets "
-        "what differs from the record's engine and machine. The largest difference is that of a "
-        "seed's last test RMSE."
+        f"and steps are the same, and the last errors within {MEAN_WH} Wh in the mean over seeds, "
+        f"{SEED_WH} Wh in each; in brackets what differs from the record's engine and machine. The "
+        "largest difference is that of a seed's last test RMSE."
     )
 
 

@@ -41,6 +41,8 @@ def engine(
             f"{found['times_the_floor'][way]:.1f}",
             f"{found['times_fedavg'][way]:.2f}",
         )
+    for way, reason in found["failed"].items():
+        table.add_row(labels(way), "failed", reason, "")
     console.print(table)
     if modules:
         console.print(_modules_table(repeats))
