@@ -21,7 +21,7 @@ class Limits:
 
     function: int = 60
     file: int = 400
-    library: int = 66_000
+    library: int = 66_500
 
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:

@@ -33,7 +33,6 @@ from numpy.typing import NDArray
 from fedwatt.edge.card import ModelCard
 from fedwatt.errors import DataError
 from fedwatt.journeys.filter import TripPrior, in_trip
-from fedwatt.journeys.intervals import Intervals, Scores
 from fedwatt.settings import from_table
 from fedwatt.telemetry.trip import BoolArray, FloatArray
 
@@ -283,26 +282,6 @@ def calibrate(
         trip_floor=trip_floor,
         trip_factor=trip_factor,
         speed_column=speed_column,
-    )
-
-
-def fleet_calibration(
-    intervals: Intervals, own: Scores, prior: TripPrior, *, window: int, speed_column: int
-) -> Calibration:
-    """Return error bars from other vehicles' scores and the vehicle's own (`journeys.intervals`).
-
-    `own` are scores of trips on which nothing was trained, `prior` is in Wh.
-    """
-    return Calibration(
-        level=LEVEL,
-        trips=intervals.trips,
-        source=f"{intervals.vehicles} other vehicles",
-        window_factor=intervals.factor("windows", own["windows"]),
-        trip_factor=intervals.factor("trips", own["trips"]),
-        speed_column=speed_column,
-        vehicles=intervals.vehicles,
-        window=window,
-        prior=prior,
     )
 
 

@@ -14,16 +14,10 @@ import numpy as np
 
 from fedwatt import __version__
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import (
-    Outcome,
-    alike,
-    calibrate,
-    clustered_quantile,
-    fleet_calibration,
-    level_for,
-)
+from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.fleet_bars import balance_entry, fleet_bars
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import with_measured_terrain, with_terrain
@@ -34,7 +28,7 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.intervals import Intervals, contribution, validation_scores
+from fedwatt.journeys.intervals import Intervals
 from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.journeys.prior import USUAL, in_wh
 from fedwatt.journeys.ridge import FleetRidge
@@ -59,6 +53,9 @@ from fedwatt.windows import FEATURES, Client, build_client, feature_names
 from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.features import needs_climb
 from fedwatt.windows.targets import ENERGY
+
+FEWEST_VEHICLES = 5
+"""Vehicles of a run without which its intervals are no guide for another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,7 +203,7 @@ def export(
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
         trips={role: [trip.name for trip in own] for role, own in trips.items()},
-        balance=_balance(networks[0], clients[0]),
+        balance=balance_entry(networks[0].mixture, clients[0]),
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(networks, both, clients))
@@ -214,22 +211,29 @@ def export(
         card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
-    prior = in_wh(trained.trip_prior, clients[0].label_scale_wh)
-    if trained.intervals is not None and trained.intervals.vehicles > 2:
-        calibration, prior = _fleet_calibration(trained, networks[0], clients[0], prior)
-    else:
-        calibration = draft.calibration(card)
-        prior = draft.trip_prior(card, prior)
+    calibration, prior = _bars(trained, draft, clients[0], card)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
-        bars = draft.calibration(level_alone)
-        card = replace(card, level=card.level | {"calibration": bars})
+        without = draft.calibration(level_alone)
+        card = replace(card, level=card.level | {"calibration": without})
     if form != "float32":
         plain = replace(card, form="float32")
         card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
     card = replace(card, calibration=calibration, trip_prior=asdict(prior))
     write_bytes(Path(out), draft.content(card))
     return card
+
+
+def _bars(
+    trained: TrainedModel, draft: "_Draft", client: Client, card: ModelCard
+) -> tuple[dict[str, Any], TripPrior]:
+    """Return error bars and the prior in Wh: from the run's other vehicles, or from own trips."""
+    if trained.intervals is None or trained.intervals.vehicles < FEWEST_VEHICLES:
+        prior = in_wh(trained.trip_prior, client.label_scale_wh)
+        return draft.calibration(card), draft.trip_prior(card, prior)
+    predicted = _validation_predictions(draft.networks[0], trained, client)
+    bars, prior = fleet_bars(trained.intervals, client, predicted, trained.trip_prior)
+    return bars.to_json(), prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,36 +279,6 @@ class _Draft:
         found = self.outcomes(card, "test")
         errors = np.concatenate([one.windows_wh - one.measured_wh for one in found])
         return math.sqrt(float((errors**2).mean()))
-
-
-def _fleet_calibration(
-    trained: TrainedModel, network: Network, client: Client, prior: TripPrior
-) -> tuple[dict[str, Any], TripPrior]:
-    """Return error bars and prior in Wh of a vehicle, calibrated on the run's other vehicles."""
-    assert trained.intervals is not None
-    predicted = _validation_predictions(network, trained, client)
-    scores = validation_scores(client, predicted, trained.trip_prior)
-    own = contribution(scores, trained.intervals.means)
-    others = trained.intervals
-    if others.includes(own):
-        others = others.without(own)
-    kind = "in_trip" if others.counts["in_trip"].any() else "windows"
-    prior = replace(prior, factor=others.factor(kind, scores[kind]))
-    speed = client.features.index("speed") if "speed" in client.features else -1
-    bars = fleet_calibration(others, scores, prior, window=client.window, speed_column=speed)
-    return bars.to_json(), prior
-
-
-def _balance(network: Network, client: Client) -> dict[str, Any]:
-    """Return the card's entry on the trip balance; empty where the vehicle uses none."""
-    balance = None if network.mixture is None else network.mixture.balance
-    if balance is None or client.scaler is None or client.scaler.mix is not None:
-        return {}
-    return balance.to_json() | {
-        "feature_center": client.scaler.center.tolist(),
-        "feature_scale": client.scaler.scale.tolist(),
-        "label_scale_wh": client.label_scale_wh,
-    }
 
 
 def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
