@@ -56,7 +56,8 @@ lint: $(READY) ## Style, format, limits of size and import contracts.
 types: $(READY) ## Static types.
 	$(BIN)/mypy
 
-reproduce: $(READY) ## Every table and figure of the paper in minutes, on the embedded fleet.
+reproduce: $(READY) ## The paper's report from committed records, and every study at smoke scale.
+	OMP_NUM_THREADS=1 $(BIN)/fedwatt reproduce report --out build/reproduction/report.html
 	OMP_NUM_THREADS=1 $(BIN)/fedwatt reproduce all --dataset synthetic --dataset synthetic-enriched \
 		--out build/reproduction
 

@@ -60,12 +60,8 @@ def reproduce(
         ),
     ] = False,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Show cells and local steps; train nothing.")
+        bool, typer.Option("--plan", help="Show cells and core-hours; train nothing.")
     ] = False,
-    write_plan: Annotated[
-        Path | None,
-        typer.Option(help="Write the cells to this file for 'python -m reproduction.batch'."),
-    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the studies.")] = False,
 ) -> None:
     """Regenerate the paper's tables and figures beside the printed numbers, in one page.
@@ -84,10 +80,6 @@ def reproduce(
     lab.scale = replace(lab.scale, deterministic=deterministic)
     if plan:
         console.print(plan_table(lab, setting, chosen))
-    elif write_plan is not None:
-        from reproduction.batch import write_plan as write
-
-        write(write_plan, [c for s in chosen for c in s.cells(setting) if c.purpose != "time"])
     else:
         _run(lab, setting, chosen)
 
@@ -135,6 +127,30 @@ def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
     console.print(f"Report: {page}")
 
 
+def report(
+    records: Annotated[
+        Path, typer.Option(help="Folder of compact records; by default the committed ones.")
+    ] = Path("results/reproduction"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path(
+        "build/reproduction/report.html"
+    ),
+) -> None:
+    """Write the HTML report of all studies from records; train nothing."""
+    from tempfile import TemporaryDirectory
+
+    from reproduction.catalogue import STUDIES
+    from reproduction.lab import Lab
+    from reproduction.page import write_page
+    from reproduction.record import scale_of_records
+    from reproduction.recorded_setting import setting_of
+    from reproduction.scale import scale_of
+
+    with TemporaryDirectory() as scratch:
+        lab = Lab(scale_of(scale_of_records(records)), Path(scratch), records=records)
+        page = write_page(lab, setting_of(lab), list(STUDIES.values()), out)
+    console.print(f"Report: {page}")
+
+
 class _StudiesByDefault(TyperGroup):
     """Commands of which "studies" need not be named: `fedwatt reproduce main` is enough."""
 
@@ -151,6 +167,7 @@ def add_to(app: typer.Typer) -> None:
     own = typer.Typer(cls=_StudiesByDefault, help=reproduce.__doc__)
     own.command("studies")(reproduce)
     own.command("verify")(verify)
+    own.command("report")(report)
     app.add_typer(own, name="reproduce")
 
 

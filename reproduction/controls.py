@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from reproduction.cell import Cell
-from reproduction.main_results import plain, tuned
+from reproduction.main_results import how_tuned, plain, tuned
+from reproduction.scale import Scale
 from reproduction.settle import RATE, mean_pull, step_length
 from reproduction.show import Line, comparison
 from reproduction.study import Findings, Setting, Study, View
@@ -23,21 +24,34 @@ def control_cells_of(dataset: str) -> dict[str, Cell]:
         "RI-FedAvg": plain(dataset, "ri-fedavg"),
         "FedProx at RI's mean pull": replace(plain(dataset, "fedprox"), follow="matched pull"),
         "FO-RI-FedAvg": plain(dataset, "fo-ri-fedavg"),
-        "every vehicle alone": replace(plain(dataset, "fedavg"), work="local"),
-        "all data in one place": replace(plain(dataset, "fedavg"), work="pooled"),
+        "local-only": replace(plain(dataset, "fedavg"), work="local"),
+        "centralised": replace(plain(dataset, "fedavg"), work="pooled"),
+    }
+
+
+def baseline_cells(scale: Scale, dataset: str) -> dict[str, Cell]:
+    """Return the baselines without federation, at the learning rate that their trials chose."""
+    follow = how_tuned(scale, dataset)
+    return {
+        name: Cell(dataset=dataset, method="fedavg", work=work, follow=follow)
+        for name, work in (("local-only, tuned", "local"), ("centralised, tuned", "pooled"))
     }
 
 
 def control_cells(setting: Setting) -> list[Cell]:
-    """The controls on every dataset."""
-    return [cell for _, d in setting.places for cell in control_cells_of(d).values()]
+    """Return the controls and the tuned baselines on every dataset."""
+    return [
+        cell
+        for _, dataset in setting.places
+        for cell in (control_cells_of(dataset) | baseline_cells(setting.scale, dataset)).values()
+    ]
 
 
 def show_controls(view: View) -> Findings:
     """FO beside FedAvg with equally long steps, RI beside an equally strong constant pull."""
     blocks, remarks = [], []
     for _, dataset in view.setting.places:
-        cells = control_cells_of(dataset)
+        cells = control_cells_of(dataset) | baseline_cells(view.setting.scale, dataset)
         lines = [Line(name, "", view.get(cell)) for name, cell in cells.items()]
         blocks.append(
             comparison(
@@ -46,9 +60,9 @@ def show_controls(view: View) -> Findings:
                 lines,
                 "test_rmse",
                 first="Training",
-                note="The paper's settings throughout. Alone, a vehicle trains as many rounds as "
-                "the federation asks it for; in one place, the model takes as many steps as all "
-                "participants together, on windows scaled by each vehicle.",
+                note="The paper's settings, unless tuned. Local-only: a vehicle trains as many "
+                "rounds as the federation asks it for. Centralised: the model takes as many steps "
+                "as all participants together, on windows scaled by each vehicle.",
             )
         )
         fractional, rough = (view.get(cells[name]) for name in ("FO-FedAvg", "RI-FedAvg"))

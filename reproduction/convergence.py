@@ -8,10 +8,13 @@ from numpy.typing import NDArray
 
 from reproduction.by_round import rounds_to
 from reproduction.paired import Paired, paired
-from reproduction.record import Record
+from reproduction.record import REACH, Record
 
 NEAR: Final = 1.10
 """Speed is the rounds to this multiple of the lower one of two final errors."""
+
+STABLE: Final = 0.05
+"""Share of the final error within which a curve counts as stable."""
 
 
 def steadiness(record: Record) -> dict[int, float]:
@@ -41,6 +44,33 @@ def speed(record: Record, target: float, rounds: int) -> dict[int, float]:
     """Rounds to the target, of seeds that did not diverge; one never reached counts as T + 1."""
     found = rounds_to(record, target)
     return {s: r if isfinite(r) else rounds + 1.0 for s, r in found.items() if s in finals(record)}
+
+
+def rounds_to_stability(record: Record) -> dict[int, float]:
+    """Return per seed the first evaluated round from which the error stays near its final value.
+
+    Near is within `STABLE` of the final test RMSE. The paper names the quantity and defines none.
+    """
+    rounds = {}
+    for seed in finals(record):
+        at, errors = record.curve("test_rmse", seed)
+        away = np.flatnonzero(np.abs(errors / errors[-1] - 1) > STABLE)
+        rounds[seed] = float(at[away[-1] + 1]) if away.size else float(at[0])
+    return rounds
+
+
+def update_variance(record: Record, round: int) -> dict[int, float]:
+    """Return per seed the variance of ‖Δ_k‖ over the participants of a round, (D_mean · D_cv)².
+
+    It is the mean over the rounds within `REACH`. The paper names the quantity and defines none.
+    """
+    variance = {}
+    for seed in finals(record):
+        rows = record.rounds["seed"] == seed
+        rows &= np.abs(record.rounds["round"] - round) <= REACH
+        spread = record.rounds["drift_mean"][rows] * record.rounds["drift_cv"][rows]
+        variance[seed] = float(np.nanmean(spread.astype(np.float64) ** 2))
+    return variance
 
 
 def convergence(own: Record, other: Record, rounds: int) -> dict[str, Paired]:

@@ -1,18 +1,15 @@
 """Where cells are carried out: fleets opened once, records cached, what is missing run."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from fedwatt.engine.device import resolve_device
 from fedwatt.errors import RunError
-from fedwatt.federation.participation import participant_count, participants
 from fedwatt.files import exclusively
 from fedwatt.windows import DataSettings, Fleet
-from reproduction.cell import Cell, data_settings, key_of, run_config, trips_of
+from reproduction.cell import Cell, data_settings, key_of, trips_of
 from reproduction.data import Sources, Wanted, open_dataset
 from reproduction.order import all_cells, grouped
 from reproduction.record import (
@@ -23,6 +20,7 @@ from reproduction.record import (
     same_training,
     scale_of_records,
     setting_of_records,
+    with_seeds,
     write_record,
     write_records,
 )
@@ -69,7 +67,8 @@ class Lab:
     _known: dict[str, Record] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
     """Keys of records that are newer than those of the folder: trained here, or found in `out`."""
-    _steps: dict[tuple[float, ...], int] = field(default_factory=dict)
+    _subsets: dict[str, Record] = field(default_factory=dict)
+    """Records of some seeds, taken from records of all."""
     _settings: dict[Cell, Cell] = field(default_factory=dict)
     """Cells that follow others → with the settings that these led to."""
 
@@ -94,7 +93,19 @@ class Lab:
     def get(self, cell: Cell) -> Record | None:
         """The record of a cell if it, and all it follows, has run."""
         concrete = self.settled(cell)
-        return None if concrete is None else self._known.get(key_of(concrete, self.scale))
+        return None if concrete is None else self._record(concrete)
+
+    def _record(self, cell: Cell) -> Record | None:
+        """Return the record of a cell with settings, or those seeds of the one with all seeds."""
+        key = key_of(cell, self.scale)
+        if key in self._known or not set(cell.seeds) < set(self.scale.seeds):
+            return self._known.get(key)
+        if key not in self._subsets:
+            complete = self._known.get(key_of(replace(cell, seeds=()), self.scale))
+            if complete is None:
+                return None
+            self._subsets[key] = with_seeds(complete, cell.seeds)
+        return self._subsets[key]
 
     def settled(self, cell: Cell) -> Cell | None:
         """The cell with its settings; None while cells that it follows have not run."""
@@ -113,6 +124,7 @@ class Lab:
         """Take up a record that another process wrote to the cache."""
         self._known[key] = record
         self._own.add(key)
+        self._subsets.clear()
         self._settings.clear()  # a trial that was trained anew may lead elsewhere
 
     def is_open(self, cell: Cell) -> bool:
@@ -178,11 +190,6 @@ class Lab:
         """All records."""
         return list(self._known.values())
 
-    @property
-    def results(self) -> list[Cell]:
-        """Cells of all results that are there, neither trials nor times."""
-        return [r.cell for r in self._known.values() if r.cell.purpose == "result"]
-
     def fleet(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """The vehicles of a cell."""
         wanted = self.wanted(cell)
@@ -199,31 +206,6 @@ class Lab:
     def opened(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """The vehicles of a cell, read anew."""
         return open_dataset(*self.wanted(cell), self.sources, self.out / "data", say)
-
-    def steps(self, cell: Cell) -> int:
-        """Sequential local steps of a cell: in each round, those of its longest participant."""
-        if cell.work in ("latency", "turns"):
-            return 0
-        config, fleet = run_config(cell, self.scale), self.fleet(cell)
-        batch = config.training.batch
-        needed = [cell.epochs * -(-len(c.ends["train"]) // batch) for c in fleet.clients]
-        if cell.work == "local":
-            return round(config.training.rounds * cell.participation) * sum(needed)
-        asked = participant_count(len(needed), cell.participation)
-        if cell.work == "pooled":
-            return round(config.training.rounds * asked * sum(needed) / len(needed))
-        drawn = (*needed, cell.participation, *config.seeds, config.training.rounds)
-        if drawn not in self._steps:
-            everyone = np.ones(len(needed), dtype=bool)
-            self._steps[drawn] = sum(
-                max(
-                    needed[k]
-                    for seed in config.seeds
-                    for k in participants(seed, t, everyone, cell.participation)
-                )
-                for t in range(config.training.rounds)
-            )
-        return self._steps[drawn]
 
     def _settled(self, cell: Cell, observer: Observer | None = None) -> Cell | None:
         """The cell with its settings; None while cells that it follows have not run.
@@ -243,7 +225,7 @@ class Lab:
 
     def _has(self, cell: Cell, observer: Observer) -> bool:
         """Whether a cell has a record, made on the telemetry that is there."""
-        known = self._known.get(key_of(cell, self.scale))
+        known = self._record(cell)
         fleet = self.fleet(cell, observer.say)
         return known is not None and known.facts["fleet"]["hash"] == self._hash(fleet)
 

@@ -12,8 +12,10 @@ from fedwatt.report.style import LOOKS, PARTS, looks, name_of
 from fedwatt.report.svg import inline, saved
 from fedwatt.report.write import VARIABLES
 from reproduction.cell import Cell
-from reproduction.claims import verdicts
+from reproduction.claims import RULES, headline_verdicts, verdicts
+from reproduction.hours import progress, progress_table
 from reproduction.lab import Lab
+from reproduction.made_with import made_with_table
 from reproduction.paper import printed
 from reproduction.record import Record
 from reproduction.study import Setting, Study
@@ -34,6 +36,10 @@ class LabView:
 def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path) -> Path:
     """The page of `studies`, with the tables as CSV and the figures as SVG in folders beside it."""
     view = LabView(setting, lab)
+    facts = [(r.cell.dataset, r.facts["fleet"]) for r in lab.every if not r.cell.vehicles]
+    overview = [progress_table(progress(studies, view, facts)), made_with_table(lab.every)]
+    for table in overview:
+        write_text(path.parent / "tables" / f"{table.name}.csv", table.csv())
     shown = [_rendered(study, view, path.parent) for study in studies]
     pages = Environment(
         loader=ChoiceLoader([PackageLoader("reproduction"), PackageLoader("fedwatt.report")]),
@@ -47,7 +53,10 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
     text = pages.get_template("reproduction.html.jinja").render(
         scale=setting.scale,
         verdicts=verdicts(view),
+        headlines=headline_verdicts(view),
+        rules=RULES,
         studies=shown,
+        overview=overview,
         methods=[
             {"label": m, "name": name_of(m), "colour": VARIABLES[appearance[m].colour]}
             for m in setting.methods

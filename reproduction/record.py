@@ -11,7 +11,7 @@ were made (code, libraries, machine) stands once in cells.json, under "made with
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -259,6 +259,16 @@ def same_training(one: Record, other: Record) -> bool:
 
     pairs = zip(columns(one), columns(other), strict=True)
     return one.facts == other.facts and all(np.array_equal(*p, equal_nan=True) for p in pairs)
+
+
+def with_seeds(record: Record, seeds: Sequence[int]) -> Record:
+    """Return the rows of some seeds, which train independently of the others in their stack."""
+    rounds, vehicles = (
+        {name: column[np.isin(table["seed"], seeds)] for name, column in table.items()}
+        for table in (record.rounds, record.vehicles)
+    )
+    cell = replace(record.cell, seeds=tuple(seeds))
+    return replace(record, cell=cell, rounds=rounds, vehicles=vehicles)
 
 
 def cell_from(table: Mapping[str, Any]) -> Cell:

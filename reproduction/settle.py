@@ -108,19 +108,25 @@ def mean_pull(record: Record) -> float:
 
 
 def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
-    """As many trials for every method: the paper's settings, then a Latin square of its ranges.
+    """Return as many trials for every method: the paper's settings, then a Latin square.
 
-    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3.
+    A method is tuned once for each dataset, on its vehicles as they are at C = 0.3. Baselines
+    without federation have the paper's rate and every second one of FedAvg's, with one seed.
     """
+    federated = cell.work == "federated"
     base = Cell(
         dataset=cell.dataset,
         method=cell.method,
+        work=cell.work,
         purpose="trial",
         rounds=scale.tuning_rounds,
-        seeds=scale.tuning_seeds,
+        seeds=scale.tuning_seeds if federated else scale.tuning_seeds[:1],
     )
     ranges = ranges_of(get(cell.method)) | {"rate": RATES}
-    return (base, *(base.with_settings(v) for v in latin(ranges, scale.trials - 1)))
+    trials = latin(ranges, scale.trials - 1)
+    if not federated:
+        trials = sorted(trials, key=lambda settings: settings["rate"])[::2]
+    return (base, *(base.with_settings(settings) for settings in trials))
 
 
 def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
@@ -129,7 +135,7 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     Kinds of vehicles and sizes of fleets share the rates of ten passenger cars; windows a second
     apart have the rates of their shorter runs.
     """
-    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal")
+    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal", "work")
     rounds = cell.rounds or scale.rate_rounds
     base = Cell(
         dataset=cell.dataset,

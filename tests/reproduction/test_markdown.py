@@ -1,48 +1,55 @@
-"""The page is a function of the records alone."""
+"""The page and README's verdict are functions of the records alone."""
 
-from pathlib import Path
+import pytest
 
-from reproduction.catalogue import STUDIES
-from reproduction.controls import stress_cells_of
+from reproduction.claims import ASSERTIONS, headline_verdicts
 from reproduction.lab import Lab
-from reproduction.markdown import ROOT, differing, with_summary, write_markdown
+from reproduction.markdown import BEGIN, END, ROOT, readme_block, with_block, write_markdown
+from reproduction.page import LabView
 from reproduction.record import scale_of_records
+from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
-from tests.reproduction.records import VED, lab_of
+
+PAGE = ROOT / "docs" / "reproduction.md"
 
 
-def test_records_give_the_committed_page_byte_for_byte(tmp_path) -> None:
+@pytest.fixture(scope="module")
+def view(tmp_path_factory) -> LabView:
     records = ROOT / "results" / "reproduction"
-    lab = Lab(scale_of(scale_of_records(records)), tmp_path / "lab", records=records)
-    write_markdown(lab, tmp_path / "reproduction.md")
-    assert differing(tmp_path, ROOT / "docs") == []
+    folder = tmp_path_factory.mktemp("lab")
+    lab = Lab(scale_of(scale_of_records(records)), folder, records=records)
+    return LabView(setting_of(lab), lab)
+
+
+def test_records_give_the_committed_page_and_readme_byte_for_byte(view, tmp_path) -> None:
+    made = write_markdown(view.lab, tmp_path / "reproduction.md")
+    assert made.read_bytes() == PAGE.read_bytes()
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_summary(readme, lab) == readme
+    assert BEGIN in readme and END in readme
+    assert with_block(readme, view) == readme
 
 
-def test_a_page_that_was_edited_by_hand_is_found(tmp_path) -> None:
-    def page(name: str, text: str, figure: str) -> Path:
-        folder = tmp_path / name
-        (folder / "figures").mkdir(parents=True)
-        (folder / "reproduction.md").write_text(text)
-        (folder / "figures" / f"reproduction_{figure}.svg").write_text("x")
-        return folder
-
-    made, same, other = page("a", "1", "f"), page("b", "1", "f"), page("c", "2", "g")
-    assert differing(made, same) == []
-    assert differing(made, other) == [
-        "figures/reproduction_f.svg",
-        "figures/reproduction_g.svg",
-        "reproduction.md",
-    ]
+def test_verdicts_judged_again_are_those_of_page_and_readme(view) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    judged = headline_verdicts(view)
+    assert [verdict.claim for verdict in judged] == list(ASSERTIONS)
+    for verdict in judged:
+        row = (
+            f"| {verdict.claim} | {verdict.assertion} | **{verdict.outcome}** | {verdict.number} |"
+        )
+        assert row in page.splitlines()[:25]
+    supported = sum(verdict.outcome == "supported" for verdict in judged)
+    count = ("None", "One", "Two", "Three", "Four", "Five", "Six", "Seven")[supported]
+    assert page.count(f"{count} of the paper's seven claims") == 1
+    assert f"{count} of the paper's seven claims" in readme_block(view)
 
 
-def test_the_page_says_what_has_run_and_which_verdicts_have_fewer_comparisons(tmp_path) -> None:
-    quiet = stress_cells_of(VED, "ved")["low participation, C = 0.1"]
-    lab = lab_of(tmp_path, [quiet[f"FO-RI-FedAvg, gate {word}"] for word in ("off", "on")])
-    text = write_markdown(lab, tmp_path / "page.md").read_text(encoding="utf-8")
-    count = len(STUDIES)
-    assert f"- Of {count} studies 0 have run in full, 2 in part and {count - 2} not at all." in text
-    assert "- Comparisons are missing from C5 on ved. These claims fail without them" in text
-    assert "- Not settled, or in part only: C1 on ved, " in text
-    assert "*Partly run: 2 of " in text and "reproduce stress --scale paper` continues" in text
+def test_the_page_and_the_block_are_short(view) -> None:
+    assert len(PAGE.read_text(encoding="utf-8").split()) <= 1500
+    assert len(readme_block(view).split()) <= 120
+
+
+def test_a_block_that_was_edited_by_hand_is_found(view) -> None:
+    edited = f"before {BEGIN} All seven claims hold. {END} after"
+    assert with_block(edited, view) == f"before {readme_block(view)} after"
+    assert with_block("no marks", view) == "no marks"
