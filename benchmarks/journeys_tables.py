@@ -137,17 +137,13 @@ def trips_block(windows: Mapping[str, Any]) -> str:
         ("share 1, no-climate", "shared by 1, speed known"),
         ("share 1, climate", "shared by 1, speed and climate known"),
     ):
-        for row in ("balanced", "mean of members"):
-            own = trip_errors(windows[name], row).values()
-            cells = (
-                [float(np.median(one)) for one in own],
-                [float(one.mean()) for one in own],
-                [float(np.quantile(one, 0.9)) for one in own],
-            )
-            values = " | ".join(with_interval(cell) for cell in cells)
-            lines.append(
-                f"| {text}, {'with' if row == 'balanced' else 'without'} balance | {values} |"
-            )
+        own = trip_errors(windows[name], "balanced").values()
+        cells = (
+            [float(np.median(one)) for one in own],
+            [float(one.mean()) for one in own],
+            [float(np.quantile(one, 0.9)) for one in own],
+        )
+        lines.append(f"| {text} | {' | '.join(with_interval(cell) for cell in cells)} |")
     own = trip_errors(windows["share 3, climate"], "mean Wh/km").values()
     every = np.concatenate(list(own))
     lines.append(f"| mean Wh/km of the vehicle | {' | '.join(f'{v:.1f}' for v in _three(every))} |")

@@ -5,11 +5,11 @@
     python -m benchmarks.journeys_ved                       writes docs and tables from the record
 
 The 12 vehicles of VED with 20 or more usable all-electric trips (two of VED's three purely electric
-cars are among them), eight splits of trips; 6 and 7 were not looked at before the models were
-fixed. Every vehicle takes the mean of its federated network and its ridges, corrects it in the trip
-and by its trip balance, and has intervals calibrated on the other vehicles. Fills the part
-"windows" and its keys of "summary" in results/journeys_ved.json; only aggregates are stored, and
-relative errors of whole test trips under the trip's name.
+cars are among them), eight splits of trips; 6 and 7 took no part in any choice. Every vehicle takes
+the mean of its federated network and its ridges, corrects it in the trip and by its trip balance,
+and has intervals calibrated on the other vehicles. Fills the part "windows" and its keys of
+"summary" in results/journeys_ved.json; only aggregates are stored, and relative errors of whole
+test trips under the trip's name.
 """
 
 import argparse
@@ -232,8 +232,8 @@ def _test_trips(
             "in_trip": np.mean(np.abs(error) <= factors["in_trip"] * deviation),
         }
         measured = float(trip.channels["energy_wh"].sum())
-        totals = {row: own.total_wh(wh) for row, wh in found.items()}
-        balanced = totals["mean of members"]
+        balanced = own.total_wh(windows_wh)
+        totals = {"mean of members": balanced}
         if mixture.balance is not None:
             mean = own.series[60:-60].mean(axis=0, dtype=np.float64)
             shift = float(mixture.balance.shift(mean[None])[0]) * client.label_scale_wh

@@ -38,6 +38,8 @@ HOUR_S = 3600.0
 REWEIGHTINGS = 3
 USUAL = (0.85, -0.2, 17.0)
 """κ, q and c where a fleet has not found its own."""
+MOST_CHANGE, MOST_CHANGE_WH = 0.6, 150.0
+"""The rest is corrected by at most 60 % of its forecast and 150 Wh, whatever the trip has shown."""
 SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the way, at which the fleet learns them."""
 NO_BARS = np.zeros(len(LEVELS))
@@ -117,8 +119,10 @@ class UnderWay:
         share, kinetic, constant = self.correction
         if self._now_m >= self.metres[-1]:
             return 0.0
-        own = kinetic * self.speed_mps**2 + constant
-        return self.forecast_left_wh + share * self.states_left_wh + own
+        left = self.forecast_left_wh
+        change = share * self.states_left_wh + kinetic * self.speed_mps**2 + constant
+        most = MOST_CHANGE * abs(left) + MOST_CHANGE_WH
+        return left + min(max(change, -most), most)
 
     @property
     def total_wh(self) -> float:
