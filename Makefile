@@ -8,17 +8,24 @@ BIN := .venv/bin
 WORKERS ?= 2
 RUN ?= runs/first
 
-# A stamp, so that nothing is installed again until the project's requirements change.
+# Stamps, so that nothing is installed again until the project's requirements change.
+READY_RUN := .venv/.ready-run
 READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
 READY_BENCH := .venv/.ready-bench
 READY_RELEASE := .venv/.ready-release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
+$(READY_RUN): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[train]"
+	touch $@
+
+# The development tools include all that a run needs.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
-	touch $@
+	touch $(READY_RUN) $@
 
 $(READY_DOCS): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,docs]"
@@ -39,7 +46,7 @@ help: ## Show this list.
 
 setup: $(READY) ## Create .venv and install fedwatt with its development tools.
 
-run: $(READY) ## Train FedAvg and FO-RI-FedAvg on the embedded fleet and write a report.
+run: $(READY_RUN) ## Train FedAvg and FO-RI-FedAvg on the built-in fleet and write a report.
 	$(BIN)/fedwatt run $(if $(wildcard $(RUN)/config.toml),--resume) --out $(RUN)
 	@echo "The report is $(RUN)/report.html"
 

@@ -295,8 +295,18 @@ def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             name: three([row["error"] for row in rows if row["vehicle"] == name]) for name in NAMES
         },
         "by_length": by_length(rows),
+        "errors_percent": errors_by_trip(rows),
         "intervals": {name: spread(rows, name) for name in ("error", "duration_error", "crps_wh")},
     }
+
+
+def errors_by_trip(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return relative errors, %, by split, vehicle and test trip, for paired differences."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for row in rows:
+        of_vehicle = found.setdefault(str(row["seed"]), {}).setdefault(row["vehicle"], {})
+        of_vehicle[row["trip"]] = round(100 * row["error"], 3)
+    return found
 
 
 if __name__ == "__main__":

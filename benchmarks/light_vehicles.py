@@ -1,11 +1,11 @@
 """Many vehicles in one process that answer and do not train, for loads on a real server.
 
-    python -m benchmarks.light_vehicles DEPOT HOST:PORT FIRST LAST POLL FAULTY OUT
+    python -m benchmarks.light_vehicles STORE HOST:PORT FIRST LAST POLL FAULTY OUT
 
 Each has its own key, TLS connection and looks for questions, and sends the requests that a real
-vehicle sends (`deploy.fleet_client`): whole messages, and parts of them where the server knows no
-whole ones; heartbeats where its looks do not count as such. What it says is made up: it has 100
-windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred, by turns,
+vehicle sends (`deploy.transport.fleet_client`): whole messages, and parts of them where the server
+knows no whole ones; heartbeats where its looks do not count as such. What it says is made up: it
+has 100 windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred, by turns,
 
     silent     never answers a question to train
     garbage    sends a Δ of another size
@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Message, RecordDict
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, TIMESTAMP_HEADER
 from flwr.common.serde import message_to_proto
@@ -50,13 +50,14 @@ from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedwatt
-from fedwatt.deploy import fleet_client, flower, whole
-from fedwatt.deploy.configuration import configuration_of
-from fedwatt.deploy.messages import MESSAGE_TYPES, Content, Value, all_records, from_records
-from fedwatt.deploy.superlink import open_files
+from fedwatt.deploy.plan.certificates import KEY, OWNER
+from fedwatt.deploy.transport import fleet_client, flower, whole
+from fedwatt.deploy.transport.channel import message_body, message_content
+from fedwatt.deploy.transport.superlink import open_files
+from fedwatt.deploy.vehicle.messages import DONE
+from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.metrics import ErrorSums
 
-KINDS: Final = {message_type: kind for kind, message_type in MESSAGE_TYPES.items()}
 FAULTS: Final = ("silent", "garbage", "slow", "dropping", "clock")
 AHEAD: Final = timedelta(minutes=10)
 """Of a clock that is wrong."""
@@ -187,33 +188,35 @@ class LightVehicle:
 
     async def _answer(self, found: Any) -> None:
         about, tree = found.messages_list[0].metadata, found.message_object_trees[0]
-        kind = KINDS[about.message_type]
-        self.noticed.append((kind, time.time() - about.created_at))
+        seconds = time.time() - about.created_at
         parts = whole.attached(found)
         takes_whole = bool(parts)
         if not takes_whole:
             parts = await self._pulled(about.run_id, tree)
+        message = flower.inflated(tree.object_id, parts)
+        request = unpack(message_body(message.content))
+        kind = str(request.values["kind"])
+        self.noticed.append((kind, seconds))
         training = kind == "train"
         if training and self.fault == "silent":
             return
         if training and self.fault == "slow":
             await asyncio.sleep(SLOW_SECONDS)
-        question = flower.inflated(tree.object_id, parts)
         TaskIdentity.node_id = self.node.node_id  # until the next await
-        reply = Message(self._records(kind, from_records(question.content)), reply_to=question)
+        reply = Message(message_content(self._reply(kind, request)), reply_to=message)
         reply.metadata.__dict__["_message_id"] = reply.object_id
         with no_object_id_recompute():
             objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
             header = message_to_proto(remove_content_from_message(reply))
-        request = fleet_pb2.PushMessagesRequest(
+        pushes = fleet_pb2.PushMessagesRequest(
             node=self.node, messages_list=[header], message_object_trees=[outline]
         )
         contents = {number: part.deflate() for number, part in objects.items()}
         if takes_whole:
-            whole.attach(request, contents)
+            whole.attach(pushes, contents)
         if training and self.fault == "dropping":
-            await self.link.cut_off("push-messages", request)
-        wanted = await self.link.ask("push-messages", request, fleet_pb2.PushMessagesResponse())
+            await self.link.cut_off("push-messages", pushes)
+        wanted = await self.link.ask("push-messages", pushes, fleet_pb2.PushMessagesResponse())
         for part in wanted.objects_to_push:
             pushed = message_pb2.PushObjectRequest(
                 node=self.node,
@@ -247,26 +250,18 @@ class LightVehicle:
             await asyncio.sleep(pause)
             pause = min(2 * pause, 1.0)
 
-    def _records(self, kind: str, question: Content) -> RecordDict:
-        values: dict[str, Value]
+    def _reply(self, kind: str, request: Content) -> bytes:
         if kind == "enrol":
-            values = {
-                "vehicle": self.name,
-                "enough": True,
-                "features": list(configuration_of(question).data.columns),
-                "simulated": True,
-                "version": fedwatt.__version__,
-            }
+            values = {"vehicle": self.name, "enough": True, "version": fedwatt.__version__}
             content = Content(values, {"windows": np.array([100, 20, 20])})
         elif kind == "train":
-            size = len(question.arrays["weights"]) + (self.fault == "garbage")
-            values = {"round": question.values["round"], "windows": 100}
-            content = Content(values, {"delta": np.zeros(size, dtype=np.float32)})
+            size = len(request.arrays["weights"]) + (self.fault == "garbage")
+            content = Content({"windows": 100}, {"delta": np.zeros(size, dtype=np.float32)})
         elif kind == "evaluate":
             content = Content({}, {"validation": ERRORS, "test": ERRORS})
         else:
             content = Content({"strata": ["all"]}, {"sums": ERRORS[None]})
-        return all_records([content])[0]
+        return pack(content.with_values(status=DONE))
 
 
 ERRORS: Final = ErrorSums(20, 20_000.0, 400.0, 5.0, 2_000.0, 0).as_array()
@@ -284,12 +279,12 @@ def fault_of(number: int, per_cent: int) -> str:
     return FAULTS[place % len(FAULTS)] if faulty else ""
 
 
-def vehicles(depot: Path, address: str, numbers: range, poll: float, faulty: int) -> Iterator[Any]:
-    """The vehicles of these numbers."""
-    tls = ssl.create_default_context(cafile=str(depot / "ca.pem"))
+def vehicles(store: Path, address: str, numbers: range, poll: float, faulty: int) -> Iterator[Any]:
+    """Return the vehicles of these numbers."""
+    tls = ssl.create_default_context(cafile=str(store / OWNER))
     for number in numbers:
         name = f"car-{number:05d}"
-        key = load_ssh_private_key((depot / "vehicles" / name / "key").read_bytes(), None)
+        key = load_pem_private_key((store.parent / "keys" / name / KEY).read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         yield LightVehicle(name, Link(address, tls, key), poll, fault_of(number, faulty))
 
@@ -297,9 +292,9 @@ def vehicles(depot: Path, address: str, numbers: range, poll: float, faulty: int
 async def main(words: list[str]) -> None:
     """Let the vehicles live until this process is ended."""
     open_files()
-    depot, address, first, last, poll, faulty, out = words
+    store, address, first, last, poll, faulty, out = words
     fleet = list(
-        vehicles(Path(depot), address, range(int(first), int(last)), float(poll), int(faulty))
+        vehicles(Path(store), address, range(int(first), int(last)), float(poll), int(faulty))
     )
     # Not all at once: a fleet does not start its engines in one second.
     lives = [asyncio.create_task(one.live(number / 100)) for number, one in enumerate(fleet)]

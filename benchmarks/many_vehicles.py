@@ -26,20 +26,32 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from benchmarks.light_vehicles import fault_of
 from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
-from fedwatt.deploy.commands import Flower
-from fedwatt.deploy.control import Control
-from fedwatt.deploy.event_log import FAILED, LATE, REJECTED
-from fedwatt.deploy.event_log import FILE as EVENTS
-from fedwatt.deploy.key_request import fingerprint, write_pair
-from fedwatt.deploy.keys import Depot
-from fedwatt.deploy.superlink import WITHOUT
+from fedwatt.deploy.plan.certificates import (
+    CERTIFICATE,
+    OWNER,
+    SERVER,
+    VEHICLE,
+    Owner,
+    make_request,
+    owner_certificate,
+    write_certificate,
+)
+from fedwatt.deploy.plan.plan import make_plan
+from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.deploy.server.events import FAILED, LATE, REJECTED
+from fedwatt.deploy.server.events import FILE as EVENTS
+from fedwatt.deploy.transport.control import Control
+from fedwatt.deploy.transport.processes import Flower
+from fedwatt.deploy.transport.superlink import WITHOUT
 from fedwatt.errors import RunError
 from fedwatt.files import read_rows, write_text
 from fedwatt.observers.progress_log import FILE
+from fedwatt.runs.config import from_toml
 
 ROOT: Final = Path(__file__).parents[1]
 RESULT: Final = ROOT / "results" / "many_vehicles.json"
@@ -84,7 +96,7 @@ class Load:
     faulty: int = 0
     """Vehicles of a hundred that misbehave."""
     without: str = ""
-    """Parts of the server that are switched off (`deploy.superlink`)."""
+    """Parts of the server that are switched off (`deploy.transport.superlink`)."""
     round_seconds: float = 600.0
     close_share: float = 1.0
     """As in `[deploy]`."""
@@ -144,8 +156,8 @@ def measured(load: Load, say: Callable[[str], None] = print) -> Cost:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         say(f"Making {load.vehicles:,} keys ...")
-        flower = Flower(make_depot(folder / "depot", load.vehicles), f"127.0.0.1:{free_port()}")
-        write_text(folder / "fleet.toml", configuration(load))
+        store = make_store(folder / "server", load.vehicles, configuration(load))
+        flower = Flower(store, f"127.0.0.1:{free_port()}")
         with processes(folder, load) as start:
             server = start("server", "deploy", "server", "--address", flower.address)
             with Control(flower) as control:
@@ -170,15 +182,14 @@ def _measured(
         start(f"vehicles-{first}", *map(str, words))
     until(lambda: nodes(control).count("online") >= load.connected)
     connected = time.monotonic() - began
-    link = pid_of("fedwatt.deploy.superlink", flower.address.rpartition(":")[2])
+    link = pid_of("fedwatt.deploy.transport.superlink", flower.address.rpartition(":")[2])
     time.sleep(SETTLE_SECONDS)
     before = cpu_seconds(link)
     time.sleep(IDLE_SECONDS)
     idle, idle_mb = (cpu_seconds(link) - before) / IDLE_SECONDS, peak_mb(link)
     say("Submitting the run ...")
     submitted = time.monotonic()
-    run = start("submit", "deploy", "submit", "fleet.toml", "--out", "run", "--address",
-                flower.address)  # fmt: skip
+    run = start("submit", "deploy", "submit", "--out", "run", "--address", flower.address)
     watched = Watched(folder / "run" / FILE)
     until(lambda: watched.rounds() >= 1, run)
     both = link, pid_of("flwr-serverapp", str(folder))
@@ -222,15 +233,21 @@ class Watched:
         return len(rounds)
 
 
-def make_depot(folder: Path, vehicles: int) -> Depot:
-    """A depot whose vehicles have keys and nothing else."""
-    depot = Depot(folder)
-    depot.create(["127.0.0.1"])
-    with depot.changing() as registry:
-        for number in range(vehicles):
-            name = f"car-{number:05d}"
-            registry.accept(name, fingerprint(write_pair(depot.vehicle(name)).public_key()))
-    return depot
+def make_store(folder: Path, vehicles: int, config: str) -> KeyStore:
+    """Return a key store with a plan, whose vehicles have keys beside it and nothing else."""
+    key = ed25519.Ed25519PrivateKey.generate()
+    owner = Owner(key, owner_certificate(key))
+    make_request("server", folder, ["127.0.0.1"])
+    write_certificate(folder / CERTIFICATE, owner.sign_request(folder, SERVER, 1))
+    write_certificate(folder / OWNER, owner.certificate)
+    store = KeyStore(folder)
+    for number in range(vehicles):
+        keys = folder.parent / "keys" / f"car-{number:05d}"
+        make_request(keys.name, keys)
+        write_certificate(keys / CERTIFICATE, owner.sign_request(keys, VEHICLE, 1))
+        store.add_vehicle(keys / CERTIFICATE)
+    store.install_plan(make_plan(from_toml(config), owner, days=1))
+    return store
 
 
 def configuration(load: Load) -> str:
@@ -258,7 +275,7 @@ def processes(folder: Path, load: Load) -> Iterator[Callable[..., "subprocess.Po
     def start(name: str, *words: str) -> "subprocess.Popen[bytes]":
         what = ["-m", "fedwatt", *words]
         if name.startswith("vehicles"):
-            what = ["-m", "benchmarks.light_vehicles", str(folder / "depot"), *words]
+            what = ["-m", "benchmarks.light_vehicles", str(folder / "server"), *words]
         with (folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, *what], cwd=folder, env=environment, stdout=log, stderr=log

@@ -199,21 +199,6 @@ def memory(found: Found) -> dict[str, str]:
     }
 
 
-def deploy(found: Found) -> dict[str, str]:
-    rows = [
-        f"{own['vehicles']}|{own['round_seconds']:.2f}|{own['training_seconds']:.2f}|"
-        f"{own['added_seconds']:.2f}|{own['until_noticed_seconds']:.2f}"
-        for own in found["fleets"]
-    ]
-    return {
-        "deploy": table(
-            "vehicles|s a round|training alone, s|added, s|of which until noticed, s", rows
-        )
-        + f"\n\nMedians of {found['rounds']} rounds of FedAvg. Flower {found['flower']}; "
-        f"{on(found['machine'], found['load_before'])}."
-    }
-
-
 FILES: dict[str, Callable[[Found], dict[str, str]]] = {
     "engine": engine,
     "probe": probe,
@@ -221,7 +206,6 @@ FILES: dict[str, Callable[[Found], dict[str, str]]] = {
     "main_run": main_run,
     "agreement": agreement,
     "memory": memory,
-    "deploy": deploy,
 }
 
 

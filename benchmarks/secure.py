@@ -12,25 +12,30 @@ them little. About five minutes.
 import json
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
 from typing import Any
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from benchmarks.marked import write_blocks
-from fedwatt.deploy.error_vectors import judging_layout
+from fedwatt.deploy.plan.certificates import VEHICLE, Owner, owner_certificate
+from fedwatt.deploy.plan.plan import Plan
+from fedwatt.deploy.vehicle.errors import EVALUATION
+from fedwatt.deploy.vehicle.handler import Credentials
 from fedwatt.methods import get
 from fedwatt.models import get_model
 from fedwatt.privacy.fixed_point import Layout, reduced, unpacked
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure.graph import degree
-from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes, vouch
+from fedwatt.privacy.secure.identity import CURVE, Trust
 from fedwatt.privacy.secure.plain import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
 FLEETS = (3, 10, 30, 100, 300, 1000)
@@ -55,12 +60,17 @@ class Exchange:
         self.terms = settings.terms(run="cost", number=0, called=vehicles, length=layout.length)
         self.names = [f"vehicle-{k:04d}" for k in range(vehicles)]
         self.one = self.names[-1]
-        authority = ec.generate_private_key(CURVE)
-        self.trust = Trust(authority.public_key())
-        self.who = {}
+        signing = ed25519.Ed25519PrivateKey.generate()
+        owner = Owner(signing, owner_certificate(signing))
+        credentials = {}
         for name in self.names:
             key = ec.generate_private_key(CURVE)
-            self.who[name] = Identity(key, vouch(authority, name, public_bytes(key.public_key())))
+            certificate = owner.issue(name, VEHICLE, key.public_key(), 1)
+            credentials[name] = Credentials(key, certificate, owner.certificate)
+        now = datetime.now(UTC)
+        plan = Plan(b"", RunConfig(), frozenset(), (now, now))
+        self.trust = credentials[self.one].trust(plan)
+        self.who = {name: own.identity for name, own in credentials.items()}
         gone = self.names[: vehicles // one_in]
         self.last = {name: STAGES[k % len(STAGES)] for k, name in enumerate(gone)}
         self.up, self.down, self.on_board, self.on_server = 0, size(self.terms), 0.0, 0.0
@@ -135,7 +145,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
     model = get_model("mlp", window=60, features=8)
     layout = reply_layout(get("fedavg"), model, SecureSettings(), vehicles=vehicles)
     train = Exchange(vehicles, layout, one_in)
-    judge = Exchange(vehicles, judging_layout(vehicles), one_in)
+    judge = Exchange(vehicles, Layout(EVALUATION, vehicles=vehicles), one_in)
     survivors = train.run()
     judge.run()
     weights = 4 * model.layout.size

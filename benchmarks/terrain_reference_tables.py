@@ -78,24 +78,3 @@ def words() -> str:
             f"{one['rms_m']:.1f} m, median {one['median_m']:.1f} m; grades differ by {grades}."
         )
     return "\n\n".join(lines)
-
-
-def sentence() -> str:
-    """For README's first screen."""
-    cells: Cells = read("terrain_reference.json")
-    found = {
-        kind: values(cells, f"network, personal, {kind}, windows")
-        for kind in ("none", "map, smoothed", "learned", "learned, k = 3")
-    }
-    if not all(found.values()):
-        return ""
-    errors = {kind: f"{np.mean(own):.1f}" for kind, own in found.items()}
-    gain = with_interval(gains().get("network, personal", [0.0]), digits=0)
-    return (
-        "On VED's real cars, hills that the fleet learned from its own energy, without a map and "
-        f"without any position leaving a car, take a personal model from {errors['none']} to "
-        f"**{errors['learned']} Wh** a minute ({errors['learned, k = 3']} if only places that "
-        "three cars drive are shared); NASA's elevation map on the same minutes "
-        f"leaves {errors['map, smoothed']} Wh: the fleet's hills are better by {gain} % (five "
-        "splits, [how](docs/accuracy.md#against-a-map))."
-    )

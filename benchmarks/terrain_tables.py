@@ -305,8 +305,6 @@ def main() -> None:
     if check:
         sys.exit(0 if fresh == text else f"{PAGE} is out of date: run this without --check.")
     PAGE.write_text(fresh, encoding="utf-8")
-    if sentence := reference.sentence():
-        marked.write_blocks(REPOSITORY / "README.md", {"hills against a map": sentence})
 
 
 if __name__ == "__main__":

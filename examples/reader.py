@@ -20,7 +20,7 @@ def read(paths: Sequence[Path], **how: object) -> VehicleStream:
     frame = pl.concat(list(_rides(paths)))
     columns = {"vehicle": "bus", "trip": "ride", "time": "t"}
     channels = {"speed": ("kmh", "km/h"), "power": ("kw", "kW")}
-    return vehicles_from_frame(frame, columns, channels, about={"kind": "bus"}, **how)
+    return vehicles_from_frame(frame, columns, channels, description={"kind": "bus"}, **how)
 
 
 def _rides(paths: Sequence[Path]) -> Iterator[pl.DataFrame]:

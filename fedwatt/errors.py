@@ -54,7 +54,9 @@ def unknown(kind: str, name: str, known: Iterable[str], hint: str = "") -> str:
 
 
 def optional(module: str, otherwise: str, kind: type[FedwattError] = DataError) -> Any:
-    """A module that an extra installs; the sentence `otherwise` says so where it is not there."""
+    """Return a module that an extra installs; the sentence `otherwise` says so where it is not
+    there.
+    """
     try:
         return import_module(module)
     except ImportError as error:
@@ -83,7 +85,7 @@ def needs_extra(error: ModuleNotFoundError) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and what it counts.
+    """Return a number and what it counts.
 
     >>> counted(1, "round"), counted(2000, "round"), counted(3, "process")
     ('1 round', '2,000 rounds', '3 processes')

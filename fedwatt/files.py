@@ -34,8 +34,8 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
         _refuse_deep(value)
     except RecursionError:
-        shown = text if isinstance(text, str) else ""
-        raise json.JSONDecodeError(_TOO_DEEP, shown, 0) from None
+        excerpt = text if isinstance(text, str) else ""
+        raise json.JSONDecodeError(_TOO_DEEP, excerpt, 0) from None
     return value
 
 
@@ -97,8 +97,8 @@ class Bounded:
 
     def read(self, size: int = -1) -> bytes:
         """Return up to `size` bytes, or all that are left."""
-        asked = self._left + 1 if size < 0 else min(size, self._left + 1)
-        piece = self._stream.read(asked)
+        requested = self._left + 1 if size < 0 else min(size, self._left + 1)
+        piece = self._stream.read(requested)
         self._left -= len(piece)
         if self._left < 0:
             raise OSError(f"it unpacks to more than {self._most:,} bytes")
@@ -146,7 +146,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """A file that only its owner can read, from its first moment."""
+    """Write a file that only its owner can read from the moment it exists."""
 
     def write(file: Path) -> None:
         file.unlink(missing_ok=True)
@@ -175,7 +175,7 @@ def append_rows(path: Path, rows: Iterable[object]) -> None:
 
 
 def read_rows(path: Path) -> list[Any]:
-    """The rows of a file that were written to their end; none where there is no file."""
+    """Return the rows of a file that were written to their end; none where there is no file."""
     if not path.exists():
         return []
     # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
@@ -240,7 +240,7 @@ def holding(folder: Path, what: str, taken: str) -> Iterator[None]:
 
 
 def is_held(folder: Path, what: str) -> bool:
-    """Whether some process does `what` in `folder` just now."""
+    """Return whether some process does `what` in `folder` just now."""
     path = _lock_file(folder, what)
     if not path.exists():
         return False

@@ -71,7 +71,7 @@ class Plugin:
 
 
 def refers(name: str, kind: str) -> bool:
-    """Whether `name` is a reference or the name of an entry point.
+    """Return whether `name` is a reference or the name of an entry point.
 
     >>> refers("./sam.py:sam", "method"), refers("fedavg", "method")
     (True, False)
@@ -80,13 +80,13 @@ def refers(name: str, kind: str) -> bool:
 
 
 def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:
-    """The entry points of a kind that installed packages declare, by name."""
+    """Return the entry points of a kind that installed packages declare, by name."""
     return _entry_points(GROUPS[kind], tuple(sys.path))
 
 
 @cache
 def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, metadata.EntryPoint]:
-    """Looked up once for as long as Python finds its packages in the same places."""
+    """Return the entry points of a group, cached while Python's path stays the same."""
     return {point.name: point for point in metadata.entry_points(group=group)}
 
 
@@ -96,12 +96,16 @@ def resolve(
     wanted: str = "anything",
     fits: Callable[[Any], bool] = lambda value: True,
 ) -> Plugin:
-    """What `reference` names, if it `fits`; otherwise SettingError, which says what is `wanted`."""
+    """Return the object that `reference` names; raise SettingError, naming `wanted`, if it does not
+    fit.
+    """
     points = entry_points(kind)
     if ":" in reference:
-        target, origin = reference, ""
+        target = reference
+        origin = ""
     elif reference in points:
-        target, origin = points[reference].value, _package(points[reference])
+        target = points[reference].value
+        origin = _package(points[reference])
     else:
         raise SettingError(unknown(kind, reference, points))
     home, _, attribute = target.rpartition(":")
@@ -131,23 +135,23 @@ def resolve(
         ) from error
     if not fits(value):
         raise SettingError(f"'{reference}' is {_kind(value)}; a {kind} is {wanted}.")
-    own = getattr(value, "__doc__", None) if hasattr(value, "__qualname__") else None
-    summary = (own or module.__doc__ or "").strip().partition("\n")[0]
+    docstring = getattr(value, "__doc__", None) if hasattr(value, "__qualname__") else None
+    summary = (docstring or module.__doc__ or "").strip().partition("\n")[0]
     return Plugin(reference, value, origin or home, source, summary)
 
 
-def reference_to(thing: Any) -> str:
-    """A reference to a class or function, by which `resolve` finds it again.
+def reference_to(value: Any) -> str:
+    """Return a reference to a class or function, by which `resolve` finds it again.
 
     What stands in a script or a session has "__main__" for a module: it is found while that lasts.
     """
-    module = sys.modules[getattr(thing, "__module__", None) or type(thing).__module__]
+    module = sys.modules[getattr(value, "__module__", None) or type(value).__module__]
     home = getattr(module, "__fedwatt_reference__", module.__name__)
-    return f"{home}:{thing.__qualname__}"
+    return f"{home}:{value.__qualname__}"
 
 
 def short(reference: str) -> str:
-    """What a reference is called where a plain name is needed.
+    """Return the short name of a reference.
 
     >>> short("./sam.py:sam"), short("fractional+./sam.py:sam@adam"), short("fedavg")
     ('sam', 'fractional+sam@adam', 'fedavg')
@@ -161,7 +165,7 @@ def short(reference: str) -> str:
 
 
 def whole(reference: str) -> bool:
-    """Whether a reference is one object, not several that are joined by + and @."""
+    """Return whether a reference is one object, not several that are joined by + and @."""
     home, colon, attribute = reference.rpartition(":")
     joined = {"+", "@"}
     return bool(colon and not joined & set(attribute)) and (
@@ -170,7 +174,7 @@ def whole(reference: str) -> bool:
 
 
 def parts(name: str) -> list[str]:
-    """What a composition is made of.
+    """Return the parts of a composition.
 
     >>> parts("fractional+./sam.py:sam@adam")
     ['fractional', './sam.py:sam', 'adam']
@@ -179,7 +183,7 @@ def parts(name: str) -> list[str]:
 
 
 def loaded_files() -> dict[str, bytes]:
-    """The files that objects were taken from, for a machine that does not have them."""
+    """Return the files that objects were taken from, for a machine that does not have them."""
     return dict(_loaded)
 
 
@@ -241,7 +245,7 @@ def _identity(home: str) -> str:
 
 
 def _module(home: str, reference: str) -> tuple[ModuleType, str]:
-    """The module of a reference, and the hash of its source."""
+    """Return the module of a reference, and the hash of its source."""
     try:
         if home.endswith(".py"):
             return _from_file(home)
@@ -268,7 +272,7 @@ def _module(home: str, reference: str) -> tuple[ModuleType, str]:
 
 
 def _from_file(home: str) -> tuple[ModuleType, str]:
-    """The module in a file, loaded anew when the file has changed."""
+    """Return the module in a file, loaded anew when the file has changed."""
     path = Path(home).expanduser()
     try:
         code = _carried[home] if home in _carried else path.read_bytes()
@@ -324,7 +328,7 @@ def _broken(home: str, error: Exception) -> str:
 
 
 def _kind(value: Any) -> str:
-    """A few words on what an object is."""
+    """Return a few words on what an object is."""
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"a {type(value).__name__}"

@@ -55,9 +55,12 @@ def first_uniforms(seed: int, purpose: str, names: Iterable[str]) -> NDArray[np.
 
 def _product(values: NDArray[np.uint64], factor: int) -> tuple[NDArray[np.uint64], ...]:
     """(high, low) 64 bits of the 128 of each value times a factor."""
-    half, mask = np.uint64(32), np.uint64(2**32 - 1)
-    low, high = values & mask, values >> half
-    f_low, f_high = np.uint64(factor & (2**32 - 1)), np.uint64(factor >> 32)
+    half = np.uint64(32)
+    mask = np.uint64(2**32 - 1)
+    low = values & mask
+    high = values >> half
+    f_low = np.uint64(factor & (2**32 - 1))
+    f_high = np.uint64(factor >> 32)
     middle = high * f_low + ((low * f_low) >> half)
     carry = (middle & mask) + low * f_high
     return high * f_high + (middle >> half) + (carry >> half), values * np.uint64(factor)

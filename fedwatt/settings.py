@@ -33,26 +33,27 @@ class Checked:
     """
 
     def __post_init__(self) -> None:
-        for name, own in self._declared().items():
-            check(self, name, own["holds"](getattr(self, name)), own["allowed"])
+        for name, declaration in self._declared().items():
+            check(self, name, declaration["holds"](getattr(self, name)), declaration["allowed"])
 
     def _declared(self) -> dict[str, Mapping[str, Any]]:
-        """What fields declare, by their names.
+        """Return the declarations of the fields, by their names.
 
         A subclass that only gives a field another default leaves it as it was declared.
         """
-        found = {}
+        declarations = {}
         for kind in reversed(type(self).__mro__):
-            for one in vars(kind).get("__dataclass_fields__", {}).values():
-                if "allowed" in one.metadata:
-                    found[one.name] = one.metadata
-        return found
+            for declared_field in vars(kind).get("__dataclass_fields__", {}).values():
+                if "allowed" in declared_field.metadata:
+                    declarations[declared_field.name] = declared_field.metadata
+        return declarations
 
 
 def number(
     default: T, interval: str, note: str = "", *, tuned: object = None, fixed: str = ""
 ) -> T:
-    """A field with a number in `interval`: "[0, 1)", "(0, inf)" for a finite one, or "[1, inf]".
+    """Return a field with a number in `interval`: "[0, 1)", "(0, inf)" for a finite one, or "[1,
+    inf]".
 
     `note` goes on with the sentence that refuses any other. Of a rule's hyperparameter `tuned` is
     the range in which it is tuned, or `fixed` the reason why it is not (`fedwatt.methods.ranges`).
@@ -60,9 +61,11 @@ def number(
     if tuned is not None and fixed:
         raise SettingError(f"number({default!r}, ...) is both tuned and fixed. Leave one out.")
     low, high = (float(end) for end in interval[1:-1].split(","))
-    above, below = ge if interval[0] == "[" else gt, le if interval[-1] == "]" else lt
+    above = ge if interval[0] == "[" else gt
+    below = le if interval[-1] == "]" else lt
     if low > -inf and high == inf:
-        least, finite = interval[1:].split(",")[0], " and finite" if below is lt else ""
+        least = interval[1:].split(",")[0]
+        finite = " and finite" if below is lt else ""
         allowed = f"{'at least' if above is ge else 'above'} {least}{finite}"
     else:
         allowed = "finite" if interval == "(-inf, inf)" else f"in {interval}"
@@ -72,9 +75,9 @@ def number(
 
 
 def choice(*values: T, default: T | None = None) -> T:
-    """A field with one of `values`, the first one by default."""
-    *others, last = map(repr, values)
-    allowed = f"{', '.join(others)} or {last}" if others else last
+    """Return a field with one of `values`, the first one by default."""
+    *leading, last = map(repr, values)
+    allowed = f"{', '.join(leading)} or {last}" if leading else last
     first = values[0] if default is None else default
     return _field(first, allowed, lambda value: value in values, {})
 
@@ -90,13 +93,13 @@ def from_table(kind: type[T], table: Mapping[str, Any], where: str) -> T:
 
 
 def with_settings(owner: T, table: Mapping[str, Any], where: str) -> T:
-    """A copy of the dataclass instance `owner` with the entries of `table` in it."""
+    """Return a copy of the dataclass instance `owner` with the entries of `table` in it."""
     hints = get_type_hints(type(owner))
     return replace(owner, **_converted(hints, table, where))  # type: ignore[type-var]
 
 
 def to_table(owner: object) -> dict[str, Any]:
-    """The fields of a dataclass as a plain table; `from_table` reads it back.
+    """Return the fields of a dataclass as a plain table; `from_table` reads it back.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What comes out of training: one object that predicts, fine-tunes, reports, exports and is saved.
+"""The result of training: one object that predicts, fine-tunes, reports, exports and is saved.
 
     trained = Federation(fleet, "./net.py:Net").train("./sam.py:sam")
     trained.predict(fleet)              # Wh of every vehicle's test windows
@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from fedwatt.evaluation import Personal
     from fedwatt.federation.local_fleet import Network
     from fedwatt.runs.config import RunConfig
-    from fedwatt.styles import Styles
 
 
 class Federation(plain.Federation):
@@ -73,11 +72,13 @@ class Federation(plain.Federation):
         method = get(method) if isinstance(method, str) else method
         followed = Observers((OnRound(on_round), *observers))
         if out is None:
-            label, own = short(method.name), budget_for(method, self.training, self.fleet)
-            told, epsilon = partial(followed.on_round, label), None if own is None else own.epsilon
+            label = short(method.name)
+            budget = budget_for(method, self.training, self.fleet)
+            notify = partial(followed.on_round, label)
+            epsilon = None if budget is None else budget.epsilon
             followed.on_fleet(self.fleet)
             followed.on_start(label, 0, self.training.rounds)
-            outcome = self.loop.train(method, on_round=told, epsilon=epsilon)
+            outcome = self.loop.train(method, on_round=notify, epsilon=epsilon)
             followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.evaluation import References
@@ -107,7 +108,7 @@ class Trained(Outcome):
     """(Seed, vehicle) → the model [D] that the vehicle made its own."""
 
     def __repr__(self) -> str:
-        """What it is, not its arrays."""
+        """Return a short description without arrays."""
         where = f", {str(self.folder)!r}" if self.folder else ""
         return (
             f"Trained({self.label!r}, {self.state.round} rounds, seeds {self.config.seeds}{where})"
@@ -129,7 +130,7 @@ class Trained(Outcome):
 
     @property
     def label(self) -> str:
-        """What the method is called in tables."""
+        """Name of the method in tables."""
         return self.history.method
 
     @property
@@ -158,7 +159,7 @@ class Trained(Outcome):
         seed: int | None = None,
         model: str = "",
     ) -> FloatArray | dict[str, FloatArray]:
-        """What the model predicts, in the target's unit (Wh for energy).
+        """Return the model's predictions in the target's unit (Wh for energy).
 
         trip      [seconds - window + 1], for the window that ends at each second from the first
                   full one on; `vehicle` names the one that drove it, whose scaling it needs
@@ -173,8 +174,10 @@ class Trained(Outcome):
             self._refuse_other_windows(what)
             return {c.name: self._of(c, seed, model).of_split("test") for c in what.clients}
         if isinstance(what, Vehicle):
-            known = what.name in self.fleet.names
-            client = self._client(what.name) if known else build_client(what, self.fleet.settings)
+            is_member = what.name in self.fleet.names
+            client = (
+                self._client(what.name) if is_member else build_client(what, self.fleet.settings)
+            )
             # One that says its lag has been delayed by it already.
             lag_s = 0.0 if "lag_s" in what.facts else client.lag_s
             usable = [trip for trip in what.trips if trip.seconds >= self.fleet.window]
@@ -188,7 +191,7 @@ class Trained(Outcome):
         return self._of_trips([what], client, client.lag_s, seed, model)[what.name]
 
     def frame(self, table: str = "rounds") -> "pl.DataFrame":
-        """A table of the training as a polars DataFrame: "rounds", "clients" or "timing"."""
+        """Return a table of the training as a polars DataFrame: "rounds", "clients" or "timing"."""
         import polars as pl
 
         names = ("rounds", "clients", "timing")
@@ -199,34 +202,29 @@ class Trained(Outcome):
         return pl.DataFrame(rows, infer_schema_length=None)
 
     def personalise(self, settings: "Personal | None" = None) -> "Trained":
-        """The same with a model that each vehicle made its own, by fine-tuning the kept one.
+        """Return a copy in which each vehicle has fine-tuned the final model.
 
         Where the method gives vehicles models of their own, they fine-tune those.
         """
         from fedwatt.evaluation import Personal, PersonalModel, personalise
 
         settings = replace(settings or Personal(), enabled=True)
-        seeds, names = self.federation.seeds, self.fleet.names
-        own: dict[tuple[int, str], Tensor] = {}
+        seeds = self.federation.seeds
+        names = self.fleet.names
+        personalised: dict[tuple[int, str], Tensor] = {}
 
-        def keep(one: PersonalModel) -> None:
-            own[seeds[one.run], names[one.vehicle]] = one.weights.cpu()
+        def keep(personal_model: PersonalModel) -> None:
+            personalised[seeds[personal_model.run], names[personal_model.vehicle]] = (
+                personal_model.weights.cpu()
+            )
 
-        weights, own_models = self.state.kept_weights, None
+        weights = self.state.kept_weights
+        own_models = None
         if self.method.personal:
             own_models = self.federation.own_models(self.method, self.state)
         personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
         config = replace(self.config, personal=settings)
-        return replace(self, given=config, personal=own, folder=None)
-
-    def styles(self, **options: Any) -> "Styles":
-        """Driving styles of the fleet's vehicles, if there are any beyond chance.
-
-        `options` are those of `fedwatt.styles.find_styles`: `most`, `fewest` and `on_seed`.
-        """
-        from fedwatt.styles import find_styles
-
-        return find_styles(self.federation, self.state.kept_weights, self.label, **options)
+        return replace(self, given=config, personal=personalised, folder=None)
 
     def save(self, folder: str | Path, *, references: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
@@ -252,13 +250,13 @@ class Trained(Outcome):
             raise SettingError("Say which folder the report goes to: report(out='reports/first').")
         with ExitStack() as stack:
             folders = []
-            for one in (self, *others):
-                folder = one.folder
+            for trained in (self, *others):
+                folder = trained.folder
                 if folder is None:
                     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))
-                    folder = Path(scratch) / one.label
+                    folder = Path(scratch) / trained.label
                     # A report has the references of its first run.
-                    one._write(folder, references=references and one is self)
+                    trained._write(folder, references=references and trained is self)
                 folders.append(folder)
             return write_report(*folders, out=out)
 
@@ -281,7 +279,8 @@ class Trained(Outcome):
 
         if isinstance(vehicle, str):
             vehicle = vehicle_of(self.config, vehicle)
-        which, number = self._which(model), self._seed(seed)
+        which = self._which(model)
+        number = self._seed(seed)
         if which == "personal" and vehicle is None:
             raise SettingError("A personal model is a vehicle's: say whose, with vehicle=.")
         return export_trained(
@@ -300,19 +299,22 @@ class Trained(Outcome):
         )
 
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
-        """A model [D]; the personal one is a `vehicle`'s."""
-        which, number = self._which(model), self._seed(seed)
+        """Return a model [D]; the personal one is a `vehicle`'s."""
+        which = self._which(model)
+        number = self._seed(seed)
         if which == "personal":
             return self._personal(number, vehicle)
-        run, layout = self.federation.seeds.index(number), self.federation.model.layout
+        run = self.federation.seeds.index(number)
+        layout = self.federation.model.layout
         return self.state.models[which][run, : layout.size]
 
     def _personal(self, seed: int, vehicle: str) -> Tensor:
         if (seed, vehicle) in self.personal:
             return self.personal[seed, vehicle]
         if self.folder is None and self.method.personal and not self.config.personal.enabled:
-            own, number = self.federation.seeds.index(seed), self.fleet.names.index(vehicle)
-            return self.federation.own_models(self.method, self.state)(own, [number])[0]
+            place = self.federation.seeds.index(seed)
+            number = self.fleet.names.index(vehicle)
+            return self.federation.own_models(self.method, self.state)(place, [number])[0]
         if self.folder is None:
             raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
         from fedwatt.runs.model_file import flat, own_model_file, read_own_model
@@ -322,10 +324,11 @@ class Trained(Outcome):
         return torch.from_numpy(flat(parts, self.federation.model.layout, file))
 
     def _which(self, model: str) -> str:
-        own = bool(self.personal) or self.config.personal.enabled or self.method.personal
-        which, known = model or ("personal" if own else "kept"), (*GLOBAL_MODELS, "personal")
-        if which not in known:
-            raise SettingError(unknown("model of a run", which, known))
+        is_personal = bool(self.personal) or self.config.personal.enabled or self.method.personal
+        which = model or ("personal" if is_personal else "kept")
+        choices = (*GLOBAL_MODELS, "personal")
+        if which not in choices:
+            raise SettingError(unknown("model of a run", which, choices))
         return which
 
     def _seed(self, seed: int | None) -> int:
@@ -340,11 +343,11 @@ class Trained(Outcome):
         return self.fleet.clients[self.fleet.names.index(name)]
 
     def _refuse_other_windows(self, fleet: Fleet) -> None:
-        own = self.fleet
-        if (fleet.window, fleet.features) != (own.window, own.features):
+        expected = self.fleet
+        if (fleet.window, fleet.features) != (expected.window, expected.features):
             raise SettingError(
-                f"The model reads windows of {own.window} s of {', '.join(own.features)}; the "
-                f"fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
+                f"The model reads {expected.window} s of {', '.join(expected.features)}; "
+                f"the fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
             )
 
     def _of_trips(
@@ -356,16 +359,18 @@ class Trained(Outcome):
                 "A model with hills reads the climb of a trip from its vehicle's field: export it "
                 "for the vehicle, and predict with the file."
             )
-        own = self._of(client, seed, model)
-        return {trip.name: own.of_trip(trip, features, lag_s=lag_s) for trip in trips}
+        vehicle_model = self._of(client, seed, model)
+        return {trip.name: vehicle_model.of_trip(trip, features, lag_s=lag_s) for trip in trips}
 
     def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
-        """What a vehicle predicts with; `model.mixture` mixes it with ridges, as in the run."""
+        """Return a vehicle's predictor; `model.mixture` mixes it with ridges, as in the run."""
         if self._which(model) == "personal" and client.name not in self.fleet.names:
             model = "kept"  # a vehicle that was not there has none of its own
         weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
-        found = VehicleModel(self.federation.model, weights, client)
-        return found if self._fleet_ridge is None else found.mixed(self._fleet_ridge)
+        vehicle_model = VehicleModel(self.federation.model, weights, client)
+        return (
+            vehicle_model if self._fleet_ridge is None else vehicle_model.mixed(self._fleet_ridge)
+        )
 
     @cached_property
     def _fleet_ridge(self) -> FleetRidge | None:
@@ -376,8 +381,8 @@ class Trained(Outcome):
         from fedwatt.evaluation import References
         from fedwatt.runs.in_memory import write_run
 
-        own = tuple(choice for choice in self.config.methods if choice.label == self.label)
-        config = replace(self.config, methods=own, references=References(enabled=references))
+        choices = tuple(choice for choice in self.config.methods if choice.label == self.label)
+        config = replace(self.config, methods=choices, references=References(enabled=references))
         write_run(folder, self.federation, config, self.state, self.history)
 
 
@@ -389,12 +394,12 @@ def load(
     model: "Network | None" = None,
     trust: Sequence[str] = (),
 ) -> Trained:
-    """What a run folder holds of `method`, by its label; of its first one if none is given.
+    """Return the trained `method` of a run folder, by its label; by default its first one.
 
     `fleet`, `model`: of runs that were given theirs as objects. `trust`: code the run may name.
     """
     from fedwatt.runs.read_back import read_back
 
-    own = read_back(Path(folder), method, trust)
-    opened = partial(own.federation, fleet, model)
-    return Trained(own.history, own.state, opened, own.choice.method, own.config, Path(folder))
+    run = read_back(Path(folder), method, trust)
+    opened = partial(run.federation, fleet, model)
+    return Trained(run.history, run.state, opened, run.choice.method, run.config, Path(folder))

@@ -20,7 +20,7 @@ errors = Console(stderr=True, markup=False, highlight=False)
 
 
 def plain_table(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> Table:
-    """A table without lines."""
+    """Return a table without lines."""
     table = Table(*headings, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*map(str, row))
@@ -28,7 +28,7 @@ def plain_table(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> Ta
 
 
 def ruled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of names and, right-aligned beside them, numbers; nothing is cut off."""
+    """Return a table of names and, right-aligned beside them, numbers; nothing is cut off."""
     table = Table(title=title)
     for place, name in enumerate(headings):
         table.add_column(name, justify="right" if place else "left", overflow="fold")

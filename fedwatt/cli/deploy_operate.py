@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedwatt.cli.console import console, errors, wait_for_interrupt
-from fedwatt.cli.deploy_shared import DEPOT, LOCAL, Address, DepotFolder, Insecure, flower_of
+from fedwatt.cli.deploy_shared import LOCAL, STORE, Address, StoreFolder, flower_of
 from fedwatt.errors import counted
 
 if TYPE_CHECKING:
-    from fedwatt.operate.alerts import Watchman
+    from fedwatt.deploy.operate.alerts import Watchman
 
 Runs = Annotated[
     Path,
@@ -33,17 +33,16 @@ def dashboard(
     alerts: AlertFile = None,
     port: Port = 8601,
     host: Host = "127.0.0.1",
-    depot: DepotFolder = DEPOT,
+    store: StoreFolder = STORE,
     address: Address = LOCAL,
-    insecure: Insecure = False,
 ) -> None:
     """Serve the operator's page: vehicles, rounds, alerts; /metrics for Prometheus; /health/ready.
 
-    It only reads, and it may be started and stopped at any time. It looks at the depot where there
-    is one, so that it knows whose key was revoked and who is connected.
+    It only reads, and it may be started and stopped at any time. It reads the key store where
+    there is one, so that it knows whose certificate counts and who is connected.
     """
-    watchman = _watchman(run, alerts, depot, address, insecure)
-    from fedwatt.operate.dashboard import dashboard as serving
+    watchman = _watchman(run, alerts, store, address)
+    from fedwatt.deploy.operate.dashboard import dashboard as serving
 
     _log_alerts()
     with serving(watchman.view, watchman, port=port, host=host) as page:
@@ -60,16 +59,15 @@ def dashboard(
 def alerts(
     run: Runs = Path("runs"),
     alerts: AlertFile = None,
-    depot: DepotFolder = DEPOT,
+    store: StoreFolder = STORE,
     address: Address = LOCAL,
-    insecure: Insecure = False,
 ) -> None:
     """Look once whether anything is beyond its limit, tell of what has changed, and say what fires.
 
     The exit status is 1 while anything fires, for cron; the dashboard looks by itself.
     """
-    watchman = _watchman(run, alerts, depot, address, insecure)
-    from fedwatt.operate.alerts import firing
+    watchman = _watchman(run, alerts, store, address)
+    from fedwatt.deploy.operate.alerts import firing
 
     _log_alerts()
     watchman.look()
@@ -81,23 +79,21 @@ def alerts(
     console.print("Nothing is beyond its limit.")
 
 
-def _watchman(
-    run: Path, alerts: Path | None, depot: Path, address: str, insecure: bool
-) -> "Watchman":
-    """What looks at a run, and at the depot where there is one."""
-    flower = flower_of(depot, address, insecure)
-    from fedwatt.operate.alert_rules import AlertSettings
-    from fedwatt.operate.alerts import Watchman
-    from fedwatt.operate.depot_facts import DepotFacts
-    from fedwatt.operate.fleet_view import FleetView
+def _watchman(run: Path, alerts: Path | None, store: Path, address: str) -> "Watchman":
+    """Return the watcher of a run, and of the key store where there is one."""
+    flower = flower_of(store, address)
+    from fedwatt.deploy.operate.alert_rules import AlertSettings
+    from fedwatt.deploy.operate.alerts import Watchman
+    from fedwatt.deploy.operate.fleet_view import FleetView
+    from fedwatt.deploy.operate.server_facts import ServerFacts
 
     settings = AlertSettings() if alerts is None else AlertSettings.read(alerts)
-    known = insecure or flower.depot.ca.exists()
-    return Watchman(FleetView(run, DepotFacts(flower) if known else None), settings)
+    facts = ServerFacts(flower) if flower.store.owner.exists() else None
+    return Watchman(FleetView(run, facts), settings)
 
 
 def _log_alerts() -> None:
-    from fedwatt.deploy.progress import show_log
+    from fedwatt.deploy import show_log
 
     show_log(logging.getLogger("fedwatt.alerts"), "%(asctime)s %(levelname)s %(message)s")
 
@@ -110,12 +106,12 @@ def backup(
     keys: Annotated[
         bool, typer.Option("--keys", help="Include private keys; keep such a file locked away.")
     ] = False,
-    depot: DepotFolder = DEPOT,
+    store: StoreFolder = STORE,
 ) -> None:
-    """Write the depot and runs into one file; the server and the runs may go on meanwhile."""
-    from fedwatt.operate.backup import back_up
+    """Write the key store and runs into one file; the server and the runs may go on meanwhile."""
+    from fedwatt.deploy.operate.backup import back_up
 
-    found = back_up(file, depot if depot.exists() else None, runs or [], keys=keys)
+    found = back_up(file, store if store.exists() else None, runs or [], keys=keys)
     console.print(f"{file}: {counted(len(found.sha256), 'file')}")
     if found.left_out:
         left = counted(len(found.left_out), "private key")
@@ -124,10 +120,10 @@ def backup(
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that 'fedwatt deploy backup' wrote.")],
-    folder: Annotated[Path, typer.Argument(help="New folder for depot/ and runs/.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for store/ and runs/.")],
 ) -> None:
     """Put a backup into a new folder, whole and checked, with its permissions."""
-    from fedwatt.operate.backup import restore as put_back
+    from fedwatt.deploy.operate.backup import restore as put_back
 
     found = put_back(file, folder)
     console.print(
@@ -138,4 +134,4 @@ def restore(
         console.print(f"Put back the private key {folder / name}")
     for name in found.runs:
         again = f"fedwatt deploy submit --resume --out {folder / 'runs' / name}"
-        console.print(f"Go on with: {again} --depot {folder / 'depot'}")
+        console.print(f"Go on with: {again} --store {folder / 'store'}")

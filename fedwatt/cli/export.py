@@ -66,7 +66,7 @@ def export(
 
 
 def _show_for_any(card: "ModelCard") -> None:
-    """What to know about a file of scaled features."""
+    """Print the properties of a file of scaled features."""
     console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
     if card.level:
         console.print(
@@ -77,14 +77,14 @@ def _show_for_any(card: "ModelCard") -> None:
 
 
 def _show_vehicle(card: "ModelCard") -> None:
-    """What to know about a file with a vehicle's scaling."""
+    """Print the properties of a file with a vehicle's scaling."""
     bars = card.calibration
-    said = (
+    message = (
         f"{bars['level']:.0%} error bars from {bars['trips']} {bars['source']}"
         if bars
         else f"{card.target} of single windows, which has no error bars"
     )
-    console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {said}.")
+    console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {message}.")
     if "nodes" in card.terrain:
         measured = card.terrain["source"] == "auto"
         first = "elevation where that is known, else from " if measured else ""

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: a live view in a terminal, plain lines elsewhere."""
+"""Progress of a run: a live view in a terminal, plain lines elsewhere."""
 
 import time
 from math import isfinite, nan
@@ -24,10 +24,11 @@ LARGE_FLEET = 500
 
 
 def method_bars(console: Console, *shown: str) -> bars.Progress:
-    """A bar for each method with the columns `shown`; without a terminal none is drawn."""
+    """Return a bar for each method with the columns `shown`; without a terminal none is drawn."""
     name = bars.TextColumn("{task.description}", style="bold", markup=False)
     columns = (name, bars.BarColumn(None), bars.MofNCompleteColumn(), *map(bars.TextColumn, shown))
-    left, hidden = bars.TimeRemainingColumn(), not console.is_terminal
+    left = bars.TimeRemainingColumn()
+    hidden = not console.is_terminal
     return bars.Progress(*columns, left, console=console, expand=True, disable=hidden)
 
 
@@ -36,7 +37,9 @@ class RunView(Observer):
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self.rounds, self.begun_at, self.begun_with = 1, time.monotonic(), 0
+        self.rounds = 1
+        self.begun_at = time.monotonic()
+        self.begun_with = 0
         self.unit = ""
         drift = "drift {task.fields[drift]}{task.fields[epsilon]}"
         speed = "{task.fields[speed]}"
@@ -48,7 +51,7 @@ class RunView(Observer):
         self.say(describe_hills(learned, terrain))
 
     def on_vehicle(self, built: int, of: int) -> None:
-        """A line every tenth of the way to a large fleet."""
+        """Print a line for every tenth of a large fleet."""
         if of >= LARGE_FLEET and built % (of // 10) == 0:
             self.say(f"building the fleet: {built:,} of {of:,} vehicles")
 
@@ -60,8 +63,10 @@ class RunView(Observer):
             self.say(describe_labels(fleet))
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A new bar, or one line about the method."""
-        self.rounds, self.begun_at, self.begun_with = rounds, time.monotonic(), done
+        """Start a bar, or print one line about the method."""
+        self.rounds = rounds
+        self.begun_at = time.monotonic()
+        self.begun_with = done
         self.task = self.progress.add_task(
             label, total=rounds, completed=done, rmse="…", drift="…", speed="", epsilon=""
         )
@@ -73,19 +78,19 @@ class RunView(Observer):
         """Move the bar, or say a line every tenth of the way."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record, self.unit)
-        shown: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
-        shown |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
-        self.progress.update(self.task, completed=state.round, **shown)
+        fields: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
+        fields |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
+        self.progress.update(self.task, completed=state.round, **fields)
         at_tenth = state.round % max(1, self.rounds // 10) == 0 or state.round == self.rounds
         if at_tenth and not self.console.is_terminal:
             self.say(
                 f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
-                f"{shown['speed']}  {(self.rounds - state.round) / speed:.0f} s left"
-                f"{shown['epsilon']}"
+                f"{fields['speed']}  {(self.rounds - state.round) / speed:.0f} s left"
+                f"{fields['epsilon']}"
             )
 
     def on_end(self, label: str, history: "History") -> None:
-        """A line only if seeds were lost."""
+        """Print a line if seeds diverged."""
         for row in history.rounds:
             if row["diverged"]:
                 when = f"diverged at round {row['round']}; left out of all averages"
@@ -98,7 +103,7 @@ class RunView(Observer):
         self.say(f"reference: {REFERENCES[name].title}")
 
     def say(self, text: str) -> None:
-        """A plain line."""
+        """Print a plain line."""
         self.console.print(text, soft_wrap=True)
 
 
@@ -106,23 +111,24 @@ def figures(record: "RoundRecord", unit: str) -> tuple[str, str]:
     """(test RMSE, drift) of a round, means over the seeds that are still finite."""
 
     def mean(column: str) -> float:
-        known = [row[column] for row in record.rounds if isfinite(row[column])]
-        return sum(known) / len(known) if known else nan
+        finite = [row[column] for row in record.rounds if isfinite(row[column])]
+        return sum(finite) / len(finite) if finite else nan
 
-    rmse, margin = mean("test_rmse"), mean("test_rmse_margin")
+    rmse = mean("test_rmse")
+    margin = mean("test_rmse_margin")
     interval = f" ± {margin:.2g}" if margin > 0 else ""
-    shown = f"{rmse:.4g}{interval} {unit}" if isfinite(rmse) else "–"
-    return shown, f"{mean('drift_mean'):.3g}"
+    text = f"{rmse:.4g}{interval} {unit}" if isfinite(rmse) else "–"
+    return text, f"{mean('drift_mean'):.3g}"
 
 
 def epsilon(record: "RoundRecord") -> str:
-    """The privacy spent so far; nothing for a method without."""
+    """Return the privacy spent so far; nothing for a method without."""
     spent = [row["epsilon"] for row in record.rounds if "epsilon" in row]
     return f"  ε {max(spent):.3g}" if spent else ""
 
 
 def describe_fleet(fleet: "Fleet") -> str:
-    """The fleet in one line."""
+    """Return the fleet in one line."""
     here = fleet.at_hand
     simulated = sum(client.simulated for client in here)
     labels = "simulated" if simulated == len(here) else "measured"
@@ -138,7 +144,7 @@ def describe_fleet(fleet: "Fleet") -> str:
 
 
 def describe_labels(fleet: "Fleet") -> str:
-    """What windows predict, and how coarse their labels are, in one line."""
+    """Return one line on the target and the resolution of its labels."""
     from fedwatt.report.facts import coarseness
     from fedwatt.report.load import Predicted
     from fedwatt.runs.environment import describe_target
@@ -149,12 +155,16 @@ def describe_labels(fleet: "Fleet") -> str:
 
 
 def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
-    """What a fleet has published of its hills, or why nothing, in one line."""
+    """Return one line on the published elevation map, or on why there is none."""
     vehicles = counted(len(learned.contributors), "vehicle")
     if learned.shared.nodes:
         return f"hills: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
-    own = [learned.own[name] for name in learned.contributors]
-    if terrain.private and own and not any(field.nodes or field.measured for field in own):
+    vehicle_maps = [learned.own[name] for name in learned.contributors]
+    if (
+        terrain.private
+        and vehicle_maps
+        and not any(field.nodes or field.measured for field in vehicle_maps)
+    ):
         return (
             "hills: none, so that roads count as level: no vehicle has positions (latitude_deg, "
             "longitude_deg) or elevation (elevation_m) from which its validation trips gain"
@@ -173,7 +183,7 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
 
 
 def results_table(run: Path) -> Table:
-    """The closing table of a run."""
+    """Return the closing table of a run."""
     from fedwatt.report.tables import final_results
 
     title = "Test error, mean ± standard deviation over seeds"
@@ -181,7 +191,7 @@ def results_table(run: Path) -> Table:
 
 
 def show_results(run: Path, *, references: bool = False) -> None:
-    """What a finished run led to, with `references` also what federating gains, and its report."""
+    """Print the results of a finished run and the place of its report."""
     console.print(results_table(run))
     if references:
         from fedwatt.report.tables import reference_results

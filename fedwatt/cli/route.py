@@ -67,25 +67,25 @@ def route(
         vehicle=vehicle,
     )
     with console.status("Looking along the way ..."):
-        found = plan_routes(model, routes, plan)
-    _show(found)
+        route_plan = plan_routes(model, routes, plan)
+    _show(route_plan)
     if html is not None:
         from fedwatt.edge.route_page import render_routes
 
-        write_page(html, render_routes(found))
+        write_page(html, render_routes(route_plan))
 
 
-def _show(found: "RoutePlan") -> None:
-    """The alternatives side by side, and what has to be known besides."""
-    facts = zip(*(one.rows() for one in found.routes), strict=True)
+def _show(plan: "RoutePlan") -> None:
+    """Print the alternatives side by side, with remarks."""
+    facts = zip(*(planned.rows() for planned in plan.routes), strict=True)
     rows = [[cells[0][0], *(value for _, value in cells)] for cells in facts]
-    console.print(ruled_table(found.title, ["", *(one.name for one in found.routes)], rows))
-    for sentence in found.remarks():
+    console.print(ruled_table(plan.title, ["", *(planned.name for planned in plan.routes)], rows))
+    for sentence in plan.remarks():
         console.print(sentence)
 
 
 def parse_charge(text: str) -> float:
-    """A state of charge from 0 to 1.
+    """Return a state of charge from 0 to 1.
 
     >>> parse_charge("62%"), parse_charge("62")
     (0.62, 0.62)

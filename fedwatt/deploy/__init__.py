@@ -1,23 +1,24 @@
-"""A real fleet on Flower: the same methods, with the vehicles somewhere else.
+"""Training on real fleets: signed plans, vehicles, a server, and Flower between them."""
 
-    messages       what goes over the air, declared field by field
-    vehicle        a vehicle: its folder, its memory, its answers
-    remote_fleet   the server: asks vehicles instead of simulating them
-    flower         all that is used of Flower beyond its public interface, patches included
-    bounds, door   how large messages may be, checked before they are read
-    node, superlink, processes, keys, commands, control    Flower's processes, keys and commands
-
-Flower carries messages, keeps sessions and checks keys. What a vehicle does with a model and what
-the server does with replies is `fedwatt.federation` and `fedwatt.methods`, as in a simulation.
-"""
-
-from importlib.util import find_spec
+import logging
 
 from fedwatt.errors import RunError
 
+log = logging.getLogger("fedwatt.deploy")
+
 
 def need_flower() -> None:
-    """Refuse to go on without the packages of the extra `deploy`."""
-    for package in ("flwr", "cryptography"):
-        if find_spec(package) is None:
-            raise RunError(f"Deployment needs {package}: pip install 'fedwatt[deploy]'.")
+    """Raise unless Flower is installed."""
+    try:
+        import flwr  # noqa: F401
+    except ImportError as error:
+        raise RunError("Deployment needs Flower: pip install 'fedwatt[deploy]'.") from error
+
+
+def show_log(logger: logging.Logger = log, line: str = "%(asctime)s %(message)s") -> None:
+    """Write a log of fedwatt's, and nobody else's, to the error stream."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(line, "%H:%M:%S"))
+    logger.handlers = [handler]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False

@@ -100,7 +100,7 @@ class Calibration:
     prior: TripPrior | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The calibration as plain values for a model's card; empty without error bars."""
+        """Return the calibration as plain values for a model's card; empty without error bars."""
         entries = asdict(self) if self.trips else {}
         return {name: value for name, value in entries.items() if value is not None}
 
@@ -211,7 +211,7 @@ def _read(entry: Mapping[str, Any], where: str) -> Calibration:
 
 
 def fewest_trips(level: float) -> int:
-    """How many trips error bars of this level need.
+    """Return the number of trips that prediction intervals of this level need.
 
     >>> [fewest_trips(level) for level in LEVELS]
     [9, 4, 1]
@@ -220,7 +220,7 @@ def fewest_trips(level: float) -> int:
 
 
 def level_for(trips: int) -> float:
-    """The highest of `LEVELS` that so many trips allow.
+    """Return the highest of `LEVELS` that so many trips allow.
 
     >>> level_for(40), level_for(6)
     (0.9, 0.8)
@@ -248,7 +248,8 @@ def calibrate(
     )
 
     def scores(trips: Sequence[Outcome]) -> tuple[list[FloatArray], list[FloatArray]]:
-        window_scores, trip_scores = [], []
+        window_scores = []
+        trip_scores = []
         for o in trips:
             expected = scale_of(window_basis(o.windows_wh, o.speed_mps), scale, floor)
             window_scores.append(np.abs(o.windows_wh - o.measured_wh) / expected)
@@ -256,15 +257,18 @@ def calibrate(
             trip_scores.append(np.atleast_1d(np.abs(o.trip_wh - o.trip_measured_wh) / expected))
         return window_scores, trip_scores
 
-    found, source = scores(validation), "validation trips"
-    window_factor = clustered_quantile(found[0], level)
-    trip_factor = conformal_quantile(np.concatenate(found[1]), level)
+    validation_scores = scores(validation)
+    source = "validation trips"
+    window_factor = clustered_quantile(validation_scores[0], level)
+    trip_factor = conformal_quantile(np.concatenate(validation_scores[1]), level)
     if math.isinf(window_factor) or math.isinf(trip_factor):
         seen = scores(training)
         if math.isinf(window_factor):
-            window_factor = clustered_quantile(alike(found[0], seen[0]), level)
+            window_factor = clustered_quantile(alike(validation_scores[0], seen[0]), level)
         if math.isinf(trip_factor):
-            trip_factor = conformal_quantile(np.concatenate(alike(found[1], seen[1])), level)
+            trip_factor = conformal_quantile(
+                np.concatenate(alike(validation_scores[1], seen[1])), level
+            )
         source = "validation and training trips"
     if math.isinf(window_factor) or math.isinf(trip_factor):
         raise DataError(
@@ -294,14 +298,16 @@ def alike(validation: Sequence[FloatArray], training: Sequence[FloatArray]) -> l
     >>> [one.tolist() for one in alike([np.array([7.0])], [np.array([1.0]), np.array([0.0, 2.0])])]
     [[7.0], [2.0], [0.0, 4.0]]
     """
-    new, seen = (np.mean([own.mean() for own in scores]) for scores in (validation, training))
+    new, seen = (
+        np.mean([trip_scores.mean() for trip_scores in scores]) for scores in (validation, training)
+    )
     larger = max(float(new / seen) - 1.0, 0.0) if seen > 0 else 0.0
     stretch = 1.0 + larger * len(validation) / (len(validation) + CAUTION)
-    return [*validation, *(stretch * own for own in training)]
+    return [*validation, *(stretch * trip_scores for trip_scores in training)]
 
 
 def conformal_quantile(scores: FloatArray, level: float) -> float:
-    """The ⌈(n + 1) level⌉-th smallest of n exchangeable scores; infinite if there is none.
+    """Return the ⌈(n + 1) level⌉-th smallest of n exchangeable scores; infinite if there is none.
 
     >>> conformal_quantile(np.array([3.0, 1.0, 2.0]), 0.5), conformal_quantile(np.ones(3), 0.9)
     (2.0, inf)
@@ -321,7 +327,9 @@ def clustered_quantile(scores: Sequence[FloatArray], level: float) -> float:
     """
     trips = len(scores)
     values = np.concatenate(scores)
-    weights = np.concatenate([np.full(len(own), 1 / (trips * len(own))) for own in scores])
+    weights = np.concatenate(
+        [np.full(len(trip_scores), 1 / (trips * len(trip_scores))) for trip_scores in scores]
+    )
     order = np.argsort(values, kind="stable")
     values, total = values[order], np.cumsum(weights[order])
     plain = values[min(int(np.searchsorted(total, level - 1e-12)), len(values) - 1)]
@@ -332,7 +340,7 @@ def clustered_quantile(scores: Sequence[FloatArray], level: float) -> float:
 
 
 def independent_scores(scores: Sequence[FloatArray], threshold: float, level: float) -> float:
-    """How many independent scores the trips are worth where `threshold` is concerned.
+    """Return the effective number of independent scores of the trips near `threshold`.
 
     The share of a trip's windows that the threshold covers varies from trip to trip; so many
     independent windows would vary as much in their mean. Never under the number of trips, nor over
@@ -341,26 +349,28 @@ def independent_scores(scores: Sequence[FloatArray], threshold: float, level: fl
     trips = len(scores)
     if trips < 2:
         return trips
-    covered = np.array([np.mean(own <= threshold) for own in scores])
+    covered = np.array([np.mean(trip_scores <= threshold) for trip_scores in scores])
     spread = float(np.var(covered, ddof=1)) / trips
-    most = max(trips, sum(len(own) for own in scores) / 60)
+    most = max(trips, sum(len(trip_scores) for trip_scores in scores) / 60)
     worth = level * (1 - level) / spread if spread > 0 else math.inf
     return float(min(max(worth, trips), most))
 
 
 def window_basis(energy_wh: FloatArray, speed_mps: FloatArray) -> FloatArray:
-    """What a window's error grows with, [windows, 3]."""
+    """Return the quantities that a window's error grows with, [windows, 3]."""
     return np.stack([np.ones(len(energy_wh)), np.abs(energy_wh), speed_mps], axis=-1)
 
 
 def trip_basis(seconds: int | FloatArray) -> FloatArray:
-    """What a trip's error grows with, [..., 2]: noise with the root of time, a bias with time."""
+    """Return the quantities that a trip's error grows with, [..., 2]: √time (noise) and time
+    (bias).
+    """
     length_s = np.asarray(seconds, float)
     return np.stack([np.sqrt(length_s), length_s], axis=-1)
 
 
 def scale_of(basis: FloatArray, scale: Sequence[float], floor: float) -> FloatArray:
-    """Expected absolute error, [...] for a basis [..., terms]."""
+    """Return expected absolute error, [...] for a basis [..., terms]."""
     expected: FloatArray = np.maximum(basis @ np.asarray(scale), floor)
     return expected
 
@@ -373,14 +383,16 @@ def fit_scale(basis: FloatArray, error: FloatArray) -> tuple[tuple[float, ...], 
     ([1.0, 2.0], 0.6000000000000001)
     """
     terms = basis.shape[1]
-    best, least = np.zeros(terms), math.inf
+    best = np.zeros(terms)
+    least = math.inf
     # So few terms that every set of them can be tried.
     for size in range(1, terms + 1):
         for chosen in map(list, combinations(range(terms), size)):
             weights = np.linalg.lstsq(basis[:, chosen], error)[0]
             squares = float(((basis[:, chosen] @ weights - error) ** 2).sum())
             if (weights >= 0).all() and squares < least - 1e-12:
-                best, least = np.zeros(terms), squares
+                best = np.zeros(terms)
+                least = squares
                 best[chosen] = weights
     # An error of 0 everywhere still needs a scale to divide by.
     floor = max(FLOOR * float(error.mean()), 1e-9)

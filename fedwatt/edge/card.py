@@ -1,4 +1,4 @@
-"""What a model file says about itself, kept as JSON in the file's metadata.
+"""The model card: a model file's description of itself, JSON in the file's metadata.
 
 A model is worth nothing without knowing which numbers to feed it: the card names its features in
 order with their units, the window, the time between samples, and where the model came from.
@@ -78,18 +78,21 @@ class ModelCard:
     about: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The card as text."""
+        """Return the card as text."""
         return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, allow_nan=False)
 
     @staticmethod
     def from_json(text: str, where: str) -> "ModelCard":
-        """The card in a file's metadata; `where` is named if it is none."""
+        """Return the card in a file's metadata; `where` is named if it is none."""
         try:
-            about = parse_json(text)
-            if about.pop("format") != FORMAT:
+            fields_read = parse_json(text)
+            if fields_read.pop("format") != FORMAT:
                 raise ValueError("another format")
-            about["features"], about["units"] = tuple(about["features"]), tuple(about["units"])
-            return ModelCard(**about)
+            fields_read["features"], fields_read["units"] = (
+                tuple(fields_read["features"]),
+                tuple(fields_read["units"]),
+            )
+            return ModelCard(**fields_read)
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             raise DataError(
                 f"{where} was written by another version of fedwatt ({problem}). "
@@ -97,7 +100,7 @@ class ModelCard:
             ) from problem
 
     def role_of(self, trip: str, vehicle: str) -> str:
-        """What a trip was used for when the model was made: "training", "validation", or ""."""
+        """Return the use of a trip when the model was made: "training", "validation", or ""."""
         if vehicle != self.vehicle:
             return ""
         return next((role for role, names in self.trips.items() if trip in names), "")

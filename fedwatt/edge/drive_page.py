@@ -1,4 +1,4 @@
-"""What the pages of trips and of routes have in common: figures along the way, and the page."""
+"""Common parts of the trip and route pages: figures along the route, and the page."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ Drawn = tuple[str, str, str, Figure]
 def drive_figure(
     along: str, unit: str, ticks: Locator, draw: Callable[[Axes], None], *, legend: bool = True
 ) -> Figure:
-    """A figure over minutes or kilometres; its legend names what has a label."""
+    """Return a figure over minutes or kilometres; its legend names what has a label."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN))
     axes = figure.add_subplot()
     axes.set_xlabel(along)
@@ -35,19 +35,19 @@ def drive_figure(
 
 
 def score(name: str, value: str, unit: str, remark: str, colour: str) -> dict[str, str]:
-    """A number in large type: what it is, the CSS variable of its colour, and a remark."""
+    """Return a number in large type: what it is, the CSS variable of its colour, and a remark."""
     return {"name": name, "value": value, "unit": unit, "remark": remark, "colour": colour}
 
 
 def drive_page(figures: Iterable[Drawn], looks: Mapping[str, Look], **values: Any) -> str:
-    """The page as text, with `looks` by the CSS variable of their colour."""
+    """Return the page as text, with `looks` by the CSS variable of their colour."""
     colours = COLOURS | {look.colour: variable for variable, look in looks.items()}
     return fill(
         "fedwatt.edge",
         "trip.html.jinja",
         figures=[
-            {"title": title, "caption": caption, "svg": inline(saved(own), name, title, colours)}
-            for name, title, caption, own in figures
+            {"title": title, "caption": caption, "svg": inline(saved(figure), name, title, colours)}
+            for name, title, caption, figure in figures
         ],
         light={variable: look.colour for variable, look in looks.items()},
         dark={variable: look.dark for variable, look in looks.items()},

@@ -35,14 +35,16 @@ class EnergyMeter:
         """Take in a sample; one that is not later than the last one counts for nothing."""
         if not math.isfinite(time_s) or time_s <= self.last_s:
             return
-        known = energy_wh is not None and math.isfinite(energy_wh)
-        known &= time_s - self.last_s <= LONGEST_S
-        self.begun |= known
+        has_energy = energy_wh is not None and math.isfinite(energy_wh)
+        has_energy &= time_s - self.last_s <= LONGEST_S
+        self.begun |= has_energy
         before_wh = self.total_wh[-1] if self.total_wh else 0.0
         before = self.unknown[-1] if self.unknown else 0
         self.times_s.append(time_s)
-        self.total_wh.append(before_wh + (energy_wh if known and energy_wh is not None else 0.0))
-        self.unknown.append(before + (not known))
+        self.total_wh.append(
+            before_wh + (energy_wh if has_energy and energy_wh is not None else 0.0)
+        )
+        self.unknown.append(before + (not has_energy))
         self.last_s = time_s
         # In large pieces: taking the first of a list away moves all others.
         if time_s - self.times_s[0] > 2 * self.memory_s:
@@ -61,7 +63,8 @@ class EnergyMeter:
         """
         if not self.times_s or begin_s < self.times_s[0] or end_s > self.times_s[-1]:
             return math.nan
-        first, last = bisect_right(self.times_s, begin_s) - 1, bisect_left(self.times_s, end_s)
+        first = bisect_right(self.times_s, begin_s) - 1
+        last = bisect_left(self.times_s, end_s)
         if self.unknown[last] != self.unknown[first]:
             return math.nan
         return self._at(end_s) - self._at(begin_s)
@@ -75,11 +78,11 @@ class EnergyMeter:
         return before_wh + (after_wh - before_wh) * (time_s - before_s) / (after_s - before_s)
 
     def to_json(self) -> dict[str, Any]:
-        """All that the meter knows, as plain values."""
+        """Return everything that the meter knows, as plain values."""
         return asdict(self) | {"last_s": None if math.isnan(self.last_s) else self.last_s}
 
     @staticmethod
     def from_json(entry: Mapping[str, Any]) -> "EnergyMeter":
-        """The meter that `to_json` described."""
+        """Return the meter that `to_json` described."""
         last_s = math.nan if entry["last_s"] is None else float(entry["last_s"])
         return EnergyMeter(**{**entry, "last_s": last_s})

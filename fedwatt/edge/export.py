@@ -89,7 +89,7 @@ class TrainedModel:
 def read_trained(
     run: Path, *, method: str | None = None, seed: int | None = None, which: str = "kept"
 ) -> TrainedModel:
-    """A model of a finished run: of its first method and first seed unless said otherwise.
+    """Return a model of a finished run: of its first method and first seed unless said otherwise.
 
     "kept" is what vehicles use, "best" the model of the round with the lowest validation error and
     "last" that of the last. The level model comes along, where the run has one.
@@ -104,8 +104,8 @@ def read_trained(
         raise SettingError(unknown("method of this run", chosen, labels))
     number = config.seeds[0] if seed is None else seed
     if number not in config.seeds:
-        known = ", ".join(map(str, config.seeds))
-        raise SettingError(f"The run has no seed {number}; it has {known}.")
+        seeds = ", ".join(map(str, config.seeds))
+        raise SettingError(f"The run has no seed {number}; it has {seeds}.")
     weights = read_model(run, chosen, which, number)
     level = None
     if level_config(config) is not None:
@@ -131,8 +131,9 @@ def read_trained(
 
 
 def own_network(config: RunConfig) -> Model | None:
-    """The network of a configuration, if it is none of fedwatt's."""
-    choice, data = config.model, config.data
+    """Return the network of a configuration, if it is none of fedwatt's."""
+    choice = config.model
+    data = config.data
     if choice.name in MODELS:
         return None
     columns = len(data.columns)
@@ -146,7 +147,7 @@ def personal(
     file: Path | None = None,
     level_file: Path | None = None,
 ) -> TrainedModel:
-    """The model that a vehicle of the run made its own, in place of the global one.
+    """Return the model that a vehicle of the run made its own, in place of the global one.
 
     It is in the run folder; that of a real fleet is a `file` on the vehicle's own disk, and so is
     that of its level model.
@@ -185,15 +186,15 @@ def export(
     both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
         card = replace(_card(trained, form), level=_unjudged_level(trained))
-        write_bytes(Path(out), _bytes(card, [_network(one) for one in both]))
+        write_bytes(Path(out), _bytes(card, [_network(network) for network in both]))
         return card
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
     aligned = prepared(vehicle, trained.config.data)
     climbing, terrain, notes = _with_terrain(trained, aligned, field)
     if routes is not None:
         notes |= {ROUTES_KEY: model_to_text(routes)}
-    clients = [build_client(climbing, one.config.data) for one in both]
-    networks = [_network(one, client) for one, client in zip(both, clients, strict=True)]
+    clients = [build_client(climbing, network.config.data) for network in both]
+    networks = [_network(network, client) for network, client in zip(both, clients, strict=True)]
     draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
     card = replace(
@@ -202,7 +203,7 @@ def export(
         terrain=terrain,
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
-        trips={role: [trip.name for trip in own] for role, own in trips.items()},
+        trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
         balance=balance_entry(networks[0].mixture, clients[0]),
     )
     if trained.level is not None:
@@ -246,15 +247,15 @@ class _Draft:
     notes: Mapping[str, str]
 
     def content(self, card: ModelCard) -> bytes:
-        """The file with this card."""
+        """Return the file with this card."""
         return _bytes(card, self.networks, self.notes)
 
     def trips(self, split: str) -> list[Trip]:
-        """The vehicle's trips of a split."""
+        """Return the vehicle's trips of a split."""
         return [trip for trip in self.vehicle.trips if self.splits.get(trip.name) == split]
 
     def outcomes(self, card: ModelCard, split: str) -> list[Outcome]:
-        """What the file with this card makes of the trips of a split."""
+        """Return the predictions of the file with this card for the trips of a split."""
         model = _opened(self.content(card))
         return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]
 
@@ -266,9 +267,9 @@ class _Draft:
         return calibrate(*seen, level=level, speed_column=speed).to_json()
 
     def trip_prior(self, card: ModelCard, prior: TripPrior) -> TripPrior:
-        """The prior with the factor that its intervals need on the vehicle's own trips."""
+        """Return the prior with the factor that its intervals need on the vehicle's own trips."""
         scores = (
-            [one.in_trip_scores(prior, card.window) for one in self.outcomes(card, split)]
+            [outcome.in_trip_scores(prior, card.window) for outcome in self.outcomes(card, split)]
             for split in ("validation", "train")
         )
         factor = clustered_quantile(alike(*scores), BARS)
@@ -276,13 +277,13 @@ class _Draft:
 
     def test_rmse(self, card: ModelCard) -> float:
         """RMSE of the file with this card on the vehicle's test windows, Wh."""
-        found = self.outcomes(card, "test")
-        errors = np.concatenate([one.windows_wh - one.measured_wh for one in found])
+        outcomes = self.outcomes(card, "test")
+        errors = np.concatenate([outcome.windows_wh - outcome.measured_wh for outcome in outcomes])
         return math.sqrt(float((errors**2).mean()))
 
 
 def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
-    """The card's entry on the level model without a vehicle: nobody has judged the hills."""
+    """Return the card's entry on the level model without a vehicle: nobody has judged the hills."""
     if trained.level is None:
         return {}
     data = trained.level.config.data
@@ -298,7 +299,7 @@ def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
 def _judged_level(
     networks: Sequence[Network], both: Sequence[TrainedModel], clients: Sequence[Client]
 ) -> dict[str, Any]:
-    """The card's entry on the level model, after both models predicted the validation windows."""
+    """Return the card's entry on the level model, after both predicted validation windows."""
     hilly, level = (
         _validation_predictions(*three) for three in zip(networks, both, clients, strict=True)
     )
@@ -328,7 +329,7 @@ def _network(trained: TrainedModel, client: Client | None = None) -> Network:
 
 
 def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
-    """What the network alone says of the validation windows, scaled.
+    """Return the network's predictions of the validation windows, scaled.
 
     It does so as in the run that trained it, in float32 whatever the form of the file.
     """
@@ -339,7 +340,9 @@ def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
 def _with_terrain(
     trained: TrainedModel, vehicle: Vehicle, field: Field | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
-    """The vehicle with climb where the model needs it, and the terrain of the card and the file."""
+    """Return the vehicle with climb where the model needs it, and the terrain of the card and the
+    file.
+    """
     if not needs_climb(feature_names(trained.config.data.features)):
         return vehicle, {}, {}
     if trained.config.terrain.source == "measured":
@@ -349,8 +352,8 @@ def _with_terrain(
             "The model was trained with hills: it needs the vehicle's elevation field as well. "
             "Give the file of one with --terrain."
         )
-    text, about = field_to_text(field)
-    return with_terrain(vehicle, field), about, {FIELD_KEY: text}
+    text, provenance = field_to_text(field)
+    return with_terrain(vehicle, field), provenance, {FIELD_KEY: text}
 
 
 def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:

@@ -26,7 +26,7 @@ from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb
 
 if TYPE_CHECKING:
-    from fedwatt.deploy.state_folder import StateFolder
+    from fedwatt.deploy.vehicle.client_state import StateFolder
 
 
 def export_run(
@@ -57,23 +57,25 @@ def export_run(
     which = "kept" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
     trained = replace(trained, about=about_run(run, trained.method, model, licence))
-    own = None if vehicle is None else _vehicle(vehicle)
-    kept = None if state is None else _state_folder(state, run)
+    vehicle_data = None if vehicle is None else _vehicle(vehicle)
+    state_folder = None if state is None else _state_folder(state, run)
     if model == "personal":
-        trained = _personal(trained, run, own, kept)
-    if kept is not None and terrain is None and learns_hills(trained.config):
-        terrain = kept.hills()
-    if own is None:
+        trained = _personal(trained, run, vehicle_data, state_folder)
+    if state_folder is not None and terrain is None and learns_hills(trained.config):
+        terrain = state_folder.hills()
+    if vehicle_data is None:
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
-    field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
-    planned = vehicle_routes(run, trained.config, own) if routes else None
-    return trained, export(trained, out, vehicle=own, form=form, field=field, routes=planned)
+    field = vehicle_field(trained.config, run, trained.method, vehicle_data.name, terrain)
+    planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
+    return trained, export(
+        trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
+    )
 
 
 def _state_folder(state: Path, run: Path) -> "StateFolder":
-    from fedwatt.deploy.state_folder import StateFolder  # needs Flower, as only real fleets do
+    from fedwatt.deploy.vehicle.client_state import StateFolder
 
     return StateFolder.of(state, run)
 
@@ -88,15 +90,17 @@ def _vehicle(folder: Path) -> Vehicle:
 
 
 def _personal(
-    trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: "StateFolder | None"
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, state_folder: "StateFolder | None"
 ) -> TrainedModel:
-    """The vehicle's own model and level model: from its state folder, or else from the run."""
-    if kept is None:
+    """Return the vehicle's own model and level model: from its state folder, or else from the
+    run.
+    """
+    if state_folder is None:
         return personal(trained, run, vehicle)
     level = None
     if trained.level is not None:
-        level = _state_folder(kept.state, run / LEVEL).personal(trained.method)
-    return personal(trained, run, vehicle, kept.personal(trained.method), level)
+        level = _state_folder(state_folder.state, run / LEVEL).personal(trained.method)
+    return personal(trained, run, vehicle, state_folder.personal(trained.method), level)
 
 
 def export_trained(
@@ -120,12 +124,12 @@ def export_trained(
     vehicle mixes the network with ridges. The card describes the `fleet`.
     """
     parts = {name: p.cpu().float().numpy() for name, p in network.layout.split(weights).items()}
-    own = None if config.model.name in MODELS else network
-    about: dict[str, object] = {}
+    custom_model = None if config.model.name in MODELS else network
+    description: dict[str, object] = {}
     if run is not None:
-        about = about_run(run, method, "personal" if personal else "kept", "")
+        description = about_run(run, method, "personal" if personal else "kept", "")
     elif fleet is not None:
-        about = {"trained_on": about_fleet(describe_fleet(fleet))}
+        description = {"trained_on": about_fleet(describe_fleet(fleet))}
     if not needs_climb(feature_names(config.data.features)):
         model = TrainedModel(
             parts,
@@ -136,8 +140,8 @@ def export_trained(
             fleet_ridge=fleet_ridge,
             trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
             intervals=read_intervals(run, method) if run else None,
-            own=own,
-            about=about,
+            own=custom_model,
+            about=description,
         )
         return export(model, out, vehicle=vehicle, form=form)
     if run is None or personal:
@@ -146,13 +150,13 @@ def export_trained(
             "fedwatt export RUN --vehicle FOLDER."
         )
     model = read_trained(run, method=method, seed=seed)
-    model = replace(model, about=about)
+    model = replace(model, about=description)
     field = None if vehicle is None else vehicle_field(config, run, method, vehicle.name)
     return export(model, out, vehicle=vehicle, form=form, field=field)
 
 
 def vehicle_of(config: RunConfig, name: str) -> Vehicle:
-    """A vehicle of the run's fleet by its name."""
+    """Return a vehicle of the run's fleet by its name."""
     maker = vehicle_maker(config.fleet)
     place = maker.place(name)
     if place is None:

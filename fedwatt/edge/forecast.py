@@ -47,50 +47,52 @@ class Forecast:
         return f"{self.kind} {self.trip.name}" + (f" of {self.vehicle}" if self.vehicle else "")
 
     def rows(self) -> Rows:
-        """The numbers of the trip: (what, value with its unit)."""
+        """Return the numbers of the trip: (what, value with its unit)."""
         return [*self._drive_rows(), *self._energy_rows(), *self._charge_rows()]
 
     def _drive_rows(self) -> Rows:
-        found = self.prediction
+        prediction = self.prediction
         rows = [
-            ("distance", f"{found.kilometres:.2f} km"),
+            ("distance", f"{prediction.kilometres:.2f} km"),
             ("duration", f"{self.trip.seconds / 60:.1f} min"),
         ]
         if self.card.terrain:
-            climb, descent = (found.trip.channels[name].sum() for name in CLIMB)
+            climb, descent = (prediction.trip.channels[name].sum() for name in CLIMB)
             rows.append(("climb, descent", f"{climb:.0f} m, {descent:.0f} m"))
-        if found.hills is not None:
-            windows = f"{found.hills.sum():,} of {len(found.hills):,}"
+        if prediction.hills is not None:
+            windows = f"{prediction.hills.sum():,} of {len(prediction.hills):,}"
             rows.append(("windows predicted with hills", windows))
         return rows
 
     def _energy_rows(self) -> Rows:
-        found = self.prediction
-        rows = [("predicted energy", f"{found.total_wh:,.0f} Wh")]
-        if found.interval_wh is not None:
-            low, high = found.interval_wh
-            rows.append((f"{found.level:.0%} interval", f"{low:,.0f} to {high:,.0f} Wh"))
-        if found.measured_total_wh is not None:
-            rows.append(("measured energy", f"{found.measured_total_wh:,.0f} Wh"))
-        if found.relative_error is not None:
-            rows.append(("error", f"{found.relative_error:+.1%}"))
+        prediction = self.prediction
+        rows = [("predicted energy", f"{prediction.total_wh:,.0f} Wh")]
+        if prediction.interval_wh is not None:
+            low, high = prediction.interval_wh
+            rows.append((f"{prediction.level:.0%} interval", f"{low:,.0f} to {high:,.0f} Wh"))
+        if prediction.measured_total_wh is not None:
+            rows.append(("measured energy", f"{prediction.measured_total_wh:,.0f} Wh"))
+        if prediction.relative_error is not None:
+            rows.append(("error", f"{prediction.relative_error:+.1%}"))
         return rows
 
     def _charge_rows(self) -> Rows:
-        reach, found = self.reach, self.prediction
+        reach = self.reach
+        prediction = self.prediction
         if reach is None:
             return []
         rows = [("charge on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
-        if found.interval_wh is not None:
+        if prediction.interval_wh is not None:
             ends = (f"{100 * max(end, 0):.1f}" for end in (reach.arrival_low, reach.arrival_high))
-            rows.append((f"{found.level:.0%} interval", f"{' to '.join(ends)} %"))
+            rows.append((f"{prediction.level:.0%} interval", f"{' to '.join(ends)} %"))
         rows.append(("range of the charge", f"{reach.range_km:,.0f} km"))
         rows.append(("left on arrival", f"{reach.remaining_km:,.0f} km"))
         return rows
 
     def remarks(self) -> list[str]:
-        """What a reader of the numbers has to know besides, a sentence each."""
-        card, made = self.card, []
+        """Return remarks that a reader of the numbers needs, one sentence each."""
+        card = self.card
+        made = []
         role = card.role_of(self.trip.name, self.vehicle)
         if role and self.prediction.measured_wh is not None:
             made.append(
@@ -118,7 +120,7 @@ def forecast(
     charge: float | None = None,
     capacity_wh: float | None = None,
 ) -> Forecast:
-    """The trip at `trip` (`reading.read_trip`) through the model file `model`.
+    """Return the trip at `trip` (`reading.read_trip`) through the model file `model`.
 
     A `charge` at the start, 0 to 1, gives a range. It needs a usable capacity, which is the file's
     own where it knows one and none is given.
@@ -139,7 +141,7 @@ def forecast(
 
 
 def _own_capacity_wh(model: EnergyModel) -> float:
-    """What the file's model of routes knows of its vehicle's usable capacity."""
+    """Return the usable capacity that the file's route model states for its vehicle."""
     routes = model.routes()
     if routes is None or not routes.capacity_wh:
         raise SettingError(

@@ -100,7 +100,7 @@ class EnergyPredictor:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many samples or readings were late, repeated, implausible and so on."""
+        """Counts of samples or readings that were late, repeated, implausible and so on."""
         return self._clock.counts
 
     @property
@@ -141,30 +141,34 @@ class EnergyPredictor:
             time_s = 0.0 if math.isnan(last_s) else last_s + self.model.card.interval_s
         done = self.push(time_s, sample)
         self._meter.add(time_s, energy_wh)
-        return [self._learned(one) for one in done]
+        return [self._learned(prediction) for prediction in done]
 
     def rest_of_trip(self, predicted_wh: float, seconds: float) -> Correction | None:
-        """What to add to energy that was predicted for the next `seconds`; None: nothing is known.
+        """Return the correction of energy predicted for the next `seconds`; None without readings.
 
         Its standard deviation is that of the corrected energy.
         """
         return None if self._filter is None else self._filter.rest(predicted_wh, seconds)
 
-    def _learned(self, one: Prediction) -> Prediction:
-        """The prediction corrected by the trip so far, which it then becomes a part of."""
+    def _learned(self, prediction: Prediction) -> Prediction:
+        """Return the prediction corrected by the trip so far, which it then becomes a part of."""
         if self._filter is None or self._prior is None or not self._meter.begun:
-            return one
-        speed_mps = self._mean_speed(one.second)
+            return prediction
+        speed_mps = self._mean_speed(prediction.second)
         self._filter.begin(self._ambient_c())
-        found = self._filter.expected(one.second, one.energy_wh, speed_mps=speed_mps)
-        half_wh = self._prior.factor * found.deviation_wh
-        energy_wh = one.energy_wh + found.wh
+        expected = self._filter.expected(
+            prediction.second, prediction.energy_wh, speed_mps=speed_mps
+        )
+        half_wh = self._prior.factor * expected.deviation_wh
+        energy_wh = prediction.energy_wh + expected.wh
         window_s = self.model.card.window * self.model.card.interval_s
-        measured_wh = self._meter.between(one.time_s - window_s, one.time_s)
+        measured_wh = self._meter.between(prediction.time_s - window_s, prediction.time_s)
         # Energy that flows in while the wheels stand is a charger's.
-        if not (measured_wh < 0 and self._stood(one.second)):
-            self._filter.observe(one.second, one.energy_wh, measured_wh, speed_mps=speed_mps)
-        return replace(one, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
+        if not (measured_wh < 0 and self._stood(prediction.second)):
+            self._filter.observe(
+                prediction.second, prediction.energy_wh, measured_wh, speed_mps=speed_mps
+            )
+        return replace(prediction, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
 
     def _stood(self, second: int) -> bool:
         """Return whether the wheels stood all through the window that ends at `second`."""
@@ -220,17 +224,18 @@ class EnergyPredictor:
         self._predicted = max(self._predicted, seconds)
         if not made or self.waiting_for:
             return []
-        card, channels = self.model.card, self._channels()
+        card = self.model.card
+        channels = self._channels()
         begin = self._seconds_seen - len(channels["speed_mps"])
         features = feature_columns(channels, card.features, begin=begin)
         # More than one only at the end of a trip.
         ends = np.array(made) - begin - 1
         windows = features[ends[:, None] + np.arange(1 - card.window, 1)]
-        known = hills = None
+        climb_known = hills = None
         if card.level:
-            known = known_windows(channels["climb_known"], ends, length=card.window)
-            hills = known & card.level["borne_out"]
-        energy_wh = self.model.energy(windows, known)
+            climb_known = known_windows(channels["climb_known"], ends, length=card.window)
+            hills = climb_known & card.level["borne_out"]
+        energy_wh = self.model.energy(windows, climb_known)
         cold = coldness(self._ambient_c())
         low_wh, high_wh = self._bars.windows(energy_wh, windows, hills, cold)
         columns = [values.tolist() for values in (energy_wh, low_wh, high_wh)]
@@ -241,7 +246,9 @@ class EnergyPredictor:
         ]
 
     def _channels(self) -> dict[str, FloatArray]:
-        """What the features of the windows that are due are made of, [seconds] each."""
+        """Return the channels from which the features of the due windows are made, [seconds]
+        each.
+        """
         channels: dict[str, FloatArray] = {}
         for column, name in enumerate(self.channels):
             stands_in = self._clock.first.get(name, self._assumed[column])
@@ -263,14 +270,14 @@ class EnergyPredictor:
         return {name: values[-self._enough :] for name, values in channels.items()}
 
     def snapshot(self) -> str:
-        """All that is known between two samples, as JSON."""
+        """Return everything that is known between two samples, as JSON."""
         names = ("done", "behind", "readings", "first", "counts")
-        kept = {name: getattr(self._clock, name) for name in names}
+        clock_state = {name: getattr(self._clock, name) for name in names}
         state = {
             "format": FORMAT,
             "model": self.model.card.to_json(),
             "timing": asdict(self._clock.timing),
-            "clock": {"origin_s": _plain(self._clock.origin_s), **kept},
+            "clock": {"origin_s": _plain(self._clock.origin_s), **clock_state},
             "recent": [[_plain(value) for value in row] for row in self._recent.tolist()],
             "seconds_seen": self._seconds_seen,
             "predicted": self._predicted,
@@ -283,26 +290,31 @@ class EnergyPredictor:
         """Go on from a snapshot of a predictor of the same model and timing."""
         try:
             state: dict[str, Any] = parse_json(text)
-            own = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))
-            if (state["format"], state["model"], state["timing"]) != own:
+            expected = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))
+            if (state["format"], state["model"], state["timing"]) != expected:
                 raise DataError(
                     "The snapshot is of another model or of other timing. Start the trip anew, or "
                     "restore it into a predictor like the one that made it."
                 )
-            kept = state["clock"]
+            clock_state = state["clock"]
             clock = replace(
                 self._clock,
-                origin_s=math.nan if kept["origin_s"] is None else float(kept["origin_s"]),
-                done=int(kept["done"]),
-                behind=int(kept["behind"]),
-                readings={name: (list(t), list(v)) for name, (t, v) in kept["readings"].items()},
-                first=dict(kept["first"]),
-                counts=Counter(kept["counts"]),
+                origin_s=math.nan
+                if clock_state["origin_s"] is None
+                else float(clock_state["origin_s"]),
+                done=int(clock_state["done"]),
+                behind=int(clock_state["behind"]),
+                readings={
+                    name: (list(t), list(v)) for name, (t, v) in clock_state["readings"].items()
+                },
+                first=dict(clock_state["first"]),
+                counts=Counter(clock_state["counts"]),
             )
             # None becomes NaN.
             recent = np.array(state["recent"], np.float64).reshape(-1, len(self.channels))
             counters = int(state["seconds_seen"]), int(state["predicted"])
-            meter, filter = EnergyMeter.from_json(state["meter"]), self._new_filter()
+            meter = EnergyMeter.from_json(state["meter"])
+            filter = self._new_filter()
             if filter is not None:
                 filter.restore(state["filter"])
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
@@ -311,7 +323,10 @@ class EnergyPredictor:
             raise DataError(
                 f"The snapshot is damaged: {problem!r}. Start the trip anew."
             ) from problem
-        self._clock, self._recent, self._meter, self._filter = clock, recent, meter, filter
+        self._clock = clock
+        self._recent = recent
+        self._meter = meter
+        self._filter = filter
         self._seconds_seen, self._predicted = counters
 
 

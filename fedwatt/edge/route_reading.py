@@ -24,7 +24,9 @@ Points = tuple[FloatArray, FloatArray]
 
 
 def read_route(path: Path) -> tuple[Route, float | None]:
-    """The route at `path`, and the outside temperature where a recorded trip knows it, °C."""
+    """Return the route at `path`, and the outside temperature where a recorded trip knows it,
+    °C.
+    """
     readers = {".gpx": _gpx, ".geojson": _geojson, ".json": _geojson, ".csv": _csv}
     reader = readers.get(path.suffix.lower())
     if reader is None:
@@ -42,9 +44,13 @@ def _gpx(path: Path) -> Points:
     try:
         root = ElementTree.parse(path).getroot()
         for kind in POINTS:
-            found = [one for one in root.iter() if one.tag.rsplit("}", 1)[-1] == kind]
-            if found:
-                lat, lon = ([float(one.attrib[name]) for one in found] for name in ("lat", "lon"))
+            elements = [
+                element for element in root.iter() if element.tag.rsplit("}", 1)[-1] == kind
+            ]
+            if elements:
+                lat, lon = (
+                    [float(element.attrib[name]) for element in elements] for name in ("lat", "lon")
+                )
                 return np.array(lat), np.array(lon)
     except (OSError, ElementTree.ParseError, KeyError, ValueError) as problem:
         raise DataError(f"{path} cannot be read as GPX: {problem}.") from problem
@@ -81,7 +87,7 @@ def _lines(part: Any) -> Any:
 
 
 def _csv(path: Path) -> Points:
-    """The columns of a CSV file that are named like latitude and longitude."""
+    """Return the columns of a CSV file that are named like latitude and longitude."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file)

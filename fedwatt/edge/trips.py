@@ -67,7 +67,8 @@ class TripPrediction:
     @property
     def interval_wh(self) -> tuple[float, float] | None:
         """Lower and upper end for the energy of the whole trip; None without error bars."""
-        low, high = float(self.low_wh[-1]), float(self.high_wh[-1])
+        low = float(self.low_wh[-1])
+        high = float(self.high_wh[-1])
         return (low, high) if np.isfinite(high) else None
 
     @property
@@ -83,7 +84,7 @@ class TripPrediction:
 
 
 def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPrediction:
-    """The trip's windows, one ending each second, and what they add up to."""
+    """Return the trip's windows, one ending each second, and what they add up to."""
     card = model.card
     model.refuse_unless_telemetry()
     if trip.seconds < card.window:
@@ -100,8 +101,8 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
                     f"Trip '{trip.name}' has no {channel}, which the model needs for its feature "
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
-    windows_wh, predicted_wh, known = _energies(model, trip, vehicle or card.vehicle)
-    hills = None if known is None else known & card.level["borne_out"]
+    windows_wh, predicted_wh, elevation_known = _energies(model, trip, vehicle or card.vehicle)
+    hills = None if elevation_known is None else elevation_known & card.level["borne_out"]
     bars = ErrorBars.of(card)
     share = level_share(hills, trip.seconds, card.window)
     speed_mps = trip.channels["speed_mps"]
@@ -122,24 +123,30 @@ def _energies(
     model: "EnergyModel", trip: Trip, vehicle: str
 ) -> tuple[FloatArray, FloatArray, BoolArray | None]:
     """Energies of the trip's windows, of its seconds, and which windows' climb is known."""
-    card, window = model.card, model.card.window
+    card = model.card
+    window = model.card.window
     before, after = (
         np.repeat(_standing(trip, card.features, at), window, axis=0) for at in (0, -1)
     )
     series = np.concatenate([before, trip_features(trip, card.features, vehicle), after])
     ends = window + tile_ends(trip.seconds, window=window)
     # First and last the windows that stand all the time, for what a second of standing takes.
-    asked, known = np.concatenate([[window - 1], ends, [len(series) - 1]]), None
+    window_ends_needed = np.concatenate([[window - 1], ends, [len(series) - 1]])
+    elevation_known = None
     if card.level:
         sure = np.pad(trip.channels["climb_known"], window, mode="edge")
-        known = known_windows(sure, asked, length=window)
-    found_wh = model.energies(series, asked, known)
+        elevation_known = known_windows(sure, window_ends_needed, length=window)
+    found_wh = model.energies(series, window_ends_needed, elevation_known)
     idle_wh = float(found_wh[0]) / window, float(found_wh[-1]) / window
     seconds_wh = energy_by_second(found_wh[1:-1], trip.seconds, window=window, idle_wh=idle_wh)
     if card.balance:
         seconds_wh = seconds_wh + _balance_wh(card, series[window:-window]) / window
     inside = slice(window, trip.seconds + 1)
-    return found_wh[inside], seconds_wh, None if known is None else known[inside]
+    return (
+        found_wh[inside],
+        seconds_wh,
+        None if elevation_known is None else elevation_known[inside],
+    )
 
 
 def _balance_wh(card: "ModelCard", rows: FloatArray) -> float:
@@ -169,19 +176,20 @@ def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArra
     total = np.concatenate([[0.0], np.cumsum(~hills)])
     second = np.arange(seconds)
     # Of each second the mean over the windows that cover it, counted by where they begin.
-    first, last = np.maximum(second - window + 1, 0), np.minimum(second, len(hills) - 1)
+    first = np.maximum(second - window + 1, 0)
+    last = np.minimum(second, len(hills) - 1)
     by_second = (total[last + 1] - total[first]) / (last - first + 1)
     return np.asarray(np.cumsum(by_second) / (second + 1))
 
 
 def charge_over_time(
-    found: TripPrediction, start: float | None = None, capacity_wh: float | None = None
+    prediction: TripPrediction, start: float | None = None, capacity_wh: float | None = None
 ) -> FloatArray | None:
     """State of charge [seconds], 0 to 1: from a start and a capacity, or as recorded, or None."""
     if start is not None and capacity_wh is not None:
-        along = charge_along(np.cumsum(found.predicted_wh)[:, None], start, capacity_wh)
+        along = charge_along(np.cumsum(prediction.predicted_wh)[:, None], start, capacity_wh)
         return np.maximum(along[:, 0], 0.0)
-    recorded = found.trip.channels.get("soc")
+    recorded = prediction.trip.channels.get("soc")
     return recorded if recorded is not None and np.isfinite(recorded).all() else None
 
 
@@ -204,18 +212,19 @@ class RangeEstimate:
 
     @property
     def reaches(self) -> bool:
-        """Whether the plan ends before the charge does."""
+        """Return whether the plan ends before the charge does."""
         return self.arrival >= 0
 
 
 def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> RangeEstimate:
-    """What the plan leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
+    """Return the rest of a `charge` (0 to 1) of `capacity_wh` usable energy after the plan.
 
     The charge never rises above 1: what braking frees on a full pack is lost.
     """
     refuse_impossible_charge(charge)
     usable_wh(capacity_wh / 1000)
-    energy_wh, kilometres = plan.total_wh, plan.kilometres
+    energy_wh = plan.total_wh
+    kilometres = plan.kilometres
 
     def after(spent_wh: FloatArray) -> float:
         return float(charge_along(spent_wh[:, None], charge, capacity_wh)[-1, 0])
@@ -236,14 +245,14 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
 def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> Outcome:
     """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
-    found = predict_trip(model, trip, vehicle)
+    prediction = predict_trip(model, trip, vehicle)
     ends = window_ends(trip.seconds, length=window)
     energy_wh = trip.channels["energy_wh"]
     return Outcome(
-        windows_wh=found.windows_wh,
+        windows_wh=prediction.windows_wh,
         measured_wh=window_energy(energy_wh, ends, length=window),
         speed_mps=window_means(trip.channels["speed_mps"], ends, length=window),
-        trip_wh=found.total_wh,
+        trip_wh=prediction.total_wh,
         trip_measured_wh=float(energy_wh.sum()),
         seconds=trip.seconds,
         cold=_coldness(trip),

@@ -40,17 +40,17 @@ from fedwatt.elevation.plausible import (
 from fedwatt.elevation.question import Question, unpacked
 from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.elevation.statistics import NOTHING, Contribution
-from fedwatt.elevation.summands import (
-    MOST_WORDS,
-    AddUp,
-    Answer,
-    Total,
-    refuse_long,
-    totals_by,
-    words_of,
-)
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError, SettingError
+from fedwatt.sums import (
+    MOST_WORDS,
+    AddUp,
+    Total,
+    in_process,
+    refuse_long,
+    words_of,
+)
+from fedwatt.sums import Contribution as SumValues
 from fedwatt.telemetry.trip import IntArray
 
 MOST_PAIRS = 1000
@@ -87,7 +87,7 @@ def share_by(add_up: AddUp) -> Share:
         surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
     ) -> tuple[Field, Contribution]:
         vehicles = {f"{number}": one for number, one in enumerate(surveys)}
-        totals = totals_by(add_up, vehicles)
+        totals = in_process(add_up, vehicles)
         found = learn_from_totals(totals, frozenset(vehicles), grid, settings)
         return found.field, found.sums
 
@@ -249,7 +249,7 @@ class _Learning:
         refuse_long(question.fields, f"{len(self.nodes):,} nodes")
         return question
 
-    def total(self, question: Question) -> Answer:
+    def total(self, question: Question) -> SumValues:
         """Over those that are there; from now on only those in it are."""
         enough, called = max(2, self.settings.minimum_vehicles), len(self.present)
         if called < enough:

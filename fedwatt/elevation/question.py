@@ -23,9 +23,9 @@ from fedwatt.elevation.noise import CLIMB_M, counted_nodes, pair_sums
 from fedwatt.elevation.power import Residual
 from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.elevation.statistics import Contribution, contribution, touched_nodes
-from fedwatt.elevation.summands import LARGEST, Fields
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError
+from fedwatt.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 

@@ -1,4 +1,4 @@
-"""How a stack of vehicles trains: one `Job`, one `train(job)`, several engines.
+"""Training of a stack of vehicles: one `Job`, one `train(job)`, several engines.
 
 `plain` is the engine to read; `cpu` and `gpu` must do what it does, to rounding.
 """

@@ -1,4 +1,4 @@
-"""Which windows a vehicle trains on in each step of a round.
+"""Batches: the windows that a vehicle trains on in each step of a round.
 
 A vehicle goes through its windows in a fresh random order each epoch, B at a time; the last batch
 of an epoch may be short. Asked for more steps than an epoch has, it starts the next epoch.
@@ -72,7 +72,7 @@ class Draw:
 
 
 def mixed(key: int, windows: int) -> NDArray[np.int64]:
-    """What windows 0 to `windows` - 1 are sorted by."""
+    """Return the sort keys of windows 0 to `windows` - 1."""
     x = np.arange(windows, dtype=np.uint64) * np.uint64(GOLDEN) + np.uint64(key)
     for shift, factor in MIXES:
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)
@@ -103,7 +103,9 @@ class Batches:
         in a batch's mean: 0 on padding, which repeats a window. Step by step, so that what the
         vehicles at work need in a step lies side by side.
         """
-        device, dtype, windows = self.pool.series.device, self.pool.series.dtype, self.pool.train
+        device = self.pool.series.device
+        dtype = self.pool.series.dtype
+        windows = self.pool.train
         # Trials that share a stack and a seed draw the same batches: each is drawn once.
         places = {draw: place for place, draw in enumerate(dict.fromkeys(self.draws))}
         draws = list(places)
@@ -124,13 +126,14 @@ class Batches:
         return self.pool.gather(starts), labels, share
 
     def part(self, rows: slice) -> "Batches":
-        """Those of some of the vehicles."""
+        """Return the batches of some of the vehicles."""
         return Batches(self.pool, self.vehicles[rows], self.draws[rows])
 
 
 def stacked_orders(draws: Sequence[Draw]) -> Tensor:
     """All vehicles' orders, [steps, P, batch]; -1 where a batch is short or a vehicle is done."""
-    steps, batch = draws[0].end - draws[0].begin, draws[0].batch
+    steps = draws[0].end - draws[0].begin
+    batch = draws[0].batch
     stacked = np.full((steps, len(draws), batch), -1, dtype=np.int32)
     for row, draw in enumerate(draws):
         stacked[: draw.end - draw.begin, row] = draw.order()
@@ -139,15 +142,18 @@ def stacked_orders(draws: Sequence[Draw]) -> Tensor:
 
 def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
     """`stacked_orders`, drawn on `device`: one sort for all vehicles and epochs."""
-    steps, batch = draws[0].end - draws[0].begin, draws[0].batch
+    steps = draws[0].end - draws[0].begin
+    batch = draws[0].batch
     epochs = [
         (row, epoch, _signed(draw.key(epoch)))
         for row, draw in enumerate(draws)
         for epoch in range(draw.begin // draw.per_epoch, -(-draw.end // draw.per_epoch))
     ]
     row, epoch, key = torch.tensor(epochs, device=device).T
-    about = torch.tensor([(d.windows, d.per_epoch, d.begin, d.end) for d in draws], device=device)
-    windows, per_epoch, begin, end = about[row].T[..., None]  # each [epochs of all, 1]
+    draw_numbers = torch.tensor(
+        [(d.windows, d.per_epoch, d.begin, d.end) for d in draws], device=device
+    )
+    windows, per_epoch, begin, end = draw_numbers[row].T[..., None]  # each [epochs of all, 1]
     number = torch.arange(max(draw.windows for draw in draws), device=device)
     x = number * _signed(GOLDEN) + key[:, None]
     for shift, factor in MIXES:
@@ -157,10 +163,10 @@ def orders_on(device: torch.device, draws: Sequence[Draw]) -> Tensor:
     # largest key with them comes before them, because its number is smaller.
     order = x.masked_fill(number >= windows, torch.iinfo(torch.int64).max).argsort(stable=True)
     step = epoch[:, None] * per_epoch + number // batch
-    known = (number < windows) & (step >= begin) & (step < end)
+    valid = (number < windows) & (step >= begin) & (step < end)
     stacked = torch.full((steps, len(draws), batch), -1, dtype=torch.int64, device=device)
     # Everything else goes to a step that is cut off, so that nothing waits to count what is known.
-    place = torch.where(known, step - begin, steps)
+    place = torch.where(valid, step - begin, steps)
     roomy = torch.cat([stacked, stacked[:1]])
     roomy[place, row[:, None].expand_as(place), (number % batch).expand_as(place)] = order
     return roomy[:steps]

@@ -54,11 +54,11 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
     _ = job.batches.tensors  # looked up once, before threads share them
 
     def work(rows: slice) -> dict[str, float]:
-        own = Stopwatch()
-        with own.section("training"):
+        stopwatch = Stopwatch()
+        with stopwatch.section("training"):
             batches = tuple(values[:, rows] for values in job.batches.tensors)
-            deltas[rows] = _train_block(job.part(rows), batches, own)
-        return own.seconds
+            deltas[rows] = _train_block(job.part(rows), batches, stopwatch)
+        return stopwatch.seconds
 
     with watch.divided() as spent:
         spent += spread(work, list(cut(len(job.steps), max(1, limit))), large=limit == 0)
@@ -111,9 +111,9 @@ def _train_block(job: Job, batches: Sequence[Tensor], watch: Stopwatch) -> Tenso
     previous = weights.clone() if job.looks_back else None
     for first, last, active in spans(job.steps):
         rows = slice(0, active)
-        own = [values[first:last, rows] for values in batches]
+        block = [values[first:last, rows] for values in batches]
         before = None if previous is None else previous[rows]
-        _take(job.part(rows), own, first, weights[rows], before, watch)
+        _take(job.part(rows), block, first, weights[rows], before, watch)
     return final(weights, previous, job.steps) - job.anchor
 
 
@@ -127,11 +127,13 @@ def _take(
 ) -> None:
     """All steps in which the same vehicles are at work, from step `first` on."""
     all_starts, all_labels, shares = batches
-    pool, (_, active, size) = job.batches.pool, shares.shape
+    pool = job.batches.pool
+    _, active, size = shares.shape
     gradient = torch.empty_like(weights)
     windows = weights.new_empty((active, size, pool.window, pool.series.shape[1]))
     rows = windows.view(active * size, -1)
-    shaped, explores = job.shapes_loss, job.explores
+    shaped = job.shapes_loss
+    explores = job.explores
     # Weights and previous weights change places with every step, so there is a way for each.
     places = [
         present_and_previous(weights, previous, step)

@@ -1,4 +1,4 @@
-"""Where a federation trains."""
+"""Choice of the device that a federation trains on."""
 
 import torch
 
@@ -6,7 +6,7 @@ from fedwatt.errors import SettingError
 
 
 def resolve_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is a GPU where there is one."""
+    """Return the device called `name`; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name not in ("cpu", "cuda"):

@@ -56,9 +56,9 @@ _recordings: weakref.WeakKeyDictionary[Pool, OrderedDict[Hashable, "Recording"]]
 
 def train(job: Job) -> Tensor:
     """Δ_k [P, D] of a stack on a GPU."""
-    whole = gpu_round(job)
-    if whole is not None:
-        return whole(job)
+    round_kernel = gpu_round(job)
+    if round_kernel is not None:
+        return round_kernel(job)
     if not job.deterministic:
         return _recorded(job)
     firsts = range(0, len(job.steps), SLAB)
@@ -67,19 +67,19 @@ def train(job: Job) -> Tensor:
 
 def _recorded(job: Job) -> Tensor:
     """Δ_k [P, D] by the recording that fits."""
-    kept = _recordings.setdefault(job.batches.pool, OrderedDict())
+    recordings = _recordings.setdefault(job.batches.pool, OrderedDict())
     key = recording_key(job)
-    recording = kept.pop(key, None)
+    recording = recordings.pop(key, None)
     if recording is None or not recording.holds(job):
         recording = Recording(job)
-    kept[key] = recording
-    while len(kept) > KEPT:
-        kept.popitem(last=False)
+    recordings[key] = recording
+    while len(recordings) > KEPT:
+        recordings.popitem(last=False)
     return recording.train(job)
 
 
 def recording_key(job: Job) -> Hashable:
-    """What jobs must share to be replayed by one recording: all but rows, steps and numbers."""
+    """Return the key that jobs of one recording share: everything but rows, steps and numbers."""
     return (
         composition(job.rules),
         # A number may decide what is planned, as the strength of the spectral gate does.
@@ -108,13 +108,15 @@ class Recording:
             {name: job.anchor.new_zeros((rows, 1)) for name in numbers(rule)} for rule in job.rules
         ]
         pairs = zip(job.rules, self.columns, strict=True)
-        self.rules = tuple(lifted(rule, own) for rule, own in pairs)
+        self.rules = tuple(lifted(rule, rule_numbers) for rule, rule_numbers in pairs)
         self.plans = tuple(
             {n: buffer(values) for n, values in plan.items() if values.device == job.anchor.device}
             for plan in job.plans
         )
-        self.model, self.loss = job.model, job.loss
-        self.anchor, self.rate = buffer(job.anchor), job.anchor.new_zeros((rows, 1))
+        self.model = job.model
+        self.loss = job.loss
+        self.anchor = buffer(job.anchor)
+        self.rate = job.anchor.new_zeros((rows, 1))
         self.weights = buffer(job.anchor)
         self.previous = buffer(job.anchor) if job.looks_back else None
         self.step = torch.zeros(1, dtype=torch.int64, device=job.anchor.device)
@@ -129,7 +131,7 @@ class Recording:
         self.move = _compiled() if can_compile() and _has_work(job.rules) else move
 
     def holds(self, job: Job) -> bool:
-        """Whether a round of as many rows and steps fits into the buffers."""
+        """Return whether a round of as many rows and steps fits into the buffers."""
         return len(job.steps) <= len(self.weights) and job.steps[0] <= len(self.batches[0])
 
     def train(self, job: Job) -> Tensor:
@@ -145,7 +147,8 @@ class Recording:
             for rule, plan in zip(job.rules, job.plans, strict=True)
             if rule.shapes_loss
         ]
-        active, shaped = rows, _shaped(shaping, rows)
+        active = rows
+        shaped = _shaped(shaping, rows)
         for step in range(job.steps[0]):
             if job.steps[active - 1] <= step:
                 while job.steps[active - 1] <= step:
@@ -174,7 +177,8 @@ class Recording:
         return final(self.weights[:rows], previous, job.steps) - self.anchor[:rows]
 
     def _fill(self, job: Job) -> None:
-        rows, steps = len(job.steps), job.steps[0]
+        rows = len(job.steps)
+        steps = job.steps[0]
         self.step.zero_()
         if self.path is not None:
             self.path.zero_()
@@ -209,7 +213,7 @@ class Recording:
         graph.replay()
 
     def _work(self, pool: Pool, active: int, step: int, shaped: bool) -> None:
-        """The work of a step of the first `active` rows.
+        """Enqueue the work of a step of the first `active` rows.
 
         The pool is not kept: recordings live as long as it does, and no longer.
         """
@@ -219,8 +223,8 @@ class Recording:
         rate = self.rate
         if self.ends is not None:
             rate = torch.where(self.step < self.ends, rate, 0.0)
-        whole = (self.rules, self.plans, self.model, self.loss, self.anchor, rate)
-        job = Job(*whole, Batches(pool, (), ())).part(slice(0, active))
+        inputs = (self.rules, self.plans, self.model, self.loss, self.anchor, rate)
+        job = Job(*inputs, Batches(pool, (), ())).part(slice(0, active))
         here, before = present_and_previous(self.weights, self.previous, step)
         here, before = here[:active], before[:active] if before is not None else None
         windows = pool.gather(starts)
@@ -261,12 +265,12 @@ def _no_waiting() -> Iterator[None]:
 
 
 def _shaped(shaping: Sequence[tuple[LocalRule, Rows]], active: int) -> bool:
-    """Whether any of the rules has a say in the loss of the first `active` vehicles."""
+    """Return whether any of the rules has a say in the loss of the first `active` vehicles."""
     return any(rule.shapes(first_rows(plan, active)) for rule, plan in shaping)
 
 
 def _has_work(rules: Sequence[LocalRule]) -> bool:
-    """Whether there is anything to fuse: some rule changes the step."""
+    """Return whether there is anything to fuse: some rule changes the step."""
     return any(
         type(rule).gradient is not LocalRule.gradient
         or type(rule).direction is not LocalRule.direction
@@ -275,7 +279,9 @@ def _has_work(rules: Sequence[LocalRule]) -> bool:
 
 
 def can_compile() -> bool:
-    """Whether element-wise work can be made into one kernel: that takes Triton and a C compiler."""
+    """Return whether element-wise work can be made into one kernel: that takes Triton and a C
+    compiler.
+    """
     return find_spec("triton") is not None and which("cc") is not None
 
 

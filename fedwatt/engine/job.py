@@ -1,4 +1,4 @@
-"""What a stack of vehicles needs to train: one value, which every engine takes."""
+"""A `Job`: everything that a stack of vehicles needs to train, taken by every engine."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -34,12 +34,12 @@ class Job:
 
     @property
     def looks_back(self) -> bool:
-        """Whether any rule needs the weights before the last step."""
+        """Return whether any rule needs the weights before the last step."""
         return any(rule.looks_back for rule in self.rules)
 
     @property
     def shapes_loss(self) -> bool:
-        """Whether any rule has a say in the loss of any of these vehicles.
+        """Return whether any rule has a say in the loss of any of these vehicles.
 
         A deterministic job does not ask its rows, lest one of them decide how others are trained.
         """
@@ -49,18 +49,18 @@ class Job:
 
     @property
     def explores(self) -> bool:
-        """Whether any rule asks for gradients elsewhere than at the weights of a step."""
+        """Return whether any rule asks for gradients elsewhere than at the weights of a step."""
         return any(explores(rule) for rule in self.rules)
 
     @property
     def kind(self) -> tuple[Hashable, ...]:
-        """What jobs that can train as one stack have in common: all but rows and numbers."""
+        """Key that jobs of one stack share: everything but rows and numbers."""
         names = tuple(tuple(plan) for plan in self.plans)
         task = (self.model, self.loss, self.tf32, self.deterministic, self.path is None)
         return composition(self.rules), task, self.batches.size, self.batches.pool, names
 
     def part(self, rows: slice) -> "Job":
-        """Some of the vehicles."""
+        """Return some of the vehicles."""
         return replace(
             self,
             rules=tuple(_part(rule, rows) for rule in self.rules),
@@ -73,6 +73,6 @@ class Job:
 
 
 def _part(rule: LocalRule, rows: slice) -> LocalRule:
-    """The rule for some rows, where any of its numbers are columns [P, 1]."""
+    """Return the rule for some rows, where any of its numbers are columns [P, 1]."""
     columns = {name: value for name, value in vars(rule).items() if isinstance(value, Tensor)}
     return lifted(rule, {n: values[rows] for n, values in columns.items()}) if columns else rule

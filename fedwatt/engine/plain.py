@@ -19,12 +19,13 @@ from fedwatt.engine.step import explored_gradient
 def train(job: Job) -> Tensor:
     """Δ_k = w_k - w_t of every vehicle, [P, D]."""
     rows = (job.part(slice(row, row + 1)) for row in range(len(job.steps)))
-    return torch.cat([_train_one(own) for own in rows])
+    return torch.cat([_train_one(single) for single in rows])
 
 
 def _train_one(job: Job) -> Tensor:
     """Δ_k [1, D] of a job of one vehicle."""
-    weights, previous = job.anchor, None
+    weights = job.anchor
+    previous = None
     for step in range(job.steps[0]):
         direction = explored_gradient(job, weights, job.batches.at(step, 1))
         for rule, plan in zip(job.rules, job.plans, strict=True):

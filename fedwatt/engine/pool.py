@@ -33,12 +33,12 @@ class Windows:
         return int(self.offsets[vehicle + 1] - self.offsets[vehicle])
 
     def of(self, vehicles: Sequence[int]) -> "Windows":
-        """The windows of some vehicles alone, in the order in which they are given."""
+        """Return the windows of some vehicles alone, in the order in which they are given."""
         rows = [slice(int(self.offsets[k]), int(self.offsets[k + 1])) for k in vehicles]
         counts = [self.count(k) for k in vehicles]
         return Windows(
-            torch.cat([self.starts[own] for own in rows]),
-            torch.cat([self.labels[own] for own in rows]),
+            torch.cat([self.starts[row] for row in rows]),
+            torch.cat([self.labels[row] for row in rows]),
             np.cumsum([0, *counts]),
         )
 
@@ -97,7 +97,7 @@ def pool_fleet(fleet: Fleet, *, device: torch.device, dtype: torch.dtype) -> Poo
 
 
 def pool_clients(clients: Sequence[Client], *, device: torch.device, dtype: torch.dtype) -> Pool:
-    """The series and windows of these vehicles on `device`."""
+    """Return the series and windows of these vehicles on `device`."""
     train, validation, test = (_windows(clients, split, device, dtype) for split in SPLITS)
     series = _series(clients).to(device, dtype)
     return Pool(series, clients[0].window, train, validation, test)
@@ -110,7 +110,7 @@ def _series(clients: Sequence[Client]) -> Tensor:
 def _windows(
     clients: Sequence[Client], split: str, device: torch.device, dtype: torch.dtype
 ) -> Windows:
-    """The windows of a split of vehicles whose series lie one after the other."""
+    """Return the windows of a split of vehicles whose series lie one after the other."""
     begin = np.cumsum([0, *(len(client.series) for client in clients)])
     starts = [
         client.ends[split] - (client.window - 1) + first
@@ -120,7 +120,7 @@ def _windows(
     return Windows(
         torch.from_numpy(np.concatenate(starts).astype(np.int64)).to(device),
         torch.from_numpy(labels).to(device, dtype),
-        np.concatenate([[0], np.cumsum([len(own) for own in starts])]),
+        np.concatenate([[0], np.cumsum([len(vehicle_starts) for vehicle_starts in starts])]),
     )
 
 
@@ -132,13 +132,14 @@ class ChangingPool:
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        self.device, self.dtype = device, dtype
+        self.device = device
+        self.dtype = dtype
         self.pool: Pool | None = None
         self.places: dict[int, int] = {}
         """Vehicle -> its place in the pool."""
 
     def hold(self, fleet: Fleet, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
-        """A pool that these vehicles are in, and the place of each."""
+        """Return a pool that these vehicles are in, and the place of each."""
         if self.pool is None or not self.places.keys() >= set(vehicles):
             everyone = sorted(set(vehicles))
             self.pool = self._filled(fleet.fetch(everyone))
@@ -164,7 +165,7 @@ class ChangingPool:
 
 
 def _mapped_pool(mapped: Mapped, window: int, device: torch.device, dtype: torch.dtype) -> Pool:
-    """The pool of a fleet in files; in float32 on the host nothing is copied."""
+    """Return the pool of a fleet in files; in float32 on the host nothing is copied."""
 
     def windows(split: str) -> Windows:
         return Windows(

@@ -1,4 +1,4 @@
-"""What vehicles draw when their rules probe the loss: windows of their own, common directions."""
+"""Random draws of the roughness probe: windows per vehicle, directions common to a round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,8 @@ class Probes:
         return self._drawn(row, size, purpose)
 
     def _drawn(self, row: int, size: int, purpose: str, *keys: int) -> Batch:
-        place, windows = self.places[row], self.pool.train
+        place = self.places[row]
+        windows = self.pool.train
         count = windows.count(place)
         rng = generator(self.seeds[self.runs[row]], purpose, *keys, self.names[row])
         chosen = rng.choice(count, size=min(size, count), replace=False)
@@ -43,13 +44,14 @@ class Probes:
 
     def directions(self, row: int, count: int) -> Tensor:
         """`count` directions [count, D], the same for all vehicles of a run."""
-        seed, device = self.seeds[self.runs[row]], self.pool.series.device
+        seed = self.seeds[self.runs[row]]
+        device = self.pool.series.device
         return drawn_directions(seed, self.round, count, self.model.layout.size, device)
 
 
 @lru_cache(maxsize=8)
 def drawn_directions(seed: int, round: int, count: int, size: int, device: torch.device) -> Tensor:
-    """Standard normal directions [count, size] of a round, float64; not to be written to.
+    """Return standard normal directions [count, size] of a round, float64; not to be written to.
 
     They are common to all vehicles and methods, so those that train side by side share the draw.
     """

@@ -39,7 +39,7 @@ def final(weights: Tensor, previous: Tensor | None, steps: Sequence[int]) -> Ten
 
 
 def first_rows(rows: Rows, active: int) -> Rows:
-    """Views of the first `active` rows of all entries."""
+    """Return views of the first `active` rows of all entries."""
     return {name: values[:active] for name, values in rows.items()}
 
 
@@ -121,7 +121,7 @@ def shaped_gradient(job: Job, weights: Tensor, batch: Batch) -> Tensor:
 
 
 def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool = True) -> Tensor:
-    """The gradient [A, D] of a step at `weights` [A, D], as rules that explore make it.
+    """Return the gradient [A, D] of a step at `weights` [A, D], as rules that explore make it.
 
     `shaped`: rules have a say in the loss, so that gradients are taken by plain autograd.
     """
@@ -142,7 +142,9 @@ def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool =
 def through_rules(
     rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor, loss: StepLoss
 ) -> StepLoss:
-    """The loss with the gradient that rules make of it, each of what those before it have made."""
+    """Return the loss with the gradient that rules make of it, each of what those before it have
+    made.
+    """
     for rule, plan in zip(rules, plans, strict=True):
         if explores(rule):
             loss = replace(loss, gradient=_through(rule, loss, anchor, plan))
@@ -150,5 +152,5 @@ def through_rules(
 
 
 def _through(rule: LocalRule, loss: StepLoss, anchor: Tensor, plan: Rows) -> Gradient:
-    """The gradient as a rule makes it of `loss`."""
+    """Return the gradient as a rule makes it of `loss`."""
     return lambda point: rule.explore(loss, point, anchor, plan)

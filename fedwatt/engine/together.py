@@ -41,7 +41,7 @@ def train(job: Job, watch: Stopwatch | None = None) -> Tensor:
 
 
 def _mlp_behind(job: Job) -> ReluStack | None:
-    """The MLP that a job's own module is, where nothing in the job needs the module itself.
+    """Return the MLP that a job's own module is, where nothing in the job needs the module itself.
 
     Its weights are in another order, so no rule may go by the place of a weight.
     """
@@ -72,14 +72,16 @@ def train_together(jobs: Sequence[Job], watch: Stopwatch) -> list[Tensor]:
     back = torch.empty_like(index)
     back[index] = torch.arange(len(order), device=index.device)
     if stack.path is not None:
-        for job, found in zip(jobs, torch.split(stack.path[back], lengths), strict=True):
+        for job, displacement in zip(jobs, torch.split(stack.path[back], lengths), strict=True):
             assert job.path is not None  # all are of one kind
-            job.path.copy_(found)
+            job.path.copy_(displacement)
     return list(torch.split(deltas.index_select(0, back), lengths))
 
 
 def _joined(jobs: Sequence[Job], order: Sequence[int], index: Tensor) -> Job:
-    """The rows of all `jobs`, one after the other, in another `order`; `index` is the same."""
+    """Return the rows of all `jobs`, one after the other, in another `order`; `index` is the
+    same.
+    """
     first = jobs[0]
 
     def rows(parts: Sequence[Tensor]) -> Tensor:

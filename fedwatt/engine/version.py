@@ -1,4 +1,4 @@
-"""Which engine made a number: a version that people raise, and a digest of the sources.
+"""Version of the engine: a number that people raise, and a digest of the sources.
 
 The version goes up when the same training would give other numbers, if only in their last bits, on
 one machine with one torch. The digest changes with every change of the code that a training's
@@ -56,7 +56,7 @@ def code_of(source: str) -> str:
 
 
 def _is_text(part: ast.AST) -> bool:
-    """Whether a statement is a string and nothing else."""
+    """Return whether a statement is a string and nothing else."""
     return (
         isinstance(part, ast.Expr)
         and isinstance(part.value, ast.Constant)

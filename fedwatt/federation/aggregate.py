@@ -23,39 +23,31 @@ def aggregated(
     participation: float,
     draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
 ) -> State:
-    """The state after the server has taken in the replies that count.
+    """Return the state after the server has taken in the replies that count.
 
     A vehicle remembers the round only if its reply counts. A run whose replies or whose next model
     are not finite keeps its last model and ends. `draws` gives the server's random numbers of a run
     and a round.
     """
-    weights, diverged = state.weights.clone(), state.diverged.clone()
+    weights = state.weights.clone()
+    diverged = state.diverged.clone()
     memory = {name: table.clone() for name, table in state.memory.items()}
     server = {name: table.clone() for name, table in state.server.items()}
-    at_work, replied, heard = state.at_work, work.counted.tolist(), list[int]()
+    at_work = state.at_work
+    replied = work.counted.tolist()
+    heard = list[int]()
     for run in at_work:
         counted = [i for i in work.of(run) if replied[i]]
         if counted or method.server.acts_alone:
-            deltas, shares, uploads = work.replies(run, counted)
-            replies = Replies(
-                deltas,
-                shares,
-                len(present.members.population),
-                present.members.population_windows,
-                draws(run, state.round, work),
-                uploads,
-                participation,
-                work.filled(len(counted)),
-                work.noised,
-                torch.tensor([work.calls[i].steps for i in counted]),
-            )
-            own = {name: table[run] for name, table in server.items()}
-            own, weights[run] = method.update(own, weights[run], replies)
-            for name, value in own.items():
+            replies = _replies(state.round, work, present, run, counted, participation, draws)
+            server_state = {name: table[run] for name, table in server.items()}
+            server_state, weights[run] = method.update(server_state, weights[run], replies)
+            for name, value in server_state.items():
                 server[name][run] = value
             heard += counted
     # All runs at once, here and below: a GPU is waited for each time that it is asked.
-    runs, vehicles = [work.calls[i].run for i in heard], [work.calls[i].vehicle for i in heard]
+    runs = [work.calls[i].run for i in heard]
+    vehicles = [work.calls[i].vehicle for i in heard]
     for name, values in work.memory.items():
         memory[name][runs, vehicles] = picked(values, heard)
     finite = weights.isfinite().all(dim=-1).tolist()
@@ -73,4 +65,29 @@ def aggregated(
         diverged=diverged,
         available=present.available_next,
         events=work.events,
+    )
+
+
+def _replies(
+    round: int,
+    work: Work,
+    present: Present,
+    run: int,
+    counted: list[int],
+    participation: float,
+    draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
+) -> Replies:
+    """Return the updates of a run that count, in the form in which server rules take them."""
+    deltas, shares, uploads = work.replies(run, counted)
+    return Replies(
+        deltas,
+        shares,
+        len(present.members.population),
+        present.members.population_windows,
+        draws(run, round, work),
+        uploads,
+        participation,
+        work.filled(len(counted)),
+        work.noised,
+        torch.tensor([work.calls[i].steps for i in counted]),
     )

@@ -1,4 +1,4 @@
-"""Which models to keep, by validation error, and the row that a round leaves in the records."""
+"""Selection of models by validation error, and the row that a round adds to the records."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -23,24 +23,27 @@ def judged(
     was evaluated. A run whose error is not finite has diverged.
     """
     diverged = state.diverged.clone()
-    best_weights, best_round = state.best_weights.clone(), state.best_round.clone()
-    best_validation, best_test = state.best_validation.clone(), state.best_test.clone()
+    best_weights = state.best_weights.clone()
+    best_round = state.best_round.clone()
+    best_validation = state.best_validation.clone()
+    best_test = state.best_test.clone()
     rows = []
     for run in runs:
-        own = errors.get(run, UNEVALUATED)
+        run_errors = errors.get(run, UNEVALUATED)
         if run in errors:
-            score = own["validation_rmse"]
+            score = run_errors["validation_rmse"]
             if not isfinite(score):
                 diverged[run] = state.round
             elif score < best_validation[run]:
-                best_validation[run], best_test[run] = score, own["test_rmse"]
+                best_validation[run] = score
+                best_test[run] = run_errors["test_rmse"]
                 best_weights[run], best_round[run] = state.weights[run], state.round
         rows.append(
             {
                 "seed": seeds[run],
                 "round": state.round,
                 **training[run],
-                **own,
+                **run_errors,
                 "best_round": int(best_round[run]),
                 "best_validation_rmse": float(best_validation[run]),
                 "best_test_rmse": float(best_test[run]),
@@ -61,7 +64,8 @@ def judged(
 
 
 def stopped_early(state: State, patience: int) -> State:
-    """The state after an evaluation, without the runs that have not improved for `patience` rounds.
+    """Return the state after an evaluation, without the runs that have not improved for `patience`
+    rounds.
 
     Each run is judged by itself: seeds of one stack may stop at different rounds. Nothing but the
     state decides, so a run that is continued stops where it would have.
@@ -80,7 +84,8 @@ def concluded(
     ended: Sequence[int],
     means: Mapping[int, Row],
 ) -> tuple[State, list[Row]]:
-    """The state and the rows of a round, with what is known of the models that `ended` runs keep.
+    """Return the state and the rows of a round, with what is known of the models that `ended` runs
+    keep.
 
     `means` has the columns of the evaluation of each run's mean of its best and its last model,
     where that was judged.
@@ -90,10 +95,14 @@ def concluded(
         mean_validation[run] = means[run]["validation_rmse"] if run in means else inf
     state, filled = replace(state, mean_validation=mean_validation), []
     for row in rows:
-        run, validation, test = seeds.index(row["seed"]), nan, nan
+        run = seeds.index(row["seed"])
+        validation = nan
+        test = nan
         if state.keeps_mean[run]:
-            validation, test = means[run]["validation_rmse"], means[run]["test_rmse"]
+            validation = means[run]["validation_rmse"]
+            test = means[run]["test_rmse"]
         elif run in ended:
-            validation, test = row["best_validation_rmse"], row["best_test_rmse"]
+            validation = row["best_validation_rmse"]
+            test = row["best_test_rmse"]
         filled.append(row | {"kept_validation_rmse": validation, "kept_test_rmse": test})
     return state, filled

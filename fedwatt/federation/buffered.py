@@ -82,7 +82,7 @@ class BufferedFleet(SimulatedVehicles):
         refuse_unbuffered(method, self.asynchronous)
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """The vehicles remember what they do in rounds; nobody is at work yet."""
+        """Return the vehicles remember what they do in rounds; nobody is at work yet."""
         events = {
             "clock": torch.zeros(len(weights), dtype=torch.float64),
             "models": weights[None][:0],
@@ -108,8 +108,8 @@ class BufferedFleet(SimulatedVehicles):
         parts = []
         for version in sorted(set(versions.values())):
             then = replace(state, round=version, weights=models[version - state.round - 1])
-            own = [call for call in calls if versions.get(call) == version]
-            part = self.trained(method, then, own, watch)
+            current = [call for call in calls if versions.get(call) == version]
+            part = self.trained(method, then, current, watch)
             age = [state.round - version] * len(part.calls)
             parts.append(weakened(part, age, self.asynchronous, self.members))
         at_work = [flight.version for run in state.at_work for flight in flights[run]]
@@ -131,15 +131,18 @@ class BufferedFleet(SimulatedVehicles):
     def _until_full(
         self, state: State, present: Present, run: int, flights: list[Flight]
     ) -> tuple[float, list[Flight], list[Flight]]:
-        """(the time it takes, who is still at work, who finished), from the model of `state` on."""
+        """Return (the time it takes, who is still at work, who finished), from the model of `state`
+        on.
+        """
         now, flights = float(state.events["clock"][run]), list(flights)
         arrived: list[Flight] = []
-        replies, draws = 0, 0
+        replies = 0
+        draws = 0
         while replies < self.asynchronous.buffer:
             if all(flight.due > now for flight in flights):
-                known = {flight.vehicle for flight in [*flights, *arrived]}
+                busy = {flight.vehicle for flight in [*flights, *arrived]}
                 missing = self.concurrency - len(flights)
-                flights += self._starting(state.round, present, run, now, known, missing, draws)
+                flights += self._starting(state.round, present, run, now, busy, missing, draws)
                 draws += 1
             if not flights:
                 break
@@ -156,19 +159,21 @@ class BufferedFleet(SimulatedVehicles):
         present: Present,
         run: int,
         now: float,
-        known: set[int],
+        busy: set[int],
         missing: int,
         draws: int,
     ) -> list[Flight]:
         """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
-        seed, others = self.local.seeds[run], present.others(run, known)
-        chosen = starting(seed, version, draws, others, missing)
+        seed = self.local.seeds[run]
+        idle = present.others(run, busy)
+        chosen = starting(seed, version, draws, idle, missing)
         self.local.fleet.fetch(chosen)
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
         """H_k / speed, give or take `jitter`."""
-        name, terms = self.members.name(vehicle), self.local.terms
+        name = self.members.name(vehicle)
+        terms = self.local.terms
         normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
         return (
             self._steps(vehicle) / terms.speed(run, name) * exp(self.asynchronous.jitter * normal)
@@ -179,8 +184,11 @@ class BufferedFleet(SimulatedVehicles):
         return self.local.terms.steps(self.members.windows(vehicle), speed=1.0)
 
     def _counts(self, state: State, run: int, flight: Flight) -> bool:
-        """Whether a reply arrives and is not too old; the same question has the same answer."""
-        population, local = self.members.population, self.local
+        """Return whether a reply arrives and is not too old; the same question has the same
+        answer.
+        """
+        population = self.members.population
+        local = self.local
         lost = lost_replies(local.seeds[run], flight.version, len(population), local.availability)
         position = int(np.searchsorted(population, flight.vehicle))
         limit = self.asynchronous.max_staleness
@@ -220,25 +228,25 @@ def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
 
 
 def starting(
-    seed: int, version: int, draws: int, others: NDArray[np.int64], missing: int
+    seed: int, version: int, draws: int, idle: NDArray[np.int64], missing: int
 ) -> list[int]:
     """Up to `missing` of the `others`, which start on a model after so many `draws` for it.
 
     The first draw of a model is that of a synchronous round, so the two can be compared.
     """
     rng = generator(seed, "participation", version, *((draws,) if draws else ()))
-    count = min(missing, len(others))
-    return [int(k) for k in rng.choice(others, size=count, replace=False)]
+    count = min(missing, len(idle))
+    return [int(k) for k in rng.choice(idle, size=count, replace=False)]
 
 
 def weakened(
     work: Work, staleness: Sequence[int], asynchronous: Asynchronous, members: Members
 ) -> Work:
-    """Replies that are so many models old each, scaled by (1 + σ)^-a and perhaps their size.
+    """Return replies that are so many models old each, scaled by (1 + σ)^-a and perhaps their size.
 
     What a reply weighs is then in its displacement, so all count alike in the mean.
     """
-    factor = np.array([staleness_factor(own, asynchronous) for own in staleness], dtype=np.float64)
+    factor = np.array([staleness_factor(age, asynchronous) for age in staleness], dtype=np.float64)
     if asynchronous.weighting == "windows":
         factor *= work.weights / (members.population_windows / len(members.population))
     scale = torch.from_numpy(factor).to(work.deltas.device, work.deltas.dtype)
@@ -246,7 +254,7 @@ def weakened(
         work,
         deltas=work.deltas * scale[:, None],
         weights=np.ones(len(work.calls)),
-        columns=work.columns | {"staleness": [float(own) for own in staleness]},
+        columns=work.columns | {"staleness": [float(age) for age in staleness]},
     )
 
 
@@ -260,19 +268,22 @@ def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
 
 
 def packed(flights: Sequence[Sequence[Flight]], slots: int) -> Rows:
-    """The vehicles at work in R runs as tensors [R, slots]; an empty slot is due at infinity."""
+    """Return the vehicles at work in R runs as tensors [R, slots]; an empty slot is due at
+    infinity.
+    """
     due = torch.full((len(flights), slots), torch.inf, dtype=torch.float64)
     vehicle = torch.zeros((len(flights), slots), dtype=torch.int64)
     version = torch.zeros_like(vehicle)
-    for run, own in enumerate(flights):
-        for slot, flight in enumerate(sorted(own)):
-            due[run, slot], vehicle[run, slot] = flight.due, flight.vehicle
+    for run, run_flights in enumerate(flights):
+        for slot, flight in enumerate(sorted(run_flights)):
+            due[run, slot] = flight.due
+            vehicle[run, slot] = flight.vehicle
             version[run, slot] = flight.version
     return {"due": due, "vehicle": vehicle, "version": version}
 
 
 def unpacked(events: Rows, run: int) -> list[Flight]:
-    """The vehicles at work in one run, as `packed` stored them."""
+    """Return the vehicles at work in one run, as `packed` stored them."""
     columns: list[Tensor] = [events[name][run] for name in ("due", "vehicle", "version")]
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return [Flight(*row) for row in rows if row[0] < torch.inf]

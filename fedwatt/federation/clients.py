@@ -34,7 +34,7 @@ class Clients:
         """A row for each vehicle."""
         names = list(self.columns)
         cells = zip(*self.columns.values(), strict=True)
-        return [dict(zip(names, own, strict=True)) for own in cells]
+        return [dict(zip(names, row, strict=True)) for row in cells]
 
     @cached_property
     def of_run(self) -> dict[int, NDArray[np.int64]]:
@@ -49,11 +49,14 @@ class Clients:
         return {name: np.array(self.columns[name], dtype=np.float64) for name in names}
 
     def with_lengths(self) -> "Clients":
-        """How each vehicle's length a step compares with the others', and whether it is flagged."""
-        told = self._numbers
-        stepped = (told["replied"] * told["steps"]) > 0
+        """Return the rows with each vehicle's step length relative to the others, and its flag."""
+        numbers = self._numbers
+        stepped = (numbers["replied"] * numbers["steps"]) > 0
         length = np.divide(
-            told["drift"], told["steps"], where=stepped, out=np.full_like(told["drift"], nan)
+            numbers["drift"],
+            numbers["steps"],
+            where=stepped,
+            out=np.full_like(numbers["drift"], nan),
         )
         ratio, z = np.full((2, len(self.runs)), nan)
         for places in self.of_run.values():
@@ -70,11 +73,15 @@ class Clients:
     def training_columns(
         self, run: int, *, available: int, rate: float, clock: float, agreement: float
     ) -> Row:
-        """A round's columns about participation, drift and roughness of one run's vehicles."""
+        """Return a round's columns about participation, drift and roughness of one run's
+        vehicles.
+        """
         places = self.of_run.get(run, np.zeros(0, dtype=np.int64))
-        own = {name: values[places] for name, values in self._numbers.items()}
-        replied, rejected = own["replied"] > 0, int(own["rejected"].sum())
-        drifts, roughness = own["drift"][replied], own["roughness"][replied]
+        columns = {name: values[places] for name, values in self._numbers.items()}
+        replied = columns["replied"] > 0
+        rejected = int(columns["rejected"].sum())
+        drifts = columns["drift"][replied]
+        roughness = columns["roughness"][replied]
         replies = len(drifts)
         return {
             "available": available,
@@ -82,7 +89,7 @@ class Clients:
             "replies": replies,
             "lost": len(places) - replies - rejected,
             "rejected": rejected,
-            "steps": int(own["steps"][replied].sum()),
+            "steps": int(columns["steps"][replied].sum()),
             "rate": rate,
             "drift_mean": mean_drift(drifts),
             "drift_cv": drift_dispersion(drifts),
@@ -91,45 +98,48 @@ class Clients:
             "pearson": pearson(roughness, drifts),
             "spearman": spearman(roughness, drifts),
             "clock": clock,
-            "staleness_mean": _known_mean(own["staleness"][replied]),
+            "staleness_mean": _known_mean(columns["staleness"][replied]),
         }
 
 
 def clients(
     work: Work, round: int, seeds: Sequence[int], members: Members, records: Iterable[Column]
 ) -> Clients:
-    """What became of every vehicle that was asked, whether or not it answered.
+    """Return the outcome of every vehicle that was asked, whether or not it answered.
 
     `records` are the columns that the method's rules fill.
     """
-    asked, done = work.asked, {call: row for row, call in enumerate(work.calls)}
-    answered = [done.get(call, -1) for call in asked]
+    calls = work.asked
+    done = {call: row for row, call in enumerate(work.calls)}
+    answered = [done.get(call, -1) for call in calls]
     counted = [*work.counted.tolist(), False]  # the last one, at -1, is whoever did not answer
     replied = [counted[row] for row in answered]
     columns: dict[str, list[Any]] = {
-        "seed": [seeds[call.run] for call in asked],
-        "round": [round] * len(asked),
-        "vehicle": [members.name(call.vehicle) for call in asked],
-        "windows": [members.windows(call.vehicle) for call in asked],
-        "steps": [call.steps for call in asked],
+        "seed": [seeds[call.run] for call in calls],
+        "round": [round] * len(calls),
+        "vehicle": [members.name(call.vehicle) for call in calls],
+        "windows": [members.windows(call.vehicle) for call in calls],
+        "steps": [call.steps for call in calls],
         "replied": replied,
-        "rejected": [row >= 0 and not own for row, own in zip(answered, replied, strict=True)],
+        "rejected": [
+            row >= 0 and not counts for row, counts in zip(answered, replied, strict=True)
+        ],
     }
     for column in recorded(records):
-        told = work.columns.get(column.name)
-        if told is None:
-            columns[column.name] = [column.unknown] * len(asked)
+        column_values = work.columns.get(column.name)
+        if column_values is None:
+            columns[column.name] = [column.unknown] * len(calls)
         else:
-            values = [*map(column.value, told), column.unknown]
+            values = [*map(column.value, column_values), column.unknown]
             columns[column.name] = [values[row] for row in answered]
-    return Clients(columns, [call.run for call in asked]).with_lengths()
+    return Clients(columns, [call.run for call in calls]).with_lengths()
 
 
 def _known(values: NDArray[np.float64]) -> list[float]:
-    """The numbers, the one NaN in place of any other, so that rows can be compared."""
+    """Return the numbers, the one NaN in place of any other, so that rows can be compared."""
     return [value if value == value else nan for value in values.tolist()]
 
 
 def _known_mean(values: NDArray[np.float64]) -> float:
-    known = [value for value in values.tolist() if value == value]
-    return sum(known) / len(known) if known else nan
+    finite = [value for value in values.tolist() if value == value]
+    return sum(finite) / len(finite) if finite else nan

@@ -50,7 +50,7 @@ SHARES: Final = 32
 
 @dataclass(frozen=True, eq=False)
 class RoundStart:
-    """What all workers hear when a round begins; rows are runs."""
+    """Message to all workers at the start of a round; rows are runs."""
 
     round: int
     weights: Tensor  # [R, D]
@@ -69,7 +69,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What the counted replies of one run add up to, float64."""
+    """Sums of the counted updates of one run, float64."""
 
     replies: int
     weight: float  # Σ w_k, w_k being n_k, or 1 where the server counts all alike
@@ -91,7 +91,7 @@ class Sums:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What became of a share."""
+    """Result of one share."""
 
     calls: tuple[Call, ...]  # of all who were asked
     windows: tuple[int, ...]  # n_k of each of them
@@ -104,27 +104,32 @@ Deal = Callable[[RoundStart, Sequence[Share]], list[Part]]
 """Has every share trained somewhere; the parts are in the order of the shares."""
 
 
-def deal(asked: Sequence[Asked], shares: int) -> list[list[int]]:
+def deal(participants: Sequence[Asked], shares: int) -> list[list[int]]:
     """Places of the participants in each share: even ones, in the order of runs and vehicles.
 
     >>> deal([Asked(0, vehicle, lost=False) for vehicle in (7, 3, 5)], 2)
     [[1, 2], [0]]
     """
-    order = sorted(range(len(asked)), key=lambda place: (asked[place].run, asked[place].vehicle))
-    return [own.tolist() for own in np.array_split(order, min(shares, len(order)))]
+    order = sorted(
+        range(len(participants)),
+        key=lambda place: (participants[place].run, participants[place].vehicle),
+    )
+    return [places.tolist() for places in np.array_split(order, min(shares, len(order)))]
 
 
 def adds_up(method: Method) -> bool:
-    """Whether sums are enough for the method's server."""
+    """Return whether sums are enough for the method's server."""
     return method.defence is None and not method.server.private and not method.server.sum_fault()
 
 
 def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Share) -> Part:
     """Local work of a share's vehicles, as one stack."""
-    members, terms, watch = local.members, local.terms, Stopwatch()
+    members = local.members
+    terms = local.terms
+    watch = Stopwatch()
     local.fleet.let_go()
-    local.fleet.fetch([one.vehicle for one in share.asked])
-    calls = [terms.call(one, members) for one in share.asked]
+    local.fleet.fetch([participant.vehicle for participant in share.asked])
+    calls = [terms.call(participant, members) for participant in share.asked]
     windows = tuple(members.windows(call.vehicle) for call in calls)
     place = {(call.run, call.vehicle): row for row, call in enumerate(calls)}
     working = in_stack_order(call for call in calls if call.steps)
@@ -154,7 +159,7 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
 
 
 def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]]:
-    """The sums of each run that has a reply, over its vehicles in ascending order."""
+    """Yield the sums of each run that has a reply, over its vehicles in ascending order."""
     server = method.server
     for run in sorted({call.run for call in work.calls}):
         rows = [row for row in work.of(run) if work.counted[row]]
@@ -164,10 +169,10 @@ def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]
         windows = torch.from_numpy(work.weights[rows]).to(deltas.device)
         weights = torch.ones_like(windows) if server.counts_alike else windows
         uploads = {name: values[rows].double() for name, values in work.uploads.items()}
-        own = deltas
+        updates = deltas
         if type(server).summand is not ServerRule.summand:
             each = [{name: values[k] for name, values in uploads.items()} for k in range(len(rows))]
-            own = torch.stack(
+            updates = torch.stack(
                 [server.summand(model, d.double(), up) for d, up in zip(deltas, each, strict=True)]
             )
         totals = {
@@ -179,7 +184,7 @@ def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]
             Sums(
                 len(rows),
                 float(weights.sum()),
-                weighted_sum(weights, own).cpu(),
+                weighted_sum(weights, updates).cpu(),
                 totals,
                 float(windows.sum()),
                 weighted_sum(windows, deltas).cpu(),
@@ -197,7 +202,7 @@ def _on_host(work: Work) -> Work:
 
 
 def added(parts: Sequence[Sums]) -> Sums:
-    """The sums of all shares: neighbours first, then sums of neighbours, and so on."""
+    """Return the sums of all shares: neighbours first, then sums of neighbours, and so on."""
     while len(parts) > 1:
         pairs = [parts[place : place + 2] for place in range(0, len(parts), 2)]
         parts = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
@@ -213,10 +218,11 @@ class DealtFleet(VehiclesInRounds):
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Have the participants of all runs trained, and put together what comes back."""
-        terms, members = self.local.terms, present.members
-        asked = terms.asked(state.round, members, present.available, state.at_work)
+        terms = self.local.terms
+        members = present.members
+        participants = terms.asked(state.round, members, present.available, state.at_work)
         self.local.fleet.let_go()
-        if not asked:
+        if not participants:
             return no_work(state.weights)
         start = RoundStart(
             state.round,
@@ -225,13 +231,15 @@ class DealtFleet(VehiclesInRounds):
             len(members.population),
             members.population_windows,
         )
-        shares = [self._share(state, asked, own) for own in deal(asked, self.shares)]
+        shares = [
+            self._share(state, participants, places) for places in deal(participants, self.shares)
+        ]
         with watch.divided() as spent:
             parts = self.deal(start, shares)
             spent += [part.seconds for part in parts]
         for part in parts:
             for call, windows in zip(part.calls, part.windows, strict=True):
-                self.local.fleet.told(call.vehicle, windows)
+                self.local.fleet.note_windows(call.vehicle, windows)
         calls = [call for part in parts for call in part.calls]
         done = [part.work for part in parts if part.work.calls]
         if not done:
@@ -239,11 +247,12 @@ class DealtFleet(VehiclesInRounds):
         work = self._at_home(joined(done))
         return replace(work, asked=calls, together=self._together(method, parts))
 
-    def _share(self, state: State, asked: Sequence[Asked], places: Sequence[int]) -> Share:
-        own = tuple(asked[place] for place in places)
-        runs, vehicles = [one.run for one in own], [one.vehicle for one in own]
+    def _share(self, state: State, participants: Sequence[Asked], places: Sequence[int]) -> Share:
+        share = tuple(participants[place] for place in places)
+        runs = [participant.run for participant in share]
+        vehicles = [participant.vehicle for participant in share]
         memory = {name: table[runs, vehicles].cpu() for name, table in state.memory.items()}
-        return Share(own, memory)
+        return Share(share, memory)
 
     def _at_home(self, work: Work) -> Work:
         device = self.local.device
@@ -255,9 +264,10 @@ class DealtFleet(VehiclesInRounds):
         )
 
     def _together(self, method: Method, parts: Sequence[Part]) -> dict[int, Together]:
-        """What stands for every reply of a run, from the sums of all shares."""
-        model, device = method.adapted(self.local.model), self.local.device
-        found = {}
+        """Return the stand-in for all updates of a run, from the sums of all shares."""
+        model = method.adapted(self.local.model)
+        device = self.local.device
+        stand_ins = {}
         for run in sorted({run for part in parts for run in part.sums}):
             total = added([part.sums[run] for part in parts if run in part.sums])
             mean = total.moved / total.windows
@@ -266,8 +276,8 @@ class DealtFleet(VehiclesInRounds):
             )
             weight = total.weight / total.replies
             rows = {name: values.to(device) for name, values in uploads.items()}
-            found[run] = Together(delta.to(device), weight, rows, float(mean.norm()))
-        return found
+            stand_ins[run] = Together(delta.to(device), weight, rows, float(mean.norm()))
+        return stand_ins
 
 
 class DealtFederation(Federation):
@@ -275,4 +285,5 @@ class DealtFederation(Federation):
 
     def __init__(self, federation: Federation, deal: Deal, shares: int = SHARES) -> None:
         self.__dict__ |= federation.__dict__
-        self.deal, self.in_rounds = deal, partial(DealtFleet, deal=deal, shares=shares)
+        self.deal = deal
+        self.in_rounds = partial(DealtFleet, deal=deal, shares=shares)

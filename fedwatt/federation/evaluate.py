@@ -21,12 +21,12 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
     rows: list[list[Tensor]] = [[] for _ in weights]
     # Products round differently where a matrix begins elsewhere in a line of the cache, so each
     # model gets memory of its own: its errors do not depend on its place among the R.
-    models = [own.clone() for own in weights]
+    models = [run_weights.clone() for run_weights in weights]
     with torch.no_grad():
         for starts in torch.split(windows.starts, CHUNK):
             gathered = pool.gather(starts)
-            for row, own in zip(rows, models, strict=True):
-                row.append(model.predict(own, gathered))
+            for row, run_weights in zip(rows, models, strict=True):
+                row.append(model.predict(run_weights, gathered))
             pool.release()
     return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()
 
@@ -60,15 +60,17 @@ def stratum_errors(
     """Error sums of each vehicle's test windows, "all" and by stratum ("speed: under 20 km/h")."""
     result = []
     for k, client in enumerate(clients):
-        own = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
+        predicted_wh = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
         true = client.energy_wh(client.labels["test"])
         typical = client.label_typical
         strata = {
-            f"{kind}: {name}": ErrorSums.of(own[codes == code], true[codes == code], typical)
+            f"{kind}: {name}": ErrorSums.of(
+                predicted_wh[codes == code], true[codes == code], typical
+            )
             for kind, (names, codes) in client.strata.items()
             for code, name in enumerate(names)
         }
-        result.append({"all": ErrorSums.of(own, true, typical)} | strata)
+        result.append({"all": ErrorSums.of(predicted_wh, true, typical)} | strata)
     return result
 
 
@@ -80,11 +82,13 @@ def error_rows(
 ) -> list[Row]:
     """Test errors by seed, vehicle and stratum, from scaled predictions [seeds, W]."""
     rows = []
-    for seed, own in zip(seeds, predictions, strict=True):
-        for client, parts in zip(clients, stratum_errors(clients, windows, own), strict=True):
-            about = {"seed": seed, "vehicle": client.name, "held_out": client.held_out}
+    for seed, run_predictions in zip(seeds, predictions, strict=True):
+        for client, parts in zip(
+            clients, stratum_errors(clients, windows, run_predictions), strict=True
+        ):
+            identity = {"seed": seed, "vehicle": client.name, "held_out": client.held_out}
             rows += [
-                {**about, "stratum": stratum, **error_columns(sums)}
+                {**identity, "stratum": stratum, **error_columns(sums)}
                 for stratum, sums in parts.items()
             ]
     return rows

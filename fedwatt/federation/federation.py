@@ -44,15 +44,15 @@ class Federation(LocalFleet):
         device: str = "auto",
         scratch: Path | None = None,
     ) -> None:
-        for name, given, kind, advice in (
+        for name, value, kind, advice in (
             ("fleet", fleet, Fleet, "load_fleet(FOLDER) and synthetic_fleet() make one"),
             ("training", training, Training, "write Training()"),
             ("availability", availability, Availability, "write Availability(reply_loss=0.1)"),
             ("asynchronous", asynchronous, Asynchronous, "write Asynchronous(buffer=10)"),
         ):
-            if given is not None and not isinstance(given, kind):
-                found = type(given).__name__
-                raise SettingError(f"{name} must be a {kind.__name__}, got {found}: {advice}.")
+            if value is not None and not isinstance(value, kind):
+                type_name = type(value).__name__
+                raise SettingError(f"{name} must be a {kind.__name__}, got {type_name}: {advice}.")
         terms = Terms(training or Training(), availability or Availability(), checked_seeds(seeds))
         super().__init__(fleet, model, terms, device=device, scratch=scratch)
         self.asynchronous = asynchronous or Asynchronous()
@@ -88,7 +88,7 @@ class Federation(LocalFleet):
         return self.loop.train(method, on_round=on_round)
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """Initial models, nothing remembered, and the record of round 0."""
+        """Return initial models, nothing remembered, and the record of round 0."""
         return self.loop.start(method)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
@@ -105,5 +105,5 @@ class Federation(LocalFleet):
         return models
 
     def finished(self, state: State) -> bool:
-        """Whether all rounds are done, or no run is left to go on with."""
+        """Return whether all rounds are done, or no run is left to go on with."""
         return self.loop.finished(state)

@@ -35,7 +35,8 @@ def mean_model(best: Tensor, last: Tensor) -> Tensor:
 
 
 def keeps_mean(mean_validation: Tensor, best_validation: Tensor) -> Tensor:
-    """Whether runs keep the mean, [R], by its validation RMSE and the best model's, [R] each.
+    """Return whether runs keep the mean, [R], by its validation RMSE and the best model's, [R]
+    each.
 
     A mean that nobody has validated has an infinite error, and is not kept.
 

@@ -57,9 +57,12 @@ class LocalFleet:
         device: str = "auto",
         scratch: Path | None = None,
     ) -> None:
-        self.fleet, self.terms = fleet, terms
-        self.dtype, self.seeds = terms.dtype, terms.seeds
-        self.training, self.availability = terms.training, terms.availability
+        self.fleet = fleet
+        self.terms = terms
+        self.dtype = terms.dtype
+        self.seeds = terms.seeds
+        self.training = terms.training
+        self.availability = terms.availability
         self.model = fitting_model(model, fleet)
         self.model_asked = model
         """As it was given: a name, or the network itself, or what makes it."""
@@ -86,7 +89,7 @@ class LocalFleet:
         return ChangingPool(self.device, self.dtype)
 
     def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
-        """A pool with the series of these vehicles, and the place of each in it."""
+        """Return a pool with the series of these vehicles, and the place of each in it."""
         if self.fleet.on_demand:
             return self._changing.hold(self.fleet, vehicles)
         return self.pool, list(vehicles)
@@ -113,7 +116,8 @@ class LocalFleet:
     @cached_property
     def _evaluation_windows(self) -> tuple[Windows, Windows]:
         """(validation, test) windows of the vehicles that are evaluated."""
-        pool, evaluated = self.pool, self.members.evaluated
+        pool = self.pool
+        evaluated = self.members.evaluated
         if len(evaluated) == len(self.fleet.clients):
             return pool.validation, pool.test
         return pool.validation.of(evaluated), pool.test.of(evaluated)
@@ -122,7 +126,9 @@ class LocalFleet:
         """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
         population = len(self.members.population)
         if self.fleet.on_demand:
-            return [replace(own, of=population) for own in self.judged.evaluate(weights)]
+            return [
+                replace(evaluation, of=population) for evaluation in self.judged.evaluate(weights)
+            ]
         clients = [self.fleet.clients[k] for k in self.members.evaluated]
         weights = weights[:, : self.model.layout.size]
         validation, test = self._evaluation_windows
@@ -141,13 +147,14 @@ class LocalFleet:
         """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
         if self.fleet.on_demand:
             return self.judged.vehicle_sums(self.members.evaluated.index(vehicle), weights)
-        own, clients = weights[None, : self.model.layout.size], [self.fleet.clients[vehicle]]
-        found = []
+        run_weights = weights[None, : self.model.layout.size]
+        clients = [self.fleet.clients[vehicle]]
+        sums = []
         for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
             some = windows.of([vehicle])
-            predicted = predict(self.model, own, self.pool, some)[0]
-            found += vehicle_errors(clients, split, some, predicted)
-        return found[0], found[1]
+            predicted = predict(self.model, run_weights, self.pool, some)[0]
+            sums += vehicle_errors(clients, split, some, predicted)
+        return sums[0], sums[1]
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by judged vehicle and stratum."""
@@ -162,8 +169,11 @@ class LocalFleet:
 
 
 def fitting_model(model: str | Network, fleet: Fleet) -> Model:
-    """The model by its name or as it is; SettingError if it cannot read the fleet's windows."""
-    window, features = fleet.window, len(fleet.features)
+    """Return the model by its name or as it is; SettingError if it cannot read the fleet's
+    windows.
+    """
+    window = fleet.window
+    features = len(fleet.features)
     if isinstance(model, str):
         model = get_model(model, window=window, features=features)
     elif isinstance(model, nn.Module):

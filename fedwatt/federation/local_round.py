@@ -1,4 +1,4 @@
-"""What vehicles do between a broadcast and their reply.
+"""The vehicles' part of a round, from the broadcast to their update.
 
     rules begin        probe, plan                                  `begin_round`
     local steps        Δ_k of the stack, by any engine              `engine.together.train(job)`
@@ -33,7 +33,7 @@ from fedwatt.models import Model
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """What the P vehicles of a stack hear from the server when a round begins."""
+    """The server's message to the P vehicles of a stack at the start of a round."""
 
     round: int  # t
     weights: Tensor  # the model w_t that each of them starts from, [P, D]
@@ -55,12 +55,14 @@ class LocalRound:
 
 
 def in_stack_order(calls: Iterable[Call]) -> list[Call]:
-    """Those with the most steps first, as a stack wants them."""
+    """Return the calls with the most steps first, the order of a stack."""
     return sorted(calls, key=lambda call: (-call.steps, call.run, call.vehicle))
 
 
 def initial_memory(method: Method, model: Model, weights: Tensor) -> Rows:
-    """What a vehicle remembers before its first round, as `like` the weights of its model."""
+    """Return a vehicle's client state before its first round, as `like` the weights of its
+    model.
+    """
     return {
         name: like(value, weights)
         for rule in method.local
@@ -124,8 +126,10 @@ def batches_of(
     own_seed: int | None = None,
     taken: Sequence[int] | None = None,
 ) -> Batches:
-    """What the vehicles of `calls` train on in a round, from the steps `taken` to their last."""
-    seeds, batch, name = fleet.terms.seeds, fleet.terms.training.batch, fleet.members.name
+    """Return the batches of the vehicles of `calls`, from the steps `taken` to their last."""
+    seeds = fleet.terms.seeds
+    batch = fleet.terms.training.batch
+    name = fleet.members.name
     draws = tuple(
         Draw(
             seeds[call.run] if own_seed is None else own_seed,
@@ -142,8 +146,9 @@ def batches_of(
 
 
 def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: Tensor) -> Work:
-    """What the vehicles hand in after their last step, with Δ_k [P, D]."""
-    start, plans = replace(begun.start, path=begun.job.path), begun.job.plans
+    """Return the updates of the vehicles after their last step, from Δ_k [P, D]."""
+    start = replace(begun.start, path=begun.job.path)
+    plans = begun.job.plans
     memory, uploads = finish_rules(method.local, begun.memory, plans, start, deltas)
     fleet.release()
     for rule, plan in zip(method.local, plans, strict=True):
@@ -163,8 +168,8 @@ def lengths(vectors: Tensor) -> Tensor:
     """‖v‖ of vectors [P, D], [P], float64."""
 
     def norm(some: Tensor) -> Tensor:
-        found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
-        return found
+        lengths_found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
+        return lengths_found
 
     if not vectors.is_cpu:
         return norm(vectors)
@@ -180,8 +185,10 @@ def _start(
     calls: Sequence[Call],
     windows: Sequence[int],
 ) -> Start:
-    """The round as the stacked vehicles see it, with their own random draws for probing."""
-    terms, model, device = fleet.terms, method.adapted(fleet.model), fleet.device
+    """Return the round as the stacked vehicles see it, with their own random draws for probing."""
+    terms = fleet.terms
+    model = method.adapted(fleet.model)
+    device = fleet.device
     names = tuple(fleet.members.name(call.vehicle) for call in calls)
     held = fleet.held([call.vehicle for call in calls])
     runs = [call.run for call in calls]
@@ -209,10 +216,15 @@ def _start(
 
 
 def _train_own(
-    fleet: LocalFleet, model: Model, broadcast: Broadcast, calls: Sequence[Call], own: OwnTraining
+    fleet: LocalFleet,
+    model: Model,
+    broadcast: Broadcast,
+    calls: Sequence[Call],
+    training: OwnTraining,
 ) -> Tensor:
-    """How far vehicles move in steps of their own, [P, D]; those that do move are one stack."""
-    steps, deltas = own.steps.tolist(), torch.zeros_like(own.weights)
+    """Return the displacement [P, D] of vehicles that take separate steps, trained as one stack."""
+    steps = training.steps.tolist()
+    deltas = torch.zeros_like(training.weights)
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     moving = [row for row, count in enumerate(windows) if count]
     rows = sorted((row for row in moving if steps[row]), key=lambda row: -steps[row])
@@ -220,12 +232,14 @@ def _train_own(
         return deltas
     index = torch.tensor(rows, device=deltas.device)
     job = Job(
-        own.rules,
-        tuple({name: v.index_select(0, index) for name, v in plan.items()} for plan in own.plans),
+        training.rules,
+        tuple(
+            {name: v.index_select(0, index) for name, v in plan.items()} for plan in training.plans
+        ),
         model,
         fleet.loss,
-        own.weights.index_select(0, index),
-        own.rate,
+        training.weights.index_select(0, index),
+        training.rate,
         batches_of(
             fleet,
             broadcast.round,
@@ -242,16 +256,16 @@ def _train_own(
 def vehicle_models(
     fleet: LocalFleet, method: Method, broadcast: Broadcast, memory: Rows, calls: Sequence[Call]
 ) -> Tensor:
-    """The model [P, D] that each vehicle of `calls` would drive with after the last round.
+    """Return the model [P, D] that each vehicle of `calls` would drive with after the last round.
 
     `broadcast` is what the server would send them now.
     """
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     start = _start(fleet, method, broadcast, calls, windows)
     for rule in (rule for rule in method.local if rule.personal):
-        own = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with torch.no_grad():
-            return rule.vehicle_model(own, start)
+            return rule.vehicle_model(rule_state, start)
     return start.anchor
 
 
@@ -262,34 +276,35 @@ def begin_rules(
 
     (the round as it goes on from the vehicles' origin, their memory afterwards, each rule's plan)
     """
-    known, plans = [], []
+    plans_so_far = []
+    plans = []
     for rule in rules:
-        own = {name: memory[name] for name in rule.memory(start.model)}
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section("training"), torch.no_grad():
-            origin = rule.origin(own, start)
-        known.append({} if origin is None else origin.plan)
+            origin = rule.origin(rule_state, start)
+        plans_so_far.append({} if origin is None else origin.plan)
         if origin is not None:
             steps = start.steps - origin.taken
             start = replace(start, begins_at=origin.weights, steps=steps)
-    for rule, plan in zip(rules, known, strict=True):
-        own = {name: memory[name] for name in rule.memory(start.model)}
+    for rule, plan in zip(rules, plans_so_far, strict=True):
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with watch.section(rule.begin_timed_as), torch.no_grad():
-            declared = set(own)
-            own, planned = rule.begin(own, start)
-        _refuse_other_memory(rule, "begin", own, declared)
-        memory = memory | own
+            declared = set(rule_state)
+            rule_state, planned = rule.begin(rule_state, start)
+        _refuse_other_memory(rule, "begin", rule_state, declared)
+        memory = memory | rule_state
         plans.append(plan | planned)
         _refuse_other_rows(rule, plans[-1], len(start.steps))
     return start, memory, plans
 
 
-def _refuse_other_memory(rule: LocalRule, part: str, own: Rows, declared: Set[str]) -> None:
+def _refuse_other_memory(rule: LocalRule, part: str, rule_state: Rows, declared: Set[str]) -> None:
     """Refuse memory, as `part` of a rule returned it, by other names than `declared` ones."""
-    for name in sorted(own.keys() ^ declared):
+    for name in sorted(rule_state.keys() ^ declared):
         raise SettingError(
             f"{type(rule).__name__} returns '{name}' as memory from `{part}` and does not name it "
             "in `memory`. Name it there, with its value before the first round, or leave it out."
-            if name in own
+            if name in rule_state
             else f"{type(rule).__name__} names '{name}' in `memory` and returns memory without it "
             f"from `{part}`. Return memory | {{...}}, which keeps what this round does not change."
         )
@@ -299,16 +314,16 @@ def _refuse_other_rows(rule: LocalRule, plan: Rows, vehicles: int) -> None:
     """Refuse a plan whose entries are not tensors with a row for each vehicle."""
     for name, value in plan.items():
         if not isinstance(value, Tensor) or value.shape[:1] != (vehicles,):
-            found = f"of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
+            actual = f"of shape {list(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
             raise SettingError(
-                f"{type(rule).__name__} plans '{name}', which is {found}. Let `begin` return a "
+                f"{type(rule).__name__} plans '{name}', which is {actual}. Let `begin` return a "
                 f"tensor with a row for each vehicle, [P, ...] with P = {vehicles} here, such as "
                 "torch.full_like(start.speed, 0.1)."
             )
 
 
 def shifted(rules: Sequence[LocalRule], plans: Sequence[Rows], anchor: Tensor) -> Tensor:
-    """The weights [P, D] that training runs from: `anchor`, moved by the rules' shifts."""
+    """Return the weights [P, D] that training runs from: `anchor`, moved by the rules' shifts."""
     for rule, plan in zip(rules, plans, strict=True):
         shift = rule.shift(plan)
         anchor = anchor if shift is None else anchor + shift
@@ -322,10 +337,10 @@ def finish_rules(
     uploads: Rows = {}
     start = replace(start, accumulation=accumulation(rules, plans, start))
     for rule, plan in zip(rules, plans, strict=True):
-        own = {name: memory[name] for name in rule.memory(start.model)}
-        declared = set(own)
-        own, handed_up = rule.finish(own, plan, start, deltas)
-        _refuse_other_memory(rule, "finish", own, declared)
+        rule_state = {name: memory[name] for name in rule.memory(start.model)}
+        declared = set(rule_state)
+        rule_state, handed_up = rule.finish(rule_state, plan, start, deltas)
+        _refuse_other_memory(rule, "finish", rule_state, declared)
         for name in rule.uploads(start.model):
             if name not in handed_up:
                 raise SettingError(
@@ -333,12 +348,12 @@ def finish_rules(
                     "Let `finish` return it in its second part or, where the rule has none of its "
                     "own, `begin` in the plan: a row for each vehicle, [P, ...]."
                 )
-        memory = memory | own
+        memory = memory | rule_state
         uploads |= handed_up
     return memory, uploads
 
 
 def accumulation(rules: Sequence[LocalRule], plans: Sequence[Rows], start: Start) -> Tensor:
     """‖a_k‖₁ of every vehicle, [P], float64: what FedNova divides by."""
-    found = (rule.accumulation(start, plan) for rule, plan in zip(rules, plans, strict=True))
-    return next((a for a in found if a is not None), start.steps.double())
+    weights = (rule.accumulation(start, plan) for rule, plan in zip(rules, plans, strict=True))
+    return next((a for a in weights if a is not None), start.steps.double())

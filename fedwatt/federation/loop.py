@@ -100,21 +100,23 @@ class Loop:
         return Trained(history, state)
 
     def finished(self, state: State) -> bool:
-        """Whether all rounds are done, or no run is left to go on with."""
+        """Return whether all rounds are done, or no run is left to go on with."""
         return state.round >= self.training.rounds or not state.at_work
 
     def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """Initial models, nothing remembered, and the record of round 0."""
+        """Return initial models, nothing remembered, and the record of round 0."""
         self.check(method)
-        runs, model = len(self.seeds), method.adapted(self.model)
+        runs = len(self.seeds)
+        model = method.adapted(self.model)
         initial = [model.initial(generator(seed, "initial model")) for seed in self.seeds]
         weights = torch.stack(initial).to(self.device, self.terms.dtype)
         begun = [
-            method.server.begin(model, own, partial(generator, seed, "initial model"))
-            for seed, own in zip(self.seeds, weights, strict=True)
+            method.server.begin(model, run_weights, partial(generator, seed, "initial model"))
+            for seed, run_weights in zip(self.seeds, weights, strict=True)
         ]
         server = {
-            name: torch.stack([own[name] for own in begun]).to(self.device) for name in begun[0]
+            name: torch.stack([run_weights[name] for run_weights in begun]).to(self.device)
+            for name in begun[0]
         }
         present = self.port.present(None)
         memory, events = self.port.remembered(method, weights)
@@ -137,7 +139,9 @@ class Loop:
             mean_validation=unknown.clone(),
             events=judgement.events,
         )
-        columns = [UNTRAINED | {"available": int(own.sum())} for own in present.available]
+        columns = [
+            UNTRAINED | {"available": int(run_weights.sum())} for run_weights in present.available
+        ]
         evaluations = dict(enumerate(judgement.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
         state, rows = judged(state, self.seeds, columns, errors, range(runs))
@@ -146,7 +150,8 @@ class Loop:
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
         """One round of every run that still trains."""
-        watch, work = self.stopwatch(), None
+        watch = self.stopwatch()
+        work = None
         while work is None:
             present = self.port.present(state)
             with watch.section("training"):
@@ -156,7 +161,9 @@ class Loop:
     def conclude(
         self, method: Method, state: State, present: Present, work: Work, watch: Stopwatch
     ) -> tuple[State, RoundRecord]:
-        """The next models, made of what the vehicles brought home, and the record of the round."""
+        """Return the next models, made of what the vehicles brought home, and the record of the
+        round.
+        """
         work, training = enough(work, method.replies_needed), self.training
         with watch.section("aggregation"):
             after = aggregated(
@@ -178,10 +185,11 @@ class Loop:
             if not judgement.comparable:
                 unknown = torch.full_like(after.best_validation, torch.inf)
                 after = replace(after, best_validation=unknown)
-        asked = clients(work, after.round, self.seeds, present.members, method.records)
-        agreement, available = agreements(work), present.available.sum(dim=1).tolist()
+        outcomes = clients(work, after.round, self.seeds, present.members, method.records)
+        agreement = agreements(work)
+        available = present.available.sum(dim=1).tolist()
         columns = [
-            asked.training_columns(
+            outcomes.training_columns(
                 run,
                 available=available[run],
                 rate=self.terms.rate(state.round),
@@ -200,7 +208,7 @@ class Loop:
             means = self._mean_columns(after, ended, present, watch)
             after, rows = concluded(after, self.seeds, rows, ended, means)
         by_vehicle = _by_vehicle(evaluations, present.members)
-        return after, RoundRecord(rows, asked.rows, _seconds(watch), by_vehicle)
+        return after, RoundRecord(rows, outcomes.rows, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
         """One that waits for a GPU, which works on after it has its orders."""
@@ -214,8 +222,10 @@ class Loop:
         members: Members,
         watch: Stopwatch,
     ) -> dict[int, Row]:
-        """The columns of each run's evaluation in the table of rounds."""
-        judged = {run: own for run, own in evaluations.items() if own is not None}
+        """Return the columns of each run's evaluation in the table of rounds."""
+        judged = {
+            run: evaluation for run, evaluation in evaluations.items() if evaluation is not None
+        }
         driven: dict[int, Errors | None] = dict(judged)
         if method.personal and judged:
             with watch.section("evaluation"):
@@ -223,20 +233,23 @@ class Loop:
         windows = [members.windows(k) for k in members.evaluated]
         held_out = [members.held_out(k) for k in members.evaluated]
         return {
-            run: evaluation_columns(own, driven[run], windows, held_out)
-            for run, own in judged.items()
+            run: evaluation_columns(evaluation, driven[run], windows, held_out)
+            for run, evaluation in judged.items()
         }
 
     def _mean_columns(
         self, state: State, ended: Sequence[int], present: Present, watch: Stopwatch
     ) -> dict[int, Row]:
-        """The columns of the evaluation of the mean of the best and the last model of ended runs.
+        """Return the columns of the evaluation of the mean of the best and the last model of ended
+        runs.
 
         Where the last model is the best one there is no other to judge.
         """
-        best, last, members = state.best_weights, state.weights, present.members
-        whole = [run for run in ended if run in state.live]
-        apart = [run for run in whole if not torch.equal(best[run], last[run])]
+        best = state.best_weights
+        last = state.weights
+        members = present.members
+        finished = [run for run in ended if run in state.live]
+        apart = [run for run in finished if not torch.equal(best[run], last[run])]
         if not apart:
             return {}
         with watch.section("evaluation"):
@@ -246,8 +259,12 @@ class Loop:
             return {}
         windows = [members.windows(k) for k in members.evaluated]
         held_out = [members.held_out(k) for k in members.evaluated]
-        found = zip(apart, judgement.evaluations, strict=True)
-        return {run: own.columns(windows, held_out) for run, own in found if own is not None}
+        evaluated = zip(apart, judgement.evaluations, strict=True)
+        return {
+            run: evaluation.columns(windows, held_out)
+            for run, evaluation in evaluated
+            if evaluation is not None
+        }
 
 
 def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:

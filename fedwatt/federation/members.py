@@ -41,7 +41,7 @@ class Members:
         return self.fleet.sample(self.evaluate_vehicles)
 
     def name(self, vehicle: int) -> str:
-        """What its random draws are keyed by."""
+        """Return the name that keys the vehicle's random draws."""
         return self.fleet.name(vehicle)
 
     def windows(self, vehicle: int) -> int:
@@ -49,5 +49,5 @@ class Members:
         return self.fleet.train_windows(vehicle)
 
     def held_out(self, vehicle: int) -> bool:
-        """Whether it is only ever tested."""
+        """Return whether it is only ever tested."""
         return bool(self.fleet.held_out[vehicle])

@@ -1,4 +1,4 @@
-"""What vehicles remember, on disk where it is too much for memory.
+"""Client state, on disk where it does not fit into memory.
 
 SCAFFOLD's control, MOON's last model and FedDyn's h are as large as the model, and every vehicle
 has its own: 10,000 vehicles with 33,000 weights are 1.3 GB for each seed. Such a table is kept in a
@@ -103,7 +103,9 @@ class Slot:
     __slots__ = ("checksum", "number", "pages")
 
     def __init__(self, pages: Pages, number: int, checksum: int) -> None:
-        self.pages, self.number, self.checksum = pages, number, checksum
+        self.pages = pages
+        self.number = number
+        self.checksum = checksum
 
     def __del__(self) -> None:
         self.pages.free.append(self.number)
@@ -124,25 +126,27 @@ class Paged:
 
     def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
         """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
-        found = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
-        rows = self.initial.expand(len(found), *self.initial.shape).clone()
-        for row, slot in zip(rows, found, strict=True):
+        row_slots = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
+        rows = self.initial.expand(len(row_slots), *self.initial.shape).clone()
+        for row, slot in zip(rows, row_slots, strict=True):
             if slot is not None:
                 self.pages.read(slot, row)
         return rows.to(self.device)
 
     def __setitem__(self, key: tuple[Sequence[int], Sequence[int]], values: Tensor) -> None:
-        """New rows `values` [P, ...] for the (run, vehicle) pairs of two sequences."""
+        """Set the rows `values` [P, ...] of the (run, vehicle) pairs of two sequences."""
         values = values.to("cpu", self.initial.dtype).contiguous()
         for run, vehicle, row in zip(*key, values, strict=True):
             self.slots[run][vehicle] = self.pages.write(row)
 
     def clone(self) -> "Paged":
-        """A table whose rows may change without changing this one's."""
-        return Paged(self.pages, self.initial, [dict(own) for own in self.slots], self.device)
+        """Return a table whose rows may change without changing this one's."""
+        return Paged(
+            self.pages, self.initial, [dict(run_slots) for run_slots in self.slots], self.device
+        )
 
     def to(self, device: torch.device) -> "Paged":
-        """The table, handing out its rows on another device."""
+        """Return the table, handing out its rows on another device."""
         return Paged(self.pages, self.initial, self.slots, device)
 
     def pin(self) -> None:
@@ -150,18 +154,18 @@ class Paged:
         self.pages.pinned = self.slots
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint has to hold: where the rows are, not the rows."""
+        """Return the part that a checkpoint holds: the places of the rows, not the rows."""
         rows = [
             (run, vehicle, slot.number, slot.checksum)
-            for run, own in enumerate(self.slots)
-            for vehicle, slot in own.items()
+            for run, run_slots in enumerate(self.slots)
+            for vehicle, slot in run_slots.items()
         ]
         table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 4)
         return {"rows": table, "runs": torch.tensor(len(self.slots)), "initial": self.initial}
 
     @classmethod
     def from_tensors(cls, parts: Mapping[str, Tensor], path: Path) -> "Paged":
-        """The table that `tensors` described, with its rows in the file `path`."""
+        """Return the table that `tensors` described, with its rows in the file `path`."""
         initial = parts["initial"]
         pages = Pages(initial.nbytes, path, keep=True)
         rows = _dense_rows(parts) if "slots" in parts else parts["rows"].tolist()
@@ -179,11 +183,12 @@ class Paged:
 
 def _dense_rows(parts: Mapping[str, Tensor]) -> list[tuple[int, int, int, int]]:
     """Rows of a checkpoint that has an entry for every vehicle, -1 for those without a row."""
-    numbers, checksums = parts["slots"].tolist(), parts["checksums"].tolist()
+    numbers = parts["slots"].tolist()
+    checksums = parts["checksums"].tolist()
     return [
         (run, vehicle, number, checksums[run][vehicle])
-        for run, own in enumerate(numbers)
-        for vehicle, number in enumerate(own)
+        for run, run_numbers in enumerate(numbers)
+        for vehicle, number in enumerate(run_numbers)
         if number >= 0
     ]
 
@@ -192,7 +197,7 @@ Table = Tensor | Paged  # what the vehicles remember under one name, [R, K, ...]
 
 
 def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Table:
-    """A table whose every row is `value`; in the file `path` if it would be large."""
+    """Return a table whose every row is `value`; in the file `path` if it would be large."""
     limit = DENSE_BYTES if value.device.type == "cpu" else DENSE_DEVICE_BYTES
     if value.dim() == 0 or runs * vehicles * value.nbytes <= limit:
         return value.expand(runs, vehicles, *value.shape).clone()
@@ -201,7 +206,7 @@ def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Tab
 
 
 def pages_path(folder: Path | None, name: str) -> Path | None:
-    """The file of the table called `name`; None: a temporary one."""
+    """Return the file of the table called `name`; None: a temporary one."""
     return None if folder is None else folder / f"{name}.rows"
 
 

@@ -1,4 +1,4 @@
-"""Who is there, who trains, whose reply arrives.
+"""Availability, participation and lost updates, drawn per round.
 
 Paper, section on client churn: A_t is the set of available vehicles, |S_t| = max(⌈C·|A_t|⌉, 1) of
 them take part. The draws depend on the seed and the round alone, so every method sees the same.
@@ -47,10 +47,10 @@ def participants(
         return np.flatnonzero(available & (rng.random(len(available)) < participation))
     # Where all are there, places need no list: the draw then takes as long as its outcome.
     everybody = bool(available.all())
-    there = len(available) if everybody else np.flatnonzero(available)
-    most = len(available) if everybody else np.size(there)
+    candidates = len(available) if everybody else np.flatnonzero(available)
+    most = len(available) if everybody else np.size(candidates)
     count = min(participant_count(most, participation), most)
-    return np.sort(rng.choice(there, size=count, replace=False))
+    return np.sort(rng.choice(candidates, size=count, replace=False))
 
 
 def participant_count(available: int, participation: float) -> int:
@@ -81,12 +81,12 @@ def local_steps(windows: int, speed: float, training: Training, availability: Av
     >>> local_steps(130, 1 / 3, Training(epochs=2, batch=64), Availability(own_deadline=1.0))
     2
     """
-    wanted = training.steps or training.epochs * -(-windows // training.batch)
-    limits = [d for d in (availability.deadline, availability.own_deadline * wanted) if d]
+    steps = training.steps or training.epochs * -(-windows // training.batch)
+    limits = [d for d in (availability.deadline, availability.own_deadline * steps) if d]
     if not limits:
-        return wanted
+        return steps
     # 100 * 0.29 is 28.999999999999996 in floating point; that is 29 steps.
     possible = int(round(min(limits) * speed, 9))
-    if possible < wanted and availability.stragglers == "drop":
+    if possible < steps and availability.stragglers == "drop":
         return 0
-    return min(wanted, possible)
+    return min(steps, possible)

@@ -1,4 +1,4 @@
-"""What a loop over rounds asks of a fleet.
+"""The interface of a fleet to the loop over rounds.
 
 Five kinds of fleet answer: vehicles that are simulated in rounds (`simulated`), vehicles whose
 replies are buffered (`buffered`), a real fleet (`deploy.remote_fleet`), one whose replies are
@@ -37,16 +37,16 @@ class Present:
     available: Tensor  # A_t
     available_next: Tensor  # A_{t+1}, as far as it is known by now
 
-    def others(self, run: int, known: Collection[int]) -> NDArray[np.int64]:
-        """The vehicles that are available and none of those `known`."""
-        there = self.members.population[self.available[run].numpy()]
-        found: NDArray[np.int64] = there[~np.isin(there, list(known))]
-        return found
+    def others(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
+        """Return the vehicles that are available and none of those `known`."""
+        present = self.members.population[self.available[run].numpy()]
+        remaining: NDArray[np.int64] = present[~np.isin(present, list(excluded))]
+        return remaining
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What vehicles say of R models."""
+    """Evaluation of R models by the vehicles."""
 
     evaluations: Sequence[Errors | None]
     """One for each model, of the members that are evaluated; None: nobody judged it."""
@@ -62,19 +62,19 @@ class Port(Protocol):
         """Refuse a method that cannot work with this fleet."""
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """What the vehicles and the fleet remember before the first round, from w_0 [R, D]."""
+        """Return the state of vehicles and fleet before the first round, from w_0 [R, D]."""
 
     def present(self, state: State | None) -> Present:
-        """Who is there in the round that follows `state`; None: before the first."""
+        """Return the vehicles available in the round after `state`; None: before the first."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
-        """Who is asked to train in that round, and what comes back; None: ask for it again."""
+        """Return the round's participants and their updates; None if the round must be repeated."""
 
     def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""
 
     def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """The same after the last round, of models that no round has made (`federation.kept`).
+        """Evaluate, after the last round, models that no round has made (`federation.kept`).
 
         Nothing follows, so what the fleet would remember of it is not used.
         """
@@ -85,7 +85,7 @@ class Port(Protocol):
         """Errors of the models that vehicles of some runs would drive with after `state`."""
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
-        """The server's own random numbers of a round, for rules that add noise."""
+        """Return the server's own random numbers of a round, for rules that add noise."""
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""

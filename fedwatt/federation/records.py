@@ -33,7 +33,7 @@ class Evaluation:
     """Vehicles that train, of which those evaluated are a random sample; 0: not known."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
-        """A round's columns about error; `windows` is n_k of every vehicle.
+        """Return a round's columns about error; `windows` is n_k of every vehicle.
 
         Vehicles that train count in the headline figures, held-out ones in `held_out_rmse` alone.
         """
@@ -69,7 +69,7 @@ class FleetErrors:
     """Test RMSE of vehicles that never train."""
 
     def columns(self, windows: Sequence[int], held_out: Sequence[bool]) -> Row:
-        """A round's columns about error, as those of an `Evaluation`."""
+        """Return a round's columns about error, as those of an `Evaluation`."""
         return _error_columns(
             self.validation,
             self.test,
@@ -95,19 +95,27 @@ def errors_by_vehicle(judged: Iterable[Errors | None], names: Sequence[str]) -> 
 
     Vehicles without a test window are left out.
     """
-    own = [errors.test for errors in judged if isinstance(errors, Evaluation)]
-    if not own:
+    evaluations = [errors.test for errors in judged if isinstance(errors, Evaluation)]
+    if not evaluations:
         return {}
-    means = {name: fmean(run[k].rmse for run in own) for k, name in enumerate(names)}
+    means = {name: fmean(run[k].rmse for run in evaluations) for k, name in enumerate(names)}
     return {name: mean for name, mean in means.items() if mean == mean}
 
 
 def evaluation_columns(
-    model: Errors, own: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
+    model: Errors, vehicle_errors: Errors | None, windows: Sequence[int], held_out: Sequence[bool]
 ) -> Row:
-    """A round's columns about error: of the global model, and of those that vehicles drive with."""
+    """Return a round's columns about error: of the global model, and of those that vehicles drive
+    with.
+    """
     columns = model.columns(windows, held_out)
-    driven = columns if own is model else {} if own is None else own.columns(windows, held_out)
+    driven = (
+        columns
+        if vehicle_errors is model
+        else {}
+        if vehicle_errors is None
+        else vehicle_errors.columns(windows, held_out)
+    )
     return columns | {name: driven.get(of, nan) for name, of in PERSONAL.items()}
 
 
@@ -134,7 +142,7 @@ def _error_columns(
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """What one round of all live runs left behind."""
+    """Records of one round of all live runs."""
 
     rounds: list[Row]
     clients: list[Row]
@@ -145,7 +153,7 @@ class RoundRecord:
     more than `SHOWN` are evaluated."""
 
     def spending(self, epsilon: Callable[[int], float] | None) -> "RoundRecord":
-        """The same with the privacy that was spent by each row's round; None: nothing is private.
+        """Return the record with the privacy spent by each row's round; None if nothing is private.
 
         `epsilon` is what so many rounds spend.
         """

@@ -1,4 +1,4 @@
-"""How a federation trains, and which vehicles are there to do it."""
+"""Settings of training and of the vehicles' availability."""
 
 from dataclasses import dataclass
 from math import inf
@@ -66,7 +66,7 @@ class Asynchronous(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Availability(Checked):
-    """Which vehicles are reachable, which replies arrive and how fast vehicles compute.
+    """Availability of vehicles, loss of updates, and computing speeds.
 
     The defaults are an ideal fleet: all vehicles there, equally fast, no reply lost.
     """

@@ -51,8 +51,9 @@ class SimulatedVehicles:
         return self.local.members
 
     def tables(self, method: Method, weights: Tensor) -> dict[str, Table]:
-        """What every vehicle of every run remembers before the first round."""
-        runs, vehicles = len(weights), len(self.local.fleet.clients)
+        """Return the client state of every vehicle of every run before the first round."""
+        runs = len(weights)
+        vehicles = len(self.local.fleet.clients)
         initial = initial_memory(method, method.adapted(self.local.model), weights)
         return {
             name: new_table(value, runs, vehicles, pages_path(self.local.scratch, name))
@@ -61,15 +62,16 @@ class SimulatedVehicles:
 
     def present(self, state: State | None) -> Present:
         """A_t as the seeds draw it."""
-        members, terms = self.members, self.local.terms
+        members = self.members
+        terms = self.local.terms
         vehicles = len(members.population)
         if state is None:
             masks = [first_available(seed, vehicles, terms.availability) for seed in terms.seeds]
             first = torch.from_numpy(np.stack(masks))
             return Present(members, first, first)
         masks = [
-            next_available(seed, state.round + 1, own.numpy(), terms.availability)
-            for seed, own in zip(terms.seeds, state.available, strict=True)
+            next_available(seed, state.round + 1, run_available.numpy(), terms.availability)
+            for seed, run_available in zip(terms.seeds, state.available, strict=True)
         ]
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
 
@@ -78,14 +80,14 @@ class SimulatedVehicles:
         return Judgement(self.local.evaluate(weights), events)
 
     def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """The same: any model can be judged."""
+        """Evaluate any model: a simulation needs no round for it."""
         return self.judge(weights, events, present)
 
     def judge_own(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
         """Errors of every evaluated vehicle's own model on its own windows, stack by stack."""
-        found: list[Evaluation | None] = []
+        evaluations: list[Evaluation | None] = []
         for run in runs:
             calls = [Call(run, vehicle, 0) for vehicle in self.members.evaluated]
             sums = [
@@ -95,11 +97,11 @@ class SimulatedVehicles:
                 for call, weights in zip(stack, self.own_models(method, state, stack), strict=True)
             ]
             validation, test = zip(*sums, strict=True)
-            found.append(Evaluation(validation, test, len(self.members.population)))
-        return found
+            evaluations.append(Evaluation(validation, test, len(self.members.population)))
+        return evaluations
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator:
-        """Those of the run's seed, so that a simulation can be repeated."""
+        """Return the generator of the run's seed, so that a simulation can be repeated."""
         return generator(self.local.seeds[run], "server", round)
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
@@ -107,8 +109,9 @@ class SimulatedVehicles:
         return self.local.vehicle_rows(weights)
 
     def calls(self, state: State, present: Present) -> list[Call]:
-        """Who is asked in the round that follows `state`, in all runs that still train."""
-        at_work, ahead = state.at_work, self.local.ahead
+        """Return the calls of the round after `state`, in all runs that still train."""
+        at_work = state.at_work
+        ahead = self.local.ahead
         if (
             ahead is not None
             and (ahead.round, ahead.at_work) == (state.round, at_work)
@@ -138,19 +141,23 @@ class SimulatedVehicles:
     ) -> LocalRound:
         """All `calls` as one stack, up to its first step."""
         calls, ahead = in_stack_order(calls), self.local.ahead
-        known = ahead is not None and ahead.round == state.round and ahead.stack == calls
+        is_prepared = ahead is not None and ahead.round == state.round and ahead.stack == calls
         broadcast, memory = self._heard(method, state, calls)
-        batches = ahead.batches if ahead is not None and known else None
+        batches = ahead.batches if ahead is not None and is_prepared else None
         return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
 
     def own_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
-        """The model [P, D] that each vehicle of `calls` would drive with after `state`."""
+        """Return the model [P, D] that each vehicle of `calls` would drive with after `state`."""
         return vehicle_models(self.local, method, *self._heard(method, state, calls), calls)
 
     def _heard(self, method: Method, state: State, calls: Sequence[Call]) -> tuple[Broadcast, Rows]:
-        """(what the server says after `state`, what the vehicles remember), rows as in `calls`."""
-        runs, vehicles = [c.run for c in calls], [c.vehicle for c in calls]
-        anchor, sent = picked(state.weights, runs), method.server.broadcast(state.server)
+        """Return (what the server says after `state`, what the vehicles remember), rows as in
+        `calls`.
+        """
+        runs = [c.run for c in calls]
+        vehicles = [c.vehicle for c in calls]
+        anchor = picked(state.weights, runs)
+        sent = method.server.broadcast(state.server)
         broadcast = Broadcast(
             state.round,
             anchor,
@@ -169,7 +176,7 @@ class VehiclesInRounds(SimulatedVehicles):
         self.local.terms.check(method, len(self.members.population))
 
     def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """What the vehicles remember; a fleet in rounds has no events."""
+        """Return the client state; a fleet in rounds has no events."""
         return self.tables(method, weights), {}
 
 
@@ -186,18 +193,21 @@ class SimulatedFleet(VehiclesInRounds):
 
     def _prepare(self, state: State, present: Present) -> None:
         """Let the next round's vehicles be made while this round's train."""
-        terms, following = self.local.terms, state.round + 1
+        terms = self.local.terms
+        following = state.round + 1
         if self.local.fleet.on_demand and following < terms.training.rounds:
             available = present.available_next
-            asked = terms.asked(following, present.members, available, state.at_work)
-            self.local.fleet.prepare([one.vehicle for one in asked])
+            participants = terms.asked(following, present.members, available, state.at_work)
+            self.local.fleet.prepare([participant.vehicle for participant in participants])
 
     def _look_ahead(self, state: State, present: Present) -> None:
         """Work out the next round, as it will be unless a run ends; a GPU draws its batches.
 
         Vehicles that are made on demand are not there yet, and have no windows to draw from.
         """
-        local, following, at_work = self.local, state.round + 1, state.at_work
+        local = self.local
+        following = state.round + 1
+        at_work = state.at_work
         local.ahead = None
         if local.fleet.on_demand or following >= local.terms.training.rounds:
             return

@@ -52,7 +52,7 @@ class State:
 
     @property
     def keeps_mean(self) -> Tensor:
-        """Whether each run keeps the mean of its best and its last model, [R]."""
+        """Return whether each run keeps the mean of its best and its last model, [R]."""
         return keeps_mean(self.mean_validation, self.best_validation)
 
     @property
@@ -70,15 +70,17 @@ class State:
             if isinstance(value, Tensor):
                 flat[part.name] = value
             elif isinstance(value, dict):
-                for name, own in value.items():
-                    if isinstance(own, Paged):
-                        flat |= {f"{part.name}.{name}@{n}": t for n, t in own.tensors().items()}
+                for name, values in value.items():
+                    if isinstance(values, Paged):
+                        flat |= {f"{part.name}.{name}@{n}": t for n, t in values.tensors().items()}
                     else:
-                        flat[f"{part.name}.{name}"] = own
+                        flat[f"{part.name}.{name}"] = values
         return flat
 
     def to(self, device: torch.device) -> "State":
-        """The state with its models and memories on `device`; masks and scores stay on the host."""
+        """Return the state with its models and memories on `device`; masks and scores stay on the
+        host.
+        """
         return replace(
             self,
             weights=self.weights.to(device),
@@ -97,7 +99,7 @@ class State:
     def from_tensors(
         cls, round: int, flat: Mapping[str, Tensor], pages: Path | None = None
     ) -> "State":
-        """The state that `tensors` took apart; `pages` is the folder of tables on disk."""
+        """Return the state that `tensors` took apart; `pages` is the folder of tables on disk."""
 
         def group(prefix: str) -> Rows:
             return {n.removeprefix(prefix): t for n, t in flat.items() if n.startswith(prefix)}
@@ -107,6 +109,7 @@ class State:
         plain.setdefault("mean_validation", torch.full_like(plain["best_validation"], torch.inf))
         # Checkpoints from before there was early stopping: nothing was stopped.
         plain.setdefault("stopped", torch.zeros_like(plain["diverged"]))
-        server, events = group("server."), group("events.")
+        server = group("server.")
+        events = group("events.")
         memory = gathered(group("memory."), pages)
         return cls(round=round, server=server, memory=memory, events=events, **plain)

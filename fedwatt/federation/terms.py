@@ -37,7 +37,7 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Terms:
-    """What holds for all rounds; a run is a place in `seeds`."""
+    """Conditions of all rounds; a run is a place in `seeds`."""
 
     training: Training
     availability: Availability
@@ -70,15 +70,15 @@ class Terms:
         *,
         calling_seed: int | None = None,
     ) -> list[Call]:
-        """The participants of a round in all `live` runs, of those `available` [R, K].
+        """Return the participants of a round in all `live` runs, of those `available` [R, K].
 
         They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
         reply will be lost is called with no steps.
         """
-        asked = self.asked(round, members, available, live, calling_seed=calling_seed)
+        participants = self.asked(round, members, available, live, calling_seed=calling_seed)
         members.fleet.let_go()
-        members.fleet.fetch([one.vehicle for one in asked])
-        return [self.call(one, members) for one in asked]
+        members.fleet.fetch([participant.vehicle for participant in participants])
+        return [self.call(participant, members) for participant in participants]
 
     def asked(
         self,
@@ -89,25 +89,26 @@ class Terms:
         *,
         calling_seed: int | None = None,
     ) -> list[Asked]:
-        """The same participants, before anything about them is known but their names."""
-        asked: list[Asked] = []
+        """Return the same participants as `calls`, by name only."""
+        drawn: list[Asked] = []
         for run in live:
-            seed, there = self.seeds[run], available[run].numpy()
-            lost = lost_replies(seed, round, len(there), self.availability)
+            seed = self.seeds[run]
+            run_available = available[run].numpy()
+            lost = lost_replies(seed, round, len(run_available), self.availability)
             called = participants(
                 seed if calling_seed is None else calling_seed,
                 round,
-                there,
+                run_available,
                 self.training.participation,
                 sampling=self.training.sampling,
             )
             vehicles = members.population[called].tolist()
-            asked += map(Asked, repeat(run), vehicles, lost[called].tolist())
-        return asked
+            drawn += map(Asked, repeat(run), vehicles, lost[called].tolist())
+        return drawn
 
-    def call(self, asked: Asked, members: Members) -> Call:
-        """What a participant is called to do, by its windows and its computer."""
-        run, vehicle, lost = asked
+    def call(self, participant: Asked, members: Members) -> Call:
+        """Return the work that a participant is called for, by its windows and its computer."""
+        run, vehicle, lost = participant
         if lost:
             return Call(run, vehicle, 0)
         speed = self.speed(run, members.name(vehicle))
@@ -115,7 +116,8 @@ class Terms:
 
     def check(self, method: Method, vehicles: int) -> None:
         """Refuse a method that cannot work in rounds of so many vehicles."""
-        share, sampling = self.training.participation, self.training.sampling
+        share = self.training.participation
+        sampling = self.training.sampling
         fault = method.server.sampling_fault(sampling, share)
         if fault:
             raise SettingError(f"Method '{method.name}': {fault}")
@@ -126,10 +128,10 @@ class Terms:
 
 
 def checked_seeds(seeds: object) -> tuple[int, ...]:
-    """The seeds as a tuple; SettingError unless they are one or more different ones."""
-    found = tuple(seeds) if isinstance(seeds, Iterable) else ()
-    if not found or len(set(found)) < len(found):
+    """Return the seeds as a tuple; SettingError unless they are one or more different ones."""
+    checked = tuple(seeds) if isinstance(seeds, Iterable) else ()
+    if not checked or len(set(checked)) < len(checked):
         raise SettingError(
             f"seeds must be one or more different numbers, such as (1, 2, 3), got {seeds}."
         )
-    return found
+    return checked

@@ -80,8 +80,8 @@ def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
         # The time of the whole stack is booked once, under the first of its trainings.
         watch = rounds[min(jobs)].watch
         with watch.section("training"):
-            found = train_together(list(jobs.values()), watch)
-        deltas |= zip(jobs, found, strict=True)
+            displacements = train_together(list(jobs.values()), watch)
+        deltas |= zip(jobs, displacements, strict=True)
     return [
         _conclude(member, begun, deltas.get(place))
         for place, (member, begun) in enumerate(zip(members, rounds, strict=True))
@@ -89,7 +89,8 @@ def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
 
 
 def _begin(member: _Member) -> _Begun:
-    fleet, watch = member.federation.simulated, member.federation.loop.stopwatch()
+    fleet = member.federation.simulated
+    watch = member.federation.loop.stopwatch()
     present = fleet.present(member.state)
     with watch.section("training"):
         calls = fleet.calls(member.state, present)
@@ -99,8 +100,10 @@ def _begin(member: _Member) -> _Begun:
 
 
 def _conclude(member: _Member, begun: _Begun, deltas: Tensor | None) -> RoundRecord:
-    """The record of the round, after the member has taken it in; `deltas` are [P, D]."""
-    federation, method, state = member.federation, member.method, member.state
+    """Return the record of the round, after the member has taken it in; `deltas` are [P, D]."""
+    federation = member.federation
+    method = member.method
+    state = member.state
     work = no_work(state.weights)
     if begun.stack is not None and deltas is not None:
         work = finish_round(federation, method, begun.stack, deltas)

@@ -1,4 +1,4 @@
-"""Who was asked in a round, and what those who trained brought home."""
+"""Participants of a round, and the updates of those that trained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from fedwatt.tables import RECORDED
 
 @dataclass(frozen=True, eq=False)
 class Together:
-    """What stands for every reply of a run that counts, where only their sum came back."""
+    """Stand-in for all counted updates of a run, where only their sum came back."""
 
     delta: Tensor
     """[D]"""
@@ -31,7 +31,7 @@ class Together:
 
 @dataclass(frozen=True)
 class Work:
-    """What the stack of vehicles that did train brought home; rows in the order of `calls`."""
+    """Updates of the vehicles that trained; rows in the order of `calls`."""
 
     calls: Sequence[Call]
     deltas: Tensor
@@ -71,7 +71,7 @@ class Work:
         return mean.delta.expand(count, -1), weights, alike
 
     def of(self, run: int) -> list[int]:
-        """The rows of a run, in ascending order of its vehicles."""
+        """Return the rows of a run, in ascending order of its vehicles."""
         return self._rows.get(run, [])
 
     @cached_property
@@ -82,10 +82,10 @@ class Work:
     @cached_property
     def _rows(self) -> dict[int, list[int]]:
         """By run, its rows in ascending order of its vehicles."""
-        found: dict[int, list[int]] = {}
+        rows_of_run: dict[int, list[int]] = {}
         for row, call in sorted(enumerate(self.calls), key=lambda pair: pair[1].vehicle):
-            found.setdefault(call.run, []).append(row)
-        return found
+            rows_of_run.setdefault(call.run, []).append(row)
+        return rows_of_run
 
     def filled(self, replies: int) -> float:
         """Share of the places that so many replies fill."""
@@ -93,13 +93,13 @@ class Work:
 
 
 def no_work(weights: Tensor) -> Work:
-    """The work of a round in which nobody trained; `weights` is [R, D]."""
+    """Return the work of a round in which nobody trained; `weights` is [R, D]."""
     none = np.zeros(0, dtype=bool)
     return Work((), weights[:0], np.zeros(0), none, none, {}, {}, {})
 
 
 def joined(parts: Sequence[Work]) -> Work:
-    """The rows of several stacks as one."""
+    """Return the rows of several stacks as one."""
     first = parts[0]
     return Work(
         [call for part in parts for call in part.calls],
@@ -124,26 +124,26 @@ def agreements(work: Work) -> dict[int, float]:
     if len(counted) < len(deltas):
         deltas = deltas[torch.tensor(counted, device=deltas.device)]
     runs = np.array([work.calls[row].run for row in counted])
-    known = np.unique(runs)
-    shares = np.where(runs == known[:, None], work.weights[counted], 0.0)
+    run_numbers = np.unique(runs)
+    shares = np.where(runs == run_numbers[:, None], work.weights[counted], 0.0)
     shares /= np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
     means = torch.from_numpy(shares).to(deltas) @ deltas
     lengths = np.array(work.columns["drift"])[counted]
     together = torch.linalg.vector_norm(means, dim=-1, dtype=torch.float64).tolist()
     return {
-        int(run): agreement(own, lengths, mean)
-        for run, own, mean in zip(known, shares, together, strict=True)
+        int(run): agreement(run_shares, lengths, mean)
+        for run, run_shares, mean in zip(run_numbers, shares, together, strict=True)
     }
 
 
 def _of_sums(work: Work) -> dict[int, float]:
     """`agreements` where lengths are known one by one and the mean's from a sum."""
-    found = {}
+    stand_ins = {}
     for run, mean in work.together.items():
         rows = [row for row in work.of(run) if work.counted[row]]
         shares = work.weights[rows] / work.weights[rows].sum()
-        found[run] = agreement(shares, np.array(work.columns["drift"])[rows], mean.length)
-    return found
+        stand_ins[run] = agreement(shares, np.array(work.columns["drift"])[rows], mean.length)
+    return stand_ins
 
 
 def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
@@ -152,7 +152,9 @@ def picked(values: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
-    """`picked`, not to be written to: neighbours, as the rows of a run mostly are, are a view."""
+    """Return `picked`, not to be written to: neighbours, as the rows of a run mostly are, are a
+    view.
+    """
     first, count = (rows[0], len(rows)) if rows else (0, 0)
     if list(rows) == list(range(first, first + count)):
         return values[first : first + count]
@@ -160,7 +162,7 @@ def _read(values: Tensor, rows: Sequence[int]) -> Tensor:
 
 
 def enough(work: Work, needed: int) -> Work:
-    """The work of a round in which a run with fewer than `needed` replies makes no model.
+    """Return the work of a round in which a run with fewer than `needed` replies makes no model.
 
     Falling back to a plain mean would drop the defence just when few replies decide.
     """
@@ -168,15 +170,15 @@ def enough(work: Work, needed: int) -> Work:
         return work
     counted = work.counted.copy()
     for run in {call.run for call in work.calls}:
-        own = work.of(run)
-        if work.counted[own].sum() < needed:
-            counted[own] = False
+        run_work = work.of(run)
+        if work.counted[run_work].sum() < needed:
+            counted[run_work] = False
     return replace(work, counted=counted)
 
 
 def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[str, list[float]]:
-    """What the rules declare to record, out of their plans: a number for each vehicle."""
-    found = {}
+    """Return the columns that the rules record, from their plans: a number for each vehicle."""
+    columns = {}
     for rule, plan in zip(rules, plans, strict=True):
         for column in rule.records:
             name = column.name
@@ -193,5 +195,5 @@ def recorded_columns(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> dict[
                     f"{type(rule).__name__} records '{name}', which has the shape "
                     f"{list(plan[name].shape)}. Let `begin` return a number for each vehicle, [P]."
                 )
-            found[name] = plan[name].tolist()
-    return found
+            columns[name] = plan[name].tolist()
+    return columns

@@ -27,10 +27,10 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.noise import SURELY, Draws, seeded
 from fedwatt.elevation.plausible import refuse_impossible_counts
 from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.elevation.summands import LARGEST, Fields, Total, refuse_long
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
 from fedwatt.journeys.route import HEADINGS
+from fedwatt.sums import LARGEST, Fields, Total, refuse_long
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRIVING: Final = ("places", "headings", "sums")

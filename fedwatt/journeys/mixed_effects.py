@@ -20,8 +20,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwatt.elevation.summands import LARGEST, Fields
 from fedwatt.errors import RunError
+from fedwatt.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
 EXCHANGES = 12

@@ -18,7 +18,6 @@ import numpy as np
 from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.elevation.summands import AddUp, Answer, Total, plainly, totals_by
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
 from fedwatt.journeys.driving_field import DrivingSums, published
@@ -28,6 +27,7 @@ from fedwatt.journeys.route_board import RouteBoard
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
 from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
+from fedwatt.sums import AddUp, Contribution, Total, in_process, plainly
 from fedwatt.telemetry.trip import FloatArray
 
 SPREADS = {"energy": 5.0, "duration": 2.0}
@@ -109,7 +109,7 @@ class _Asking:
     teachers: int = 0
     wh_per_km: float = 0.0
 
-    def total(self, question: RouteQuestion) -> Answer:
+    def total(self, question: RouteQuestion) -> Contribution:
         """Over those that are there; from now on only those in it are."""
         total, self.present = self.pupils.total(question, self.present)
         if len(self.present) < self.least:
@@ -150,7 +150,7 @@ class SimulatedPupils:
 
     def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
         """The total over all of them."""
-        return totals_by(self.add, self.pupils)(question, present)
+        return in_process(self.add, self.pupils)(question, present)
 
 
 def learn_routes(
@@ -172,6 +172,6 @@ def learn_routes(
     if add_up is None and not settings.noise_multiplier:
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:
-        driving, _ = learn_driving(totals_by(add_up or plainly, sums), everyone, settings)
+        driving, _ = learn_driving(in_process(add_up or plainly, sums), everyone, settings)
     pupils = SimulatedPupils(boards, add_up or plainly)
     return learn_from_pupils(pupils, driving, everyone, settings, hills)

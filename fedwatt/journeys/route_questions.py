@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from fedwatt.elevation.encoding import array_of, field_from_arrays, field_to_arrays
 from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.summands import Fields
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import SUMS, DrivingSums, on_board
 from fedwatt.journeys.fleet_routes import JUDGED, own_coefficients
@@ -38,6 +37,7 @@ from fedwatt.journeys.route_board import Lessons, RouteBoard, judged
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_model import TARGETS
 from fedwatt.journeys.under_way import CORRECTION_FIELDS, COUNT_FIELDS, Moments
+from fedwatt.sums import Fields
 from fedwatt.telemetry.trip import FloatArray
 
 ASKED: Final = {

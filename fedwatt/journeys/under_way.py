@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedwatt.elevation.summands import LARGEST, Fields
 from fedwatt.journeys.filter import State, carried, updated
 from fedwatt.journeys.route_bars import BINS, LEVELS, counted_errors, quantiles_of, relative_errors
+from fedwatt.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
 BLOCK_M = 200.0

@@ -41,7 +41,7 @@ class BroadcastPull(PlannedPull):
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """The server that sets μ."""
+        """Return the server that sets μ."""
         return AdaptiveMu
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
@@ -87,7 +87,7 @@ class AdaptiveMu(ServerRule):
         return {"mu": state["mu"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean displacement, and μ for the next round."""
+        """Return the mean displacement, and μ for the next round."""
         loss = replies.mean("loss_before")
         fell = loss < state["loss"]
         falls = torch.where(fell, state["falls"] + 1, 0.0)
@@ -95,9 +95,9 @@ class AdaptiveMu(ServerRule):
         mu = torch.where(
             fell, state["mu"] - self.mu_step * enough.double(), state["mu"] + self.mu_step
         )
-        kept = {
+        next_state = {
             "mu": mu.clamp(0, self.mu_max),
             "loss": loss,
             "falls": torch.where(enough, 0, falls),
         }
-        return kept, moved(weights, mean_delta(replies))
+        return next_state, moved(weights, mean_delta(replies))

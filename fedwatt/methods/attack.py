@@ -27,7 +27,7 @@ from fedwatt.settings import number
 
 
 def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
-    """Whether `vehicle` is one of the faulty ones; each is with probability `share`."""
+    """Return whether `vehicle` is one of the faulty ones; each is with probability `share`."""
     return bool(generator(seed, "faulty vehicle", vehicle).random() < share)
 
 
@@ -49,8 +49,9 @@ class Fault(LocalRule):
         return "a vehicle has one fault at a time; give one of them."
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Who is faulty, [P, 1]."""
-        seed, share = self.fault_seed, self.fault_share
+        """Return the mask of faulty vehicles, [P, 1]."""
+        seed = self.fault_seed
+        share = self.fault_share
         drawn = [is_faulty(name, seed=seed, share=share) for name in start.vehicles]
         return memory, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
 
@@ -68,7 +69,7 @@ class SignFlip(Fault):
 
 @dataclass(frozen=True, kw_only=True)
 class ScaledUpdate(Fault):
-    """What was learned, far too long."""
+    """An update multiplied by a large factor."""
 
     fault_scale: float = 100.0
 
@@ -84,7 +85,7 @@ class GaussianUpdate(Fault):
     fault_scale: float = 100.0
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Who is faulty, and z/√D [P, D], drawn anew every round."""
+        """Return the mask of faulty vehicles and z/√D [P, D], drawn anew every round."""
         memory, plan = super().begin(memory, start)
         size = start.anchor.shape[-1]
         noise = np.zeros((len(start.vehicles), size))

@@ -48,7 +48,7 @@ Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a named method is put together, and a sentence for whoever chooses."""
+    """The parts of a named method, and a sentence that helps to choose it."""
 
     summary: str
     local: tuple[LocalRule, ...] = ()
@@ -195,7 +195,8 @@ DEFENCES: Final[dict[str, Defence]] = {
 
 
 def recipe(name: str) -> Recipe:
-    """The parts of a named method or of a composition: "LOCAL+LOCAL", "LOCAL@DEFENCE+SERVER".
+    """Return the parts of a named method or of a composition: "LOCAL+LOCAL",
+    "LOCAL@DEFENCE+SERVER".
 
     A part may also be a reference to what somebody else has written (`fedwatt.plugins`).
     """
@@ -207,21 +208,23 @@ def recipe(name: str) -> Recipe:
     local_names, at, behind_names = name.partition("@")
     local: list[LocalRule] = []
     server: ServerRule = Average()
-    others: list[str] = []
+    other_parts: list[str] = []
     defences: list[tuple[str, Defence]] = []
     for part in local_names.split("+"):
-        own = _named(part, rules_too=bool(at) or "+" in name)
-        local += own.local
-        defences += [(part, own.defence)] if own.defence is not None else []
-        if own.server == Average():
-            others.append(part)
-        elif server in (Average(), own.server):
-            server = own.server
+        part_recipe = _named(part, rules_too=bool(at) or "+" in name)
+        local += part_recipe.local
+        defences += [(part, part_recipe.defence)] if part_recipe.defence is not None else []
+        if part_recipe.server == Average():
+            other_parts.append(part)
+        elif server in (Average(), part_recipe.server):
+            server = part_recipe.server
         else:
             raise SettingError(f"Method '{name}': two of its parts bring their own server.")
-    behind = [(part, _behind(part)) for part in behind_names.split("+")] if at else []
-    servers = [rule for _, rule in behind if isinstance(rule, ServerRule)]
-    screens = [(part, rule) for part, rule in behind if isinstance(rule, Defence)]
+    trailing_rules = (
+        [(part, _trailing_rule(part)) for part in behind_names.split("+")] if at else []
+    )
+    servers = [rule for _, rule in trailing_rules if isinstance(rule, ServerRule)]
+    screens = [(part, rule) for part, rule in trailing_rules if isinstance(rule, Defence)]
     if len(servers) > 1 or len(screens) > 1:
         raise SettingError(
             f"Method '{name}': behind the @ there may be one defence and one server, "
@@ -234,7 +237,7 @@ def recipe(name: str) -> Recipe:
     if servers and alone and servers[0] != server:
         raise SettingError(
             f"Method '{name}': the server behind the @ would replace {type(server).__name__}, "
-            f"which is what makes this method. Ask for '{'+'.join(others) or 'fedavg'}@"
+            f"which is what makes this method. Ask for '{'+'.join(other_parts) or 'fedavg'}@"
             f"{behind_names}' instead."
         )
     return Recipe(
@@ -246,7 +249,7 @@ def recipe(name: str) -> Recipe:
 
 
 def _one_defence(name: str, brought: list[tuple[str, Defence]]) -> Defence | None:
-    """The defence that parts of a composition bring; several must bring the same one."""
+    """Return the defence that parts of a composition bring; several must bring the same one."""
     first = brought[0][1] if brought else None
     if any(defence != first for _, defence in brought):
         each = " and ".join(f"'{part}' brings {defence!r}" for part, defence in brought)
@@ -257,33 +260,36 @@ def _one_defence(name: str, brought: list[tuple[str, Defence]]) -> Defence | Non
 
 
 def _named(part: str, *, rules_too: bool) -> Recipe:
-    """A rule or a method in a composition, by its name or by a reference."""
+    """Return a rule or a method in a composition, by its name or by a reference."""
     if part in LOCAL_RULES:
         return Recipe("", (LOCAL_RULES[part],))
     if part in METHODS:
         return METHODS[part]
     if plugins.refers(part, "method"):
         return plugin(part)
-    known = [*METHODS, *plugins.entry_points("method"), *(LOCAL_RULES if rules_too else ())]
-    raise SettingError(unknown("method", part, known, "'fedwatt methods' lists all."))
+    choices = [*METHODS, *plugins.entry_points("method"), *(LOCAL_RULES if rules_too else ())]
+    raise SettingError(unknown("method", part, choices, "'fedwatt methods' lists all."))
 
 
-def _behind(part: str) -> ServerRule | Defence:
-    """A server or a defence behind the @, by its name or by a reference."""
+def _trailing_rule(part: str) -> ServerRule | Defence:
+    """Return a server or a defence behind the @, by its name or by a reference."""
     if part in SERVERS or part in DEFENCES:
         return SERVERS[part] if part in SERVERS else DEFENCES[part]
     if not plugins.refers(part, "method"):
         raise SettingError(unknown("server or defence", part, [*SERVERS, *DEFENCES]))
-    own = plugin(part)
-    if own.local or (own.defence is not None and own.server != Average()):
+    part_recipe = plugin(part)
+    if part_recipe.local or (part_recipe.defence is not None and part_recipe.server != Average()):
         raise SettingError(f"'{part}' stands behind an @, but is neither a server nor a defence.")
-    return own.server if own.defence is None else own.defence
+    return part_recipe.server if part_recipe.defence is None else part_recipe.defence
 
 
 def plugin(reference: str) -> Recipe:
-    """The recipe of a method, rule, defence or server that is not part of fedwatt."""
-    found = plugins.resolve(reference, "method", "a Method, or a rule, server or defence", _fits)
-    rule, about = found.value, found.summary
+    """Return the recipe of a method, rule, defence or server that is not part of fedwatt."""
+    plugin_found = plugins.resolve(
+        reference, "method", "a Method, or a rule, server or defence", _fits
+    )
+    rule = plugin_found.value
+    summary = plugin_found.summary
     if isinstance(rule, type):
         try:
             rule = rule()
@@ -293,12 +299,12 @@ def plugin(reference: str) -> Recipe:
                 "hyperparameter a default."
             ) from error
     if isinstance(rule, LocalRule):
-        return Recipe(about, (rule,))
+        return Recipe(summary, (rule,))
     if isinstance(rule, ServerRule):
-        return Recipe(about, (), rule)
+        return Recipe(summary, (), rule)
     if isinstance(rule, Defence):
-        return Recipe(about, (), Average(), rule)
-    return Recipe(about, rule.local, rule.server, rule.defence)
+        return Recipe(summary, (), Average(), rule)
+    return Recipe(summary, rule.local, rule.server, rule.defence)
 
 
 def _fits(value: Any) -> bool:
@@ -329,7 +335,7 @@ def _refuse_misspelt(name: str) -> None:
 
 
 def get(name: str, **settings: Any) -> Method:
-    """The method called `name`, with any of its hyperparameters replaced.
+    """Return the method called `name`, with any of its hyperparameters replaced.
 
     >>> get("fo-fedavg", alpha=0.7).local[0].alpha
     0.7
@@ -343,11 +349,11 @@ vehicles and Scaffold on the server are halves of one mechanism; use both or nei
     rules: list[LocalRule | Defence | ServerRule] = [*parts.local, parts.server]
     if parts.defence is not None:
         rules.append(parts.defence)
-    known = {field.name for rule in rules for field in fields(rule)}
+    setting_names = {field.name for rule in rules for field in fields(rule)}
     for setting in settings:
-        if setting not in known:
-            hint = "" if known else f"'{name}' has none."
-            raise SettingError(unknown(f"hyperparameter of {name}", setting, known, hint))
+        if setting not in setting_names:
+            hint = "" if setting_names else f"'{name}' has none."
+            raise SettingError(unknown(f"hyperparameter of {name}", setting, setting_names, hint))
     return Method(
         name,
         tuple(_with(rule, settings, name) for rule in parts.local),
@@ -357,5 +363,5 @@ vehicles and Scaffold on the server are halves of one mechanism; use both or nei
 
 
 def _with(rule: Rule, settings: dict[str, Any], method: str) -> Rule:
-    own = {field.name for field in fields(rule)}
-    return with_settings(rule, {n: v for n, v in settings.items() if n in own}, method)
+    field_names = {field.name for field in fields(rule)}
+    return with_settings(rule, {n: v for n, v in settings.items() if n in field_names}, method)

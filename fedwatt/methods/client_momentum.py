@@ -86,6 +86,6 @@ class FleetMomentum(ServerRule):
         return {"fleet_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The next model, and m from the same mean."""
+        """Return the next model, and m from the same mean."""
         mean = mean_delta(replies)
         return {"m": -mean / replies.mean("rate_times_steps")}, moved(weights, mean)

@@ -50,11 +50,13 @@ class ChooseCentre(LocalRule):
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
-        """The server that keeps the centres."""
+        """Return the server that keeps the centres."""
         return Centres
 
     def conflict(self, other: LocalRule) -> str:
-        """What a vehicle remembers belongs to the centre that it had then."""
+        """Refuse rules with client state: the state would belong to the centre of an earlier
+        round.
+        """
         if not other.memory(MLP(1, 1, (1,))):
             return ""
         return (
@@ -63,28 +65,34 @@ class ChooseCentre(LocalRule):
         )
 
     def origin(self, memory: Rows, start: Start) -> Origin:
-        """The centre that each vehicle chooses."""
-        centres, chosen = _centres(start), self._choice(start)
+        """Return the centre that each vehicle chooses."""
+        centres = _centres(start)
+        chosen = self._choice(start)
         choice = torch.nn.functional.one_hot(chosen, self.centres).bool()
         plan = {"centre": chosen.double(), "choice": choice}
         return Origin(_picked(centres, chosen), plan, torch.zeros_like(start.steps))
 
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
-        """The centre that it would choose now."""
+        """Return the centre that it would choose now."""
         return _picked(_centres(start), self._choice(start))
 
     def _choice(self, start: Start) -> Tensor:
         """j_k [P]; a centre whose loss is not a number loses."""
-        centres, chosen = _centres(start), []
-        for row, own in enumerate(centres):
+        centres = _centres(start)
+        chosen = []
+        for row, vehicle_centres in enumerate(centres):
             batch = start.probe_batch(row, self.choice_batch, "centre batch")
-            predicted = start.model.predict(own, batch.windows.expand(len(own), -1, -1, -1))
+            predicted = start.model.predict(
+                vehicle_centres, batch.windows.expand(len(vehicle_centres), -1, -1, -1)
+            )
             errors = start.loss(predicted, batch.labels.expand_as(predicted))
             losses = errors.double().mean(dim=-1).nan_to_num(nan=inf)
             # Products may round equal centres to different losses: the first stands for its likes.
             first = [
-                next((i for i in range(j) if torch.equal(own[i], own[j])), j)
-                for j in range(len(own))
+                next(
+                    (i for i in range(j) if torch.equal(vehicle_centres[i], vehicle_centres[j])), j
+                )
+                for j in range(len(vehicle_centres))
             ]
             chosen.append(losses[first].argmin())
         return torch.stack(chosen)
@@ -131,7 +139,9 @@ class Centres(ServerRule):
         return longest, {"choice": share, "centre_steps": steps}
 
     def state(self, model: Model) -> Rows:
-        """The centres [J, D], the windows that chose each so far [J], which is w_t, and rounds."""
+        """Return the centres [J, D], the windows that chose each so far [J], which is w_t, and
+        rounds.
+        """
         return {
             "centres": torch.zeros(self.centres, model.layout.size, dtype=torch.float64),
             "windows": torch.zeros(self.centres, dtype=torch.float64),
@@ -143,10 +153,10 @@ class Centres(ServerRule):
         self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
     ) -> Rows:
         """w_0 first; the others drawn as it was or at a distance from it, or like it at first."""
-        others = [weights] * (self.centres - 1)
+        initial_others = [weights] * (self.centres - 1)
         if not self.warm_rounds:
-            others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
-        centres = torch.stack([weights, *others]).double().cpu()
+            initial_others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
+        centres = torch.stack([weights, *initial_others]).double().cpu()
         return self.state(model) | {"centres": centres}
 
     def _drawn(self, model: Model, weights: Tensor, rng: np.random.Generator) -> Tensor:
@@ -166,8 +176,9 @@ class Centres(ServerRule):
         return weights + self.centre_spread * float(weights.norm() / noise.norm()) * noise
 
     def broadcast(self, state: Rows) -> Rows:
-        """The centres but w_t, which goes down by itself, in their order, and its place."""
-        centres, place = state["centres"], state["place"]
+        """Return the centres but w_t, which goes down by itself, in their order, and its place."""
+        centres = state["centres"]
+        place = state["place"]
         numbers = torch.arange(self.centres, device=centres.device)
         order = (numbers == place).long().argsort(dim=-1, stable=True)[..., : self.centres - 1]
         index = order[..., None].expand(*order.shape, centres.shape[-1])
@@ -175,7 +186,8 @@ class Centres(ServerRule):
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """Every centre moves by the mean of those that chose it."""
-        centres, choice = state["centres"].clone(), replies.uploads["choice"].double()
+        centres = state["centres"].clone()
+        choice = replies.uploads["choice"].double()
         for j in range(self.centres):
             rows = choice[:, j].nonzero().flatten()
             if not len(rows):
@@ -192,8 +204,10 @@ class Centres(ServerRule):
             assert isinstance(replies.rng, np.random.Generator)
             for j in range(1, self.centres):
                 apart = rounds[0] == self.warm_rounds
-                one = centres[0].to(weights.dtype)
-                centres[j] = (self._beside(one, replies.rng) if apart else one).double()
+                first_centre = centres[0].to(weights.dtype)
+                centres[j] = (
+                    self._beside(first_centre, replies.rng) if apart else first_centre
+                ).double()
         windows = state["windows"] + (replies.windows[:, None] * choice).sum(dim=0)
         place = windows.argmax().reshape(1)
         after = {"centres": centres, "windows": windows, "place": place, "rounds": rounds}
@@ -202,14 +216,15 @@ class Centres(ServerRule):
 
 def _centres(start: Start) -> Tensor:
     """All centres [P, J, D], from w_t and the others that were sent."""
-    others, place = start.broadcast["other_centres"], start.broadcast["place"]
-    known = torch.cat([others, start.anchor[:, None]], dim=1)
-    numbers = torch.arange(known.shape[1], device=known.device)
-    behind = torch.where(numbers > place, numbers - 1, numbers)
-    order = torch.where(numbers == place, known.shape[1] - 1, behind)
-    return known.gather(1, order[..., None].expand(*order.shape, known.shape[-1]))
+    other_centres = start.broadcast["other_centres"]
+    place = start.broadcast["place"]
+    all_centres = torch.cat([other_centres, start.anchor[:, None]], dim=1)
+    numbers = torch.arange(all_centres.shape[1], device=all_centres.device)
+    shifted = torch.where(numbers > place, numbers - 1, numbers)
+    order = torch.where(numbers == place, all_centres.shape[1] - 1, shifted)
+    return all_centres.gather(1, order[..., None].expand(*order.shape, all_centres.shape[-1]))
 
 
 def _picked(centres: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen ones [P, D] of the centres [P, J, D]."""
+    """Return the chosen ones [P, D] of the centres [P, J, D]."""
     return centres[torch.arange(len(chosen), device=chosen.device), chosen]

@@ -42,7 +42,7 @@ class Contrastive(LocalRule):
     shapes_loss: ClassVar[bool] = True
 
     def adapt(self, model: Model) -> Model:
-        """The model as it is, if it has anything to contrast."""
+        """Return the model as it is, if it has anything to contrast."""
         if not model.has_representation:
             raise SettingError(
                 f"MOON contrasts representations, and {type(model).__name__} has none: it does not "
@@ -56,7 +56,7 @@ class Contrastive(LocalRule):
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """The last model of every vehicle that has one, if it is to count."""
+        """Return the last model of every vehicle that has one, if it is to count."""
         last = memory["last_model"].to(start.anchor.dtype)
         return memory, {"last_model": last, "seen": memory["seen"] & (self.contrast_weight > 0)}
 
@@ -76,5 +76,5 @@ class Contrastive(LocalRule):
         return torch.where(seen[:, None], self.contrast_weight * values, 0.0)
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """The model just trained is the last model from now on."""
+        """Return the model just trained is the last model from now on."""
         return {"last_model": start.origin + deltas, "seen": torch.ones_like(memory["seen"])}, {}

@@ -32,8 +32,13 @@ from fedwatt.settings import number
 
 FASTEST: Final = log(1.5)
 """The most that ln λ moves in an update."""
-ALARM, ALARMS, REST, FUTILE = 1.5, 3, 10, 10
-WORKS, RESTS, SATURATED = 0.0, 1.0, 2.0
+ALARM = 1.5
+ALARMS = 3
+REST = 10
+FUTILE = 10
+WORKS = 0.0
+RESTS = 1.0
+SATURATED = 2.0
 """What a loop is doing."""
 NAMES: Final = ("log", "ratio", "weight", "loss", "lowest", "alarms", "rest", "at_limit")
 
@@ -73,18 +78,19 @@ class Controlled(Tunable):
         return self.pull_start * state["log"].exp()
 
     def loop_condition(self, state: Rows) -> Tensor:
-        """Whether the loop works, rests or is saturated."""
+        """Return whether the loop works, rests or is saturated."""
         saturated = torch.where(state["at_limit"] >= FUTILE, SATURATED, WORKS)
         return torch.where(state["rest"] > 0, RESTS, saturated)
 
     def loop_updated(
         self, state: Rows, ratio: Tensor, loss: Tensor, highest: float, most_gain: float = inf
     ) -> Rows:
-        """The state after a `ratio` (NaN: none) and a training `loss`.
+        """Return the state after a `ratio` (NaN: none) and a training `loss`.
 
         `highest` is λ_max, `most_gain` what κ is at most.
         """
-        keep, log_pull = self.control_keep, state["log"]
+        keep = self.control_keep
+        log_pull = state["log"]
         heard = loss.isfinite()
         mean = torch.where(state["lowest"].isinf(), loss, keep * state["loss"] + (1 - keep) * loss)
         mean = torch.where(heard, mean, state["loss"])

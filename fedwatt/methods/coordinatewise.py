@@ -28,7 +28,8 @@ def middle(vectors: Tensor) -> Tensor:
     tensor([2.5000, 1.5000], dtype=torch.float64)
     """
     # torch.median gives the lower of two middle values: biased wherever replies are even in number.
-    ordered, count = vectors.double().sort(dim=0).values, len(vectors)
+    ordered = vectors.double().sort(dim=0).values
+    count = len(vectors)
     return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
 
 
@@ -40,7 +41,8 @@ def trimmed_mean(vectors: Tensor, trim: float) -> Tensor:
     tensor([3.], dtype=torch.float64)
     """
     # 0.29 * 100 is 28.999999999999996 in floating point; its floor must still be 29.
-    dropped, count = floor(round(trim * len(vectors), 9)), len(vectors)
+    dropped = floor(round(trim * len(vectors), 9))
+    count = len(vectors)
     return vectors.double().sort(dim=0).values[dropped : count - dropped].mean(dim=0)
 
 
@@ -49,7 +51,7 @@ class Median(Defence):
     """Every weight's median."""
 
     def screen(self, replies: Replies) -> Replies:
-        """The median in place of the replies."""
+        """Return the median in place of the replies."""
         return in_their_place(replies, middle(replies.deltas))
 
 
@@ -66,5 +68,5 @@ class TrimmedMean(Defence):
     """β, the share of replies dropped at *either* end."""
 
     def screen(self, replies: Replies) -> Replies:
-        """The trimmed mean in place of the replies."""
+        """Return the trimmed mean in place of the replies."""
         return in_their_place(replies, trimmed_mean(replies.deltas, self.trim))

@@ -1,4 +1,4 @@
-"""What a method costs: numbers sent, and numbers kept between rounds, as its rules declare them."""
+"""Cost of a method as its rules declare it: numbers sent, and numbers stored between rounds."""
 
 from dataclasses import dataclass
 

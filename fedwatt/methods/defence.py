@@ -1,4 +1,4 @@
-"""What a defence is: a look at the replies before they are averaged, in case some are wrong.
+"""Defences: screen the updates before they are averaged, in case some are wrong.
 
 A vehicle with a broken sensor, a stale label or bad intentions can send anything, and one reply is
 enough to move a mean anywhere. A defence turns the replies of a round into replies that may be
@@ -29,19 +29,20 @@ class Defence(Tunable, ABC):
 
     @abstractmethod
     def screen(self, replies: Replies) -> Replies:
-        """The replies that the server may average."""
+        """Return the replies that the server may average."""
 
     def refuse_fewer(self, replies: int, where: str) -> None:
         """Raise unless `replies`, all that `where` brings, are enough."""
         if replies < self.replies_needed:
-            own = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+            settings = ", ".join(f"{name}={value}" for name, value in vars(self).items())
             raise SettingError(
-                f"{type(self).__name__}({own}) needs at least {self.replies_needed} replies, and "
+                f"{type(self).__name__}({settings}) needs at least "
+                f"{self.replies_needed} replies, and "
                 f"{where} brings {replies}. Let more vehicles take part, or assume fewer faults."
             )
 
 
-def kept(replies: Replies, rows: Tensor) -> Replies:
+def selected(replies: Replies, rows: Tensor) -> Replies:
     """Only the replies in `rows`, in ascending order."""
     rows = rows.sort().values
     return replace(
@@ -71,4 +72,4 @@ def squared_distances(vectors: Tensor) -> Tensor:
             [25.,  0.]], dtype=torch.float64)
     """
     vectors = vectors.double()
-    return torch.stack([(vectors - own).square().sum(dim=-1) for own in vectors])
+    return torch.stack([(vectors - vector).square().sum(dim=-1) for vector in vectors])

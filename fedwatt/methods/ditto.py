@@ -40,24 +40,26 @@ class Companion(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Train v_k on; one that leaves the finite numbers stays as it was."""
-        here = self._own(memory, start.anchor)
+        here = self._vehicle_model(memory, start.anchor)
         rules = (Tether(strength=self.lam_own),) if self.lam_own else ()
         plans: tuple[Rows, ...] = ({"broadcast": start.anchor},) if self.lam_own else ()
         rate = self.rate_own * start.rate
-        own = moved(here, start.train(OwnTraining(rules, plans, here, rate, start.steps)).double())
-        finite = own.isfinite().all(dim=-1)
+        vehicle_model = moved(
+            here, start.train(OwnTraining(rules, plans, here, rate, start.steps)).double()
+        )
+        finite = vehicle_model.isfinite().all(dim=-1)
         for row in (~finite).nonzero().flatten().tolist():
             log.warning("the own model of %s is not finite: it stays", start.vehicles[row])
         return {
-            "own_model": torch.where(finite[:, None], own, here),
+            "own_model": torch.where(finite[:, None], vehicle_model, here),
             "has_own": memory["has_own"] | finite,
         }, {}
 
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
         """v_k; w_{t+1} for a vehicle that has none, where its own would begin."""
-        return self._own(memory, start.anchor)
+        return self._vehicle_model(memory, start.anchor)
 
-    def _own(self, memory: Rows, sent: Tensor) -> Tensor:
+    def _vehicle_model(self, memory: Rows, sent: Tensor) -> Tensor:
         """v_k [P, D], the model that is `sent` where there is none."""
         return torch.where(memory["has_own"][:, None], memory["own_model"].to(sent), sent)
 

@@ -87,7 +87,7 @@ class DynamicServer(ServerRule):
         return {"mean_h": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean of the replies plus Hs."""
+        """Return the mean of the replies plus Hs."""
         total = replies.deltas.double().sum(dim=0)
         mean_h = state["mean_h"] + total / replies.population
         step = total / len(replies.deltas)

@@ -64,7 +64,7 @@ class Elastic(LocalRule):
     chooses_prediction: ClassVar[bool] = True
 
     def adapt(self, model: Model) -> Model:
-        """The model with its early exits."""
+        """Return the model with its early exits."""
         return ElasticModel(model)
 
     def memory(self, model: Model) -> Rows:
@@ -72,7 +72,7 @@ class Elastic(LocalRule):
         return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
-        """Which tensors were trained."""
+        """Return which tensors were trained."""
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
@@ -106,11 +106,12 @@ class Elastic(LocalRule):
         return {"window": window, "trained": trained}, plan
 
     def _choose(self, memory: Rows, start: Start, row: int) -> "_Choice":
-        """What the vehicle in `row` does this round."""
+        """Return the tensors that the vehicle in `row` trains this round."""
         model = start.model
         assert isinstance(model, ElasticModel)
         batch = start.probe_batch(row, self.importance_batch, "importance batch")
-        seconds, speed = batch.windows.shape[-2], start.speed[row].item()
+        seconds = batch.windows.shape[-2]
+        speed = start.speed[row].item()
         # The speed over the fastest first: exactly 1 where they are equal.
         share = self.budget * speed if self.budget else speed / start.fastest
         budget = whole_work(model, seconds) * share
@@ -145,7 +146,8 @@ class Elastic(LocalRule):
         """
         model = start.model
         assert isinstance(model, ElasticModel)
-        windows, labels = batch.windows.double(), batch.labels.double()
+        windows = batch.windows.double()
+        labels = batch.labels.double()
 
         def loss(parts: Parts) -> Tensor:
             return start.loss(model.leave(front, parts, windows), labels).mean()
@@ -153,12 +155,12 @@ class Elastic(LocalRule):
         here = start.anchor[row].double()
         gradient = model.gradient_of(loss, here)
         gain = start.rate * gradient * model.gradient_of(loss, here - start.rate * gradient)
-        wanted = [list(model.layout.shapes).index(name) for name in candidates]
-        local = _normalised(tensor_sums(gain, _sizes(model))[wanted])
-        known = _normalised(start.broadcast["tensor_changes"][row].double()[wanted])
+        places = [list(model.layout.shapes).index(name) for name in candidates]
+        local = _normalised(tensor_sums(gain, _sizes(model))[places])
+        fleet_importance = _normalised(start.broadcast["tensor_changes"][row].double()[places])
         # Before the model has ever changed, only the vehicle itself can tell.
-        beta = self.beta if known.any() else 1.0
-        return (beta * local + (1 - beta) * known).tolist()
+        beta = self.beta if fleet_importance.any() else 1.0
+        return (beta * local + (1 - beta) * fleet_importance).tolist()
 
     def shapes(self, plan: Rows) -> bool:
         """Only where somebody leaves before the last block."""
@@ -201,7 +203,7 @@ class ElasticServer(ServerRule):
 
     @property
     def counts_alike(self) -> bool:
-        """Where every vehicle that trained a tensor has the same say in it."""
+        """True if every vehicle that trained a tensor has the same weight in its average."""
         return self.weighting == "uniform"
 
     def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
@@ -223,7 +225,7 @@ class ElasticServer(ServerRule):
         return {"changes": torch.zeros(len(sizes), dtype=torch.float64), "sizes": sizes}
 
     def broadcast(self, state: Rows) -> Rows:
-        """A number for each tensor, so that vehicles need not keep the last model."""
+        """Return a number for each tensor, so that vehicles need not keep the last model."""
         return {"tensor_changes": state["changes"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
@@ -244,7 +246,7 @@ def _sizes(model: Model) -> Tensor:
 
 
 def tensor_sums(values: Tensor, sizes: Tensor) -> Tensor:
-    """Sums of `values` [D] over each of the tensors with `sizes` [T], shape [T].
+    """Return sums of `values` [D] over each of the tensors with `sizes` [T], shape [T].
 
     >>> tensor_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 1]))
     tensor([3., 4.])

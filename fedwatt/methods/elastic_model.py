@@ -57,7 +57,8 @@ class ElasticModel(Model):
         shapes = dict(self.base.layout.shapes)
         for block, names in enumerate(self.blocks[:-1]):
             weight, bias = self.exit(block)
-            shapes[weight], shapes[bias] = (self.base.layout.shapes[names[0]][1], 1), (1,)
+            shapes[weight] = (self.base.layout.shapes[names[0]][1], 1)
+            shapes[bias] = (1,)
         return Layout(shapes)
 
     @property
@@ -66,7 +67,7 @@ class ElasticModel(Model):
         return self.base.spectral_matrix
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """The model's own initial weights, then U(-1/√width, 1/√width) for the exits."""
+        """Return the model's own initial weights, then U(-1/√width, 1/√width) for the exits."""
         base = self.base.initial(rng)
         names = [name for block in range(len(self.blocks) - 1) for name in self.exit(block)]
         if not names:
@@ -76,27 +77,27 @@ class ElasticModel(Model):
         return torch.cat([base, uniform(rng, exits, {n: w**-0.5 for n, w in widths.items()})])
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """The model's own."""
+        """Return the model's own."""
         return self.base.representation(parts, windows)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """The model's own."""
+        """Return the model's own."""
         return self.base.head(parts, representation)
 
     def gradient(
         self, weights: Tensor, windows: Tensor, labels: Tensor, share: Tensor, loss: Loss
     ) -> Tensor:
-        """The model's own, and 0 for the exits, which its loss does not use."""
+        """Return the model's own, and 0 for the exits, which its loss does not use."""
         gradient = torch.zeros_like(weights)
         size = self.base.layout.size
-        own = weights[..., :size].contiguous()
-        gradient[..., :size] = self.base.gradient(own, windows, labels, share, loss)
+        model_weights = weights[..., :size].contiguous()
+        gradient[..., :size] = self.base.gradient(model_weights, windows, labels, share, loss)
         return gradient
 
     def along(
         self, weights: Tensor, directions: Tensor, offsets: Tensor, windows: Tensor
     ) -> Tensor:
-        """The model's own."""
+        """Return the model's own."""
         size = self.base.layout.size
         return self.base.along(weights[:size], directions[..., :size], offsets, windows)
 

@@ -1,4 +1,4 @@
-"""What each tensor of a model costs a vehicle's computer: the time profile behind FedEL.
+"""Time that each tensor of a model costs a vehicle's computer: the profile behind FedEL.
 
 The proxy of floating-point operations for one window: a linear layer [in, out] takes 2·in·out for
 its forward pass, as many for the gradient of its weight and as many to pass the gradient on; its
@@ -23,7 +23,7 @@ class TensorWork:
 
 
 def tensor_work(model: ElasticModel, seconds: int) -> dict[str, TensorWork]:
-    """The work of each tensor for windows of `seconds`.
+    """Return the work of each tensor for windows of `seconds`.
 
     >>> from fedwatt.models import MLP
     >>> work = tensor_work(ElasticModel(MLP(2, 3, (5, 4))), 2)

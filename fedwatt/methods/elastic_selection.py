@@ -1,4 +1,4 @@
-"""Which tensors to train when time is short: FedEL's window of blocks and its selection.
+"""FedEL's window of blocks, and its selection of the tensors to train when time is short.
 
 Zhang et al., NeurIPS 2025, after Huang et al., MobiSys 2023 (ElasticTrainer). Training the tensors
 A of a window costs, besides the forward pass,
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class _Selection(NamedTuple):
-    """What a set of tensors is worth; the larger tuple is the better one.
+    """The worth of a set of tensors; the larger tuple is the better one.
 
     Exact fractions: rounding may not decide between two sets of equal worth.
     """
@@ -26,14 +26,14 @@ class _Selection(NamedTuple):
     """Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger."""
 
     def with_tensor(self, k: int, worth: Fraction) -> "_Selection":
-        """The set with one more tensor."""
+        """Return the set with one more tensor."""
         return _Selection(self.importance + worth, self.size + 1, self.tensors | 1 << k)
 
 
 def select(
     importance: Sequence[float], apply: Sequence[float], through: Sequence[float], budget: float
 ) -> list[bool]:
-    """The tensors with the largest total importance that fit into the budget.
+    """Return the tensors with the largest total importance that fit into the budget.
 
     `through` has one more entry than there are tensors: that of the exit behind them. Of two sets
     of equal importance the larger is taken, then the deeper. For each shallowest tensor the cost
@@ -61,14 +61,14 @@ def select(
 
 
 def _undominated(sets: list[tuple[float, _Selection]]) -> list[tuple[float, _Selection]]:
-    """Those no cheaper or equally cheap set is better than, by rising cost and worth."""
-    sets.sort(key=lambda one: one[1], reverse=True)
-    sets.sort(key=lambda one: one[0])
-    kept: list[tuple[float, _Selection]] = []
-    for one in sets:
-        if not kept or one[1] > kept[-1][1]:
-            kept.append(one)
-    return kept
+    """Return the sets that no cheaper or equally cheap set beats, by rising cost and worth."""
+    sets.sort(key=lambda entry: entry[1], reverse=True)
+    sets.sort(key=lambda entry: entry[0])
+    undominated: list[tuple[float, _Selection]] = []
+    for entry in sets:
+        if not undominated or entry[1] > undominated[-1][1]:
+            undominated.append(entry)
+    return undominated
 
 
 def front_after(block: int, times: Sequence[float], budget: float) -> int:
@@ -88,7 +88,8 @@ def front_after(block: int, times: Sequence[float], budget: float) -> int:
 def next_window(
     window: tuple[int, int] | None, used: Sequence[bool], times: Sequence[float], budget: float
 ) -> tuple[int, int]:
-    """The window (first, front) of a vehicle's next participation; None: it has had none yet.
+    """Return the window (first, front) of a vehicle's next participation; None: it has had none
+    yet.
 
     The front moves on by about a budget's worth of blocks; leading blocks of which nothing was
     `used` [blocks] last time are left behind. Past the last block the window starts anew.
@@ -103,5 +104,5 @@ def next_window(
     if window is None or window[1] == len(times) - 1:
         return 0, front_after(-1, times, budget)
     first, front = window
-    kept = (block for block in range(first, front + 1) if used[block])
-    return next(kept, front), front_after(front, times, budget)
+    used_blocks = (block for block in range(first, front + 1) if used[block])
+    return next(used_blocks, front), front_after(front, times, budget)

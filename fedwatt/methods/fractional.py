@@ -69,7 +69,7 @@ class Fractional(LocalRule):
         check(self, "p_min", self.p_min <= self.p_max, f"in (0, p_max={self.p_max}] and finite")
 
     def conflict(self, other: LocalRule) -> str:
-        """The displacement that sets p would be that of a mixture of steps."""
+        """Return the displacement that sets p would be that of a mixture of steps."""
         if not isinstance(other, Momentum):
             return ""
         return "Fractional scales single steps and Momentum mixes them; use one of the two."

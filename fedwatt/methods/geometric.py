@@ -61,7 +61,7 @@ class GeometricMedian(Defence):
     """Relative change of the total distance that ends the iteration."""
 
     def screen(self, replies: Replies) -> Replies:
-        """The geometric median in place of the replies."""
+        """Return the geometric median in place of the replies."""
         centre = geometric_median(
             replies.deltas,
             replies.shares,

@@ -31,7 +31,7 @@ class GlobalShift(LocalRule):
     """ρ; 0 is FedAvg."""
 
     def conflict(self, other: LocalRule) -> str:
-        """What looks at the weights themselves, or perturbs them as well."""
+        """Refuse rules that read the weights themselves, or perturb them as well."""
         if isinstance(other, SharpnessAware):
             return "SharpnessAware and GlobalShift both move the point of the gradient; use one."
         if other.shapes_loss:
@@ -42,15 +42,15 @@ class GlobalShift(LocalRule):
         return ""
 
     def memory(self, model: Model) -> Rows:
-        """The model that it was sent last, and whether there was one."""
+        """Return the model that it was sent last, and whether there was one."""
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """o [P, D]."""
         back = memory["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
-        known = memory["was_there"][:, None]
-        shift = torch.where(known, self.rho_lesam * back / length, torch.zeros_like(back))
+        seen_before = memory["was_there"][:, None]
+        shift = torch.where(seen_before, self.rho_lesam * back / length, torch.zeros_like(back))
         return memory, {"shift": shift}
 
     def shift(self, plan: Rows) -> Tensor:
@@ -59,5 +59,5 @@ class GlobalShift(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Remember w_t."""
-        there = torch.ones_like(memory["was_there"])
-        return {"sent_before": start.anchor, "was_there": there}, {}
+        seen = torch.ones_like(memory["was_there"])
+        return {"sent_before": start.anchor, "was_there": seen}, {}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedwatt.methods.defence import Defence, kept, squared_distances
+from fedwatt.methods.defence import Defence, selected, squared_distances
 from fedwatt.methods.server import Replies
 from fedwatt.settings import number
 
@@ -41,13 +41,13 @@ class Krum(Defence):
         return 2 * self.byzantine + 3
 
     def screen(self, replies: Replies) -> Replies:
-        """A single reply."""
+        """Return a single reply."""
         return self._lowest(replies, 1)
 
     def _lowest(self, replies: Replies, count: int) -> Replies:
         self.refuse_fewer(len(replies.deltas), "this round")
         scores = krum_scores(replies.deltas, self.byzantine)
-        return kept(replies, scores.argsort(stable=True)[:count])
+        return selected(replies, scores.argsort(stable=True)[:count])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ SMALLEST: Final = MLP(1, 1, (1,))
 
 @dataclass(frozen=True)
 class Method:
-    """What vehicles do between two broadcasts, and how their replies become the next model."""
+    """A federated method: the local rules of the vehicles and the server rule that averages."""
 
     name: str
     local: tuple[LocalRule, ...] = ()
@@ -43,8 +43,8 @@ class Method:
     def composition(self) -> str:
         """The rules in words, as in "RoughnessProximal + Fractional → Krum → Average"."""
         local = " + ".join(type(rule).__name__ for rule in self.local) or "plain SGD"
-        behind = [self.server] if self.defence is None else [self.defence, self.server]
-        return " → ".join([local, *(type(rule).__name__ for rule in behind)])
+        server_rules = [self.server] if self.defence is None else [self.defence, self.server]
+        return " → ".join([local, *(type(rule).__name__ for rule in server_rules)])
 
     @property
     def rules(self) -> tuple[LocalRule | Defence | ServerRule, ...]:
@@ -61,12 +61,12 @@ class Method:
 
     @property
     def records(self) -> tuple[Column, ...]:
-        """What its local rules record of each vehicle and round."""
+        """Columns that its local rules record for each vehicle and round."""
         return tuple(dict.fromkeys(column for rule in self.local for column in rule.records))
 
     @property
     def personal(self) -> bool:
-        """Whether vehicles drive with models of their own rather than with the server's."""
+        """Return whether vehicles drive with models of their own rather than with the server's."""
         return any(rule.personal for rule in self.local)
 
     @property
@@ -81,7 +81,7 @@ class Method:
         return model
 
     def uploads(self, model: Model) -> Rows:
-        """A template of what a vehicle hands up besides Δ_k, without the vehicle axis.
+        """Return a template of what a vehicle hands up besides Δ_k, without the vehicle axis.
 
         `model` is adapted. Numbers of float32 have the precision of training.
         """
@@ -103,7 +103,7 @@ class Method:
         return self.server.update(state, weights, screened)
 
     def _faults(self) -> Iterator[str]:
-        """Why these rules cannot work together, one reason after the other."""
+        """Return the reason why these rules cannot work together, one reason after the other."""
         kinds = [type(rule) for rule in self.local]
         for kind in kinds:
             if kinds.count(kind) > 1:
@@ -113,13 +113,14 @@ class Method:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
-        own = [type(rule).__name__ for rule in self.local if rule.personal]
-        if len(own) > 1:
-            yield f"{' and '.join(own)} each give vehicles a model of their own; use one of them."
+        personal_rules = [type(rule).__name__ for rule in self.local if rule.personal]
+        if len(personal_rules) > 1:
+            names = " and ".join(personal_rules)
+            yield f"{names} each give vehicles a model of their own; use one of them."
         yield from self._missing_halves()
         yield from self._accumulation_faults()
-        for one, other in permutations(self.local, 2):
-            if reason := one.conflict(other):
+        for first_rule, other in permutations(self.local, 2):
+            if reason := first_rule.conflict(other):
                 yield reason
         if self.defence is not None and not self.server.averages:
             yield (
@@ -139,16 +140,18 @@ class Method:
 
     def _missing_halves(self) -> Iterator[str]:
         """Rules that mean nothing without another one at the other end."""
-        own = self.server.local_half
-        if own is not None and not any(isinstance(rule, own) for rule in self.local):
-            yield _one_half(own, type(self.server))
+        needed_half = self.server.local_half
+        if needed_half is not None and not any(
+            isinstance(rule, needed_half) for rule in self.local
+        ):
+            yield _one_half(needed_half, type(self.server))
         for rule in self.local:
             other = rule.server_half()
             if other is not None and not isinstance(self.server, other):
                 yield _one_half(type(rule), other)
 
     def _accumulation_faults(self) -> Iterator[str]:
-        """Whoever divides by ‖a_k‖₁ needs linear steps and a closed form of it."""
+        """Yield why rules that divide by ‖a_k‖₁ lack linear steps or a closed form of it."""
         if self.server.normalises:
             for rule in self.local:
                 if not rule.linear or explores(rule):

@@ -47,7 +47,7 @@ class FrozenMomentum(LocalRule):
         return MimeServer
 
     def conflict(self, other: LocalRule) -> str:
-        """A second momentum, or a preconditioner that would scale the frozen one as well."""
+        """Return a second momentum, or a preconditioner that would scale the frozen one as well."""
         if isinstance(other, Momentum | Fractional):
             return f"MimeLite's momentum is frozen for a round; leave out {type(other).__name__}."
         return ""
@@ -88,7 +88,7 @@ class MimeServer(ServerRule):
         return {"frozen_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The next model and momentum."""
+        """Return the next model and momentum."""
         fresh = weighted_sum(replies.shares, replies.uploads["full_gradient"])
         m = (1 - self.beta) * fresh + self.beta * state["m"]
         return {"m": m}, moved(weights, self.server_rate * mean_delta(replies))

@@ -25,7 +25,7 @@ class Momentum(LocalRule):
     looks_back: ClassVar[bool] = True
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """The rate, to read the buffer off the last step."""
+        """Return the rate, to read the buffer off the last step."""
         rate = torch.full_like(start.steps, start.rate, dtype=torch.float64)
         return memory, {"momentum_rate": rate}
 
@@ -39,7 +39,7 @@ class Momentum(LocalRule):
         return gradient + self.rho * (previous - weights) / rate
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """The gradients of a round, each counted as often as momentum repeats it."""
+        """Return the gradients of a round, each counted as often as momentum repeats it."""
         return momentum_accumulation(start.steps, self.rho)
 
 

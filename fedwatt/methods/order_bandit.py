@@ -36,7 +36,8 @@ LARGEST: Final = 0.05
 """Of a reward, either way."""
 RISE: Final = 1.1
 """A loss that ends so many times higher than it began ends a block badly."""
-REST, ENOUGH = 2, 12
+REST = 2
+ENOUGH = 12
 """Blocks of the reference after a bad one; arm blocks after which exploration ends."""
 REFERENCE: Final = -1
 TOLD: Final = ("alpha", "exponent", "normaliser")
@@ -62,7 +63,7 @@ class ChosenOrder(Fractional):
         return {"loss_before": ZERO}
 
     def server_half(self) -> type[object]:
-        """The server that chooses."""
+        """Return the server that chooses."""
         return OrderBandit
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
@@ -101,16 +102,16 @@ class OrderBandit(Average):
         check(self, "arms", all(0 < arm <= 1 for arm in self.arms), "in (0, 1]")
 
     def state(self, model: Model) -> Rows:
-        """What is known of each arm [A], of this block and of the one before it, each [1].
+        """Return the statistics of each arm [A], of this block and of the one before it, each [1].
 
         A `loss` below 0 is none yet.
         """
         by_arm = dict.fromkeys(("weights", "sums", "counts", "totals", "squares"))
         none = {name: torch.zeros(len(self.arms)).double() for name in by_arm}
         first = REFERENCE if self.reference else 0
-        one = {"round": 0, "place": first, "loss": -1, "first": 0, "rest": 0}
-        one |= {"before": 0, "gain": 0, "tried": REFERENCE, "done": 0}
-        return none | {name: torch.tensor([float(v)]).double() for name, v in one.items()}
+        block = {"round": 0, "place": first, "loss": -1, "first": 0, "rest": 0}
+        block |= {"before": 0, "gain": 0, "tried": REFERENCE, "done": 0}
+        return none | {name: torch.tensor([float(v)]).double() for name, v in block.items()}
 
     def broadcast(self, state: Rows) -> Rows:
         """α, 1-α and Γ(2-α), each as `place` is."""
@@ -123,14 +124,15 @@ class OrderBandit(Average):
         }
 
     def chosen(self, state: Rows) -> int:
-        """The arm of the next arm block."""
-        weights, sums = state["weights"].tolist(), state["sums"].tolist()
+        """Return the arm of the next arm block."""
+        weights = state["weights"].tolist()
+        sums = state["sums"].tolist()
         for arm, tries in enumerate(state["counts"].tolist()):
             if not tries:
                 return arm
-        known = log(1 + sum(weights))
+        log_total = log(1 + sum(weights))
         values = [
-            s / n + self.curiosity * sqrt(known / n) for s, n in zip(sums, weights, strict=True)
+            s / n + self.curiosity * sqrt(log_total / n) for s, n in zip(sums, weights, strict=True)
         ]
         best = max(values)
         return max(
@@ -138,19 +140,19 @@ class OrderBandit(Average):
         )
 
     def credited(self, state: Rows, arm: int, reward: float) -> Rows:
-        """The state after an arm's reward; all arms are discounted."""
-        own = torch.zeros_like(state["weights"])
-        own[arm] = 1.0
+        """Return the state after an arm's reward; all arms are discounted."""
+        arm_mask = torch.zeros_like(state["weights"])
+        arm_mask[arm] = 1.0
         return state | {
-            "weights": self.forget * state["weights"] + own,
-            "sums": self.forget * state["sums"] + reward * own,
-            "counts": state["counts"] + own,
-            "totals": state["totals"] + reward * own,
-            "squares": state["squares"] + reward**2 * own,
+            "weights": self.forget * state["weights"] + arm_mask,
+            "sums": self.forget * state["sums"] + reward * arm_mask,
+            "counts": state["counts"] + arm_mask,
+            "totals": state["totals"] + reward * arm_mask,
+            "squares": state["squares"] + reward**2 * arm_mask,
         }
 
     def verdict(self, state: Rows) -> int:
-        """The arm that stays: the best mean reward, if it is two standard errors above 0."""
+        """Return the arm that stays: the best mean reward, if it is two standard errors above 0."""
         count = state["counts"].clamp(min=1)
         mean = state["totals"] / count
         spread = (state["squares"] / count - mean**2).clamp(min=0) * count / (count - 1)
@@ -159,7 +161,7 @@ class OrderBandit(Average):
         return arm if mean[arm].item() > 2 * error else REFERENCE
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean displacement, and the order of the next round."""
+        """Return the mean displacement, and the order of the next round."""
         loss = replies.mean("loss_before")
         mean = torch.where(state["loss"] < 0, loss, 0.5 * state["loss"] + 0.5 * loss)
         place = int(state["round"].item()) % self.block
@@ -174,7 +176,9 @@ class OrderBandit(Average):
         """Close a block, credit the arm before it, and choose the next."""
         if state["done"].item():
             return state
-        first, last, arm = state["first"].item(), state["loss"].item(), int(state["place"].item())
+        first = state["first"].item()
+        last = state["loss"].item()
+        arm = int(state["place"].item())
         bad = not isfinite(last) or last > RISE * first
         rate = 0.0 if bad or last <= 0 else -log(last / first) / (self.block - 1)
 

@@ -47,7 +47,7 @@ class PersonalHead(LocalRule):
     looks_back: ClassVar[bool] = False
 
     def adapt(self, model: Model) -> Model:
-        """The model as it is, if it tells its last layer."""
+        """Return the model as it is, if it tells its last layer."""
         if model.head_names is None:
             raise SettingError(
                 f"A personal head is a model's last layer, and {type(model).__name__} does not "
@@ -58,7 +58,8 @@ class PersonalHead(LocalRule):
 
     def conflict(self, other: LocalRule) -> str:
         """Whatever takes the head for a part of what is shared."""
-        name, together = type(other).__name__, self.head_training == "together"
+        name = type(other).__name__
+        together = self.head_training == "together"
         if isinstance(other, Contrastive | Elastic):
             return f"{name} works on the whole model, and PersonalHead shares the body; use one."
         control = isinstance(other, ControlVariates) and other.option == 1
@@ -84,7 +85,9 @@ class PersonalHead(LocalRule):
         return {"own_head": torch.zeros(size), "has_head": torch.tensor(False)}
 
     def origin(self, memory: Rows, start: Start) -> Origin | None:
-        """The body as it was sent with the vehicle's own head, already trained if it goes first."""
+        """Return the body as it was sent with the vehicle's own head, already trained if it goes
+        first.
+        """
         if not self.personal:
             return None
         taken = torch.zeros_like(start.steps)
@@ -95,7 +98,7 @@ class PersonalHead(LocalRule):
         return Origin(self._with_head(memory, start, taken), {}, taken)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Which weights are the body's, [P, D]."""
+        """Return which weights are the body's, [P, D]."""
         body = ~_head(start.model).to(start.anchor.device)
         return memory, {"moving": body.expand_as(start.anchor)}
 
@@ -119,23 +122,25 @@ class PersonalHead(LocalRule):
         return {"own_head": trained, "has_head": torch.ones_like(memory["has_head"])}, {}
 
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
-        """The present body with the own head; a vehicle without one trains v_0 first."""
+        """Return the present body with the own head; a vehicle without one trains v_0 first."""
         new = torch.full_like(start.steps, self.head_steps_new)
         return self._with_head(memory, start, torch.where(memory["has_head"], 0, new))
 
     def _with_head(self, memory: Rows, start: Start, steps: Tensor) -> Tensor:
-        """The body as it was sent with each vehicle's head after `steps` [P] more of it alone."""
+        """Return the body as it was sent with each vehicle's head after `steps` [P] more of it
+        alone.
+        """
         head = _head(start.model).to(start.anchor.device)
         weights = start.anchor.clone()
-        own = memory["own_head"].to(weights)
-        weights[:, head] = torch.where(memory["has_head"][:, None], own, weights[:, head])
+        vehicle_head = memory["own_head"].to(weights)
+        weights[:, head] = torch.where(memory["has_head"][:, None], vehicle_head, weights[:, head])
         plan = {"moving": head.expand_as(weights)}
         alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.rate, steps)
         return weights + start.train(alone)
 
 
 def _head(model: Model) -> Tensor:
-    """Which weights [D] are the head's."""
+    """Return which weights [D] are the head's."""
     names = model.head_names or ()
     shapes = model.layout.shapes
     parts = [torch.full(shape, name in names).flatten() for name, shape in shapes.items()]

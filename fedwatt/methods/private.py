@@ -146,10 +146,10 @@ class PrivateAverage(ServerRule):
         if deviation:
             total = _with_noise(total, deviation, clip, replies.rng)
         if state:
-            whole = float((norms <= clip).double().sub(0.5).sum())
+            unclipped_surplus = float((norms <= clip).double().sub(0.5).sum())
             if self.noise_multiplier:
-                whole += self.count_deviation(expected) * replies.rng.standard_normal()
-            fraction = 0.5 + whole / expected
+                unclipped_surplus += self.count_deviation(expected) * replies.rng.standard_normal()
+            fraction = 0.5 + unclipped_surplus / expected
             moved_clip = clip * exp(-self.clip_rate * (fraction - self.clip_quantile))
             state = {"clip": torch.full_like(state["clip"], moved_clip)}
         return state, moved(weights, total / expected)
@@ -173,7 +173,7 @@ class PrivateAverage(ServerRule):
 def _with_noise(
     total: Tensor, deviation: float, clip: float, rng: np.random.Generator | SystemNoise
 ) -> Tensor:
-    """A sum [D] of vectors of length `clip` or less, with noise on every coordinate.
+    """Return a sum [D] of vectors of length `clip` or less, with noise on every coordinate.
 
     A simulation repeats its noise, which is therefore no secret. A server's noise is from its
     operating system, and sum and noise are whole numbers of one step; as rounding may lengthen a

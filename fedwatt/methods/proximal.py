@@ -55,5 +55,5 @@ class PlannedPull(LocalRule):
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """As FedProx's, with each vehicle's own pull."""
+        """Return FedProx's accumulated weight of the gradients, with each vehicle's own μ."""
         return pull_accumulation(start.steps, start.rate, plan["pull"])

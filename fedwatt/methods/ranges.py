@@ -1,4 +1,4 @@
-"""How a hyperparameter is tuned, declared by the rule that has it, in the line in which it stands:
+"""Tuning ranges of hyperparameters, declared by the rule that has them, on the same line:
 
     mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 1.0))
 
@@ -24,7 +24,7 @@ class Range:
     log: bool = True
 
     def __str__(self) -> str:
-        """As in "0.001 to 0.1, log"."""
+        """Return text such as "0.001 to 0.1, log"."""
         return f"{self.low:g} to {self.high:g}" + (", log" if self.log else "")
 
     def __contains__(self, value: float) -> bool:
@@ -41,13 +41,23 @@ class Tunable(Checked):
     def __init_subclass__(cls, **more: Any) -> None:
         """Join what parents say, what fields declare, and what the class lists by itself."""
         super().__init_subclass__(**more)
-        told: dict[str, Range | str] = {}
+        ranges: dict[str, Range | str] = {}
         for parent in reversed(cls.__bases__):
-            told |= {**getattr(parent, "ranges", {}), **getattr(parent, "fixed", {})}
-        for name, own in vars(cls).items():
+            ranges |= {**getattr(parent, "ranges", {}), **getattr(parent, "fixed", {})}
+        for name, attribute in vars(cls).items():
             # `dataclass` has not yet put its default in the place of a field.
-            if isinstance(own, Field) and "allowed" in own.metadata:
-                told[name] = own.metadata.get("tuned") or own.metadata.get("fixed", "")
-        told |= {**vars(cls).get("ranges", {}), **vars(cls).get("fixed", {})}
-        cls.ranges = {name: own for name, own in sorted(told.items()) if isinstance(own, Range)}
-        cls.fixed = {name: own for name, own in told.items() if own and isinstance(own, str)}
+            if isinstance(attribute, Field) and "allowed" in attribute.metadata:
+                ranges[name] = attribute.metadata.get("tuned") or attribute.metadata.get(
+                    "fixed", ""
+                )
+        ranges |= {**vars(cls).get("ranges", {}), **vars(cls).get("fixed", {})}
+        cls.ranges = {
+            name: attribute
+            for name, attribute in sorted(ranges.items())
+            if isinstance(attribute, Range)
+        }
+        cls.fixed = {
+            name: attribute
+            for name, attribute in ranges.items()
+            if attribute and isinstance(attribute, str)
+        }

@@ -41,13 +41,14 @@ def loss_slices(
     Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
     which looks like roughness.
     """
-    windows, labels = batch.windows.double(), batch.labels.double()
+    windows = batch.windows.double()
+    labels = batch.labels.double()
     predictions = model.along(weights.double(), directions.double(), offsets, windows)
     return loss(predictions, labels.expand_as(predictions)).mean(dim=-1)
 
 
 def unit(directions: Tensor) -> Tensor:
-    """The directions [..., D] at length 1, float64."""
+    """Return the directions [..., D] at length 1, float64."""
     return torch.nn.functional.normalize(directions.double(), dim=-1, eps=0.0)
 
 
@@ -79,7 +80,7 @@ units switch, and 100 million operations: 32 keep a large GPU busy and leave roo
 
 @dataclass(frozen=True, eq=False)
 class Slicing:
-    """How vehicles' losses are sliced, and what is made of the slices."""
+    """Settings of the loss slices, and the statistic that is computed from them."""
 
     count: int  # M
     lines: Callable[[Tensor, Tensor], Tensor]
@@ -92,19 +93,21 @@ class Slicing:
 
 
 def measured(start: Start, rows: Sequence[int], slicing: Slicing) -> Tensor:
-    """What is found of the vehicles in `rows`, [rows, N].
+    """Return the statistics of the vehicles in `rows`, [rows, N].
 
     Vehicles of a run that begin at one model share their lines, which are as large as ten models.
     """
     follow = together if start.anchor.is_cuda else side_by_side
-    found: list[Tensor] = [start.anchor] * len(rows)
+    statistics: list[Tensor] = [start.anchor] * len(rows)
     for places in _alike(start, rows):
-        own = [rows[place] for place in places]
-        weights = start.origin[own[0]]
-        lines = slicing.lines(weights, start.probe_directions(own[0], slicing.count))
-        for place, one in zip(places, follow(start, slicing, weights, lines, own), strict=True):
-            found[place] = one
-    return torch.stack(found)
+        group = [rows[place] for place in places]
+        weights = start.origin[group[0]]
+        lines = slicing.lines(weights, start.probe_directions(group[0], slicing.count))
+        for place, statistic in zip(
+            places, follow(start, slicing, weights, lines, group), strict=True
+        ):
+            statistics[place] = statistic
+    return torch.stack(statistics)
 
 
 def _alike(start: Start, rows: Sequence[int]) -> Iterable[list[int]]:
@@ -120,7 +123,7 @@ def _alike(start: Start, rows: Sequence[int]) -> Iterable[list[int]]:
 def side_by_side(
     start: Start, slicing: Slicing, weights: Tensor, lines: Tensor, rows: Sequence[int]
 ) -> list[Tensor]:
-    """What is found of each of `rows`, which share a model and lines, every vehicle on one core."""
+    """Return the statistics of each of `rows`, which share a model and lines; one core each."""
 
     def follow(row: int) -> Tensor:
         # Drawn here: all batches at once would take more memory, and one core's time.
@@ -134,20 +137,20 @@ def side_by_side(
 def together(
     start: Start, slicing: Slicing, weights: Tensor, lines: Tensor, rows: Sequence[int]
 ) -> list[Tensor]:
-    """The same for a GPU: the windows of up to `TOGETHER` vehicles are one batch.
+    """Return the statistics as `side_by_side`, on a GPU: up to `TOGETHER` vehicles per batch.
 
     They are all of one run, so that no bit depends on what else is in the stack.
     """
-    weights, lines, found = weights.double(), lines.double(), list[Tensor]()
+    weights, lines, statistics = weights.double(), lines.double(), list[Tensor]()
     for first in range(0, len(rows), TOGETHER):
         drawn = [slicing.batch(row) for row in rows[first : first + TOGETHER]]
-        windows = torch.cat([own.windows for own in drawn]).double()
-        labels = torch.cat([own.labels for own in drawn]).double()
+        windows = torch.cat([probe.windows for probe in drawn]).double()
+        labels = torch.cat([probe.labels for probe in drawn]).double()
         predictions = start.model.along(weights, lines, slicing.offsets, windows)
         losses = start.loss(predictions, labels.expand_as(predictions))
-        parts = torch.split(losses, [len(own.labels) for own in drawn], dim=-1)
-        found += slicing.measure(torch.stack([own.mean(dim=-1) for own in parts])).unbind()
-    return found
+        parts = torch.split(losses, [len(probe.labels) for probe in drawn], dim=-1)
+        statistics += slicing.measure(torch.stack([probe.mean(dim=-1) for probe in parts])).unbind()
+    return statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +193,9 @@ class RoughnessProximal(Probing):
         return index / (index + self.tau_i)
 
     def memory(self, model: Model) -> Rows:
-        """The last index and the round it was probed in; -1: never."""
-        own = {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
-        return own | super().memory(model)
+        """Return the last index and the round it was probed in; -1: never."""
+        state = {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
+        return state | super().memory(model)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
@@ -202,8 +205,8 @@ class RoughnessProximal(Probing):
             index[rows] = measured(start, rows, self._slicing(start))
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
         last = memory["probed_in"].masked_fill(plan["probed"], start.round)
-        kept = memory | signs | {"roughness": index, "probed_in": last}
-        return kept, plan | {"roughness": index, "pull": strength}
+        next_state = memory | signs | {"roughness": index, "probed_in": last}
+        return next_state, plan | {"roughness": index, "pull": strength}
 
     def _slicing(self, start: Start) -> Slicing:
         offsets = torch.linspace(-self.radius, self.radius, self.points + 1, dtype=torch.float64)

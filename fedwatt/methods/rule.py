@@ -1,4 +1,4 @@
-"""What a local rule is: one mechanism of a vehicle's training.
+"""Local rules: each is one mechanism of a vehicle's training.
 
 One local step of any method, for vehicle k after h steps of round t:
 
@@ -60,7 +60,7 @@ class OwnTraining:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where vehicles begin a round's steps, if not at the model that they were sent."""
+    """The weights from which vehicles start a round, where that is not the broadcast model."""
 
     weights: Tensor
     """[P, D]"""
@@ -72,7 +72,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Start:
-    """What the vehicles of a stack know when round `round` (t, from 0) starts."""
+    """Everything that the vehicles of a stack hold when round `round` (t, from 0) starts."""
 
     round: int
     vehicles: tuple[str, ...]
@@ -169,35 +169,39 @@ class LocalRule(Tunable):
             cls.shapes_loss = True
 
     def adapt(self, model: Model) -> Model:
-        """The model as this rule needs it; it may gain tensors at the end of its layout."""
+        """Return the model as this rule needs it; it may gain tensors at the end of its layout."""
         return model
 
     def memory(self, model: Model) -> Rows:
-        """What a vehicle remembers before its first round, without the vehicle axis."""
+        """Return a vehicle's client state before its first round, without the vehicle axis."""
         return {}
 
     def uploads(self, model: Model) -> Rows:
-        """A template of what `finish` hands up besides Δ_k, without the vehicle axis.
+        """Return a template of what `finish` hands up besides Δ_k, without the vehicle axis.
 
         The names do not depend on the model. Numbers of float32 have the precision of training.
         """
         return {}
 
     def server_half(self) -> type[object] | None:
-        """The server rule without which this rule means nothing; None if there is no such rule."""
+        """Return the server rule without which this rule means nothing; None if there is no such
+        rule.
+        """
         return None
 
     def conflict(self, other: "LocalRule") -> str:
-        """Why this rule cannot work beside `other`; empty if it can."""
+        """Return the reason why this rule cannot work beside `other`; empty if it can."""
         return ""
 
     @property
     def divides_by_accumulation(self) -> str:
-        """What of the rule divides by ‖a_k‖₁ and so needs a closed form of it; empty: nothing."""
+        """Name of the part that divides by ‖a_k‖₁ and so needs a closed form of it; empty if
+        none.
+        """
         return ""
 
     def origin(self, memory: Rows, start: Start) -> Origin | None:
-        """Where vehicles begin, before any rule's `begin`; None: at the model they were sent.
+        """Return the start of the steps, before any rule's `begin`; None for the broadcast model.
 
         Of the rules of a method only one may have such a place.
         """
@@ -211,7 +215,7 @@ class LocalRule(Tunable):
         return memory, {}
 
     def shapes(self, plan: Rows) -> bool:
-        """Whether `prediction` or `penalty` changes anything for the vehicles of `plan`.
+        """Return whether `prediction` or `penalty` changes anything for the vehicles of `plan`.
 
         Where no rule's does, the model's own gradient serves, which may differ in its rounding.
         """
@@ -220,17 +224,22 @@ class LocalRule(Tunable):
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
     ) -> Tensor:
-        """What is trained to meet the labels, [P, batch]: by default the model's prediction."""
+        """Return the prediction that is trained on the labels, [P, batch]; by default the
+        model's.
+        """
         return prediction
 
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
-        """Added to the loss of each window, [P, batch]; `representation` is [P, batch, width]."""
+        """Return added to the loss of each window, [P, batch]; `representation` is [P, batch,
+        width].
+        """
         return 0.0
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """The gradient [P, D] of a step at `weights` [P, D]; by default the loss's own there.
+        """Return the gradient [P, D] of a step at `weights` [P, D]; by default the loss's own
+        there.
 
         `loss` may be asked for its gradient or value at any points, as often as needed, all on this
         step's batch. The pulls and preconditioners of other rules then act at `weights`. Steps are
@@ -240,7 +249,8 @@ class LocalRule(Tunable):
         return loss.gradient(weights)
 
     def shift(self, plan: Rows) -> Tensor | None:
-        """How far from the weights all gradients of the round are taken, [P, D]; None: at them.
+        """Return the offset [P, D] at which all gradients of the round are taken; None for no
+        offset.
 
         Training then runs from w_t plus the shift, so other rules must look at weights only beside
         w_t or earlier weights, as those here do.
@@ -248,17 +258,17 @@ class LocalRule(Tunable):
         return None
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """The gradient [P, D] as this rule wants it, at `weights` [P, D]."""
+        """Return the gradient [P, D] as this rule wants it, at `weights` [P, D]."""
         return gradient
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """The step's direction [P, D]; `previous` is w_{h-1}, None at the first step."""
+        """Return the step's direction [P, D]; `previous` is w_{h-1}, None at the first step."""
         return gradient
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """What a vehicle hands up as Δ_k [P, D]; by default what it trained."""
+        """Return the update Δ_k [P, D] that a vehicle uploads; by default the trained one."""
         return deltas
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
@@ -271,11 +281,13 @@ class LocalRule(Tunable):
 
     @property
     def personal(self) -> bool:
-        """Whether vehicles drive with models of their own by this rule: with `vehicle_model`'s."""
+        """Return whether vehicles drive with models of their own by this rule: with
+        `vehicle_model`'s.
+        """
         return type(self).vehicle_model is not LocalRule.vehicle_model
 
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
-        """The model [P, D] that each vehicle would drive with if it heard the server now.
+        """Return the model [P, D] that each vehicle would drive with if it heard the server now.
 
         `start` is what a vehicle would know at the start of the next round, w_{t+1} included. It is
         asked for every vehicle, also for those that never took part.
@@ -288,35 +300,37 @@ class LocalRule(Tunable):
 
 
 def explores(rule: LocalRule) -> bool:
-    """Whether a rule asks for gradients elsewhere than at the weights of a step."""
+    """Return whether a rule asks for gradients elsewhere than at the weights of a step."""
     return type(rule).explore is not LocalRule.explore
 
 
 def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
     """∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
-    found = []
-    for row, own in enumerate(start.origin):
+    gradients = []
+    for row, weights in enumerate(start.origin):
         batch = start.probe_batch(row, size, purpose)
         share = torch.full_like(batch.labels, 1 / len(batch.labels))
-        found.append(start.model.gradient(own, batch.windows, batch.labels, share, start.loss))
-    return torch.stack(found)
+        gradients.append(
+            start.model.gradient(weights, batch.windows, batch.labels, share, start.loss)
+        )
+    return torch.stack(gradients)
 
 
 def mean_losses(start: Start, weights: Tensor, size: int, purpose: str) -> Tensor:
     """F_k [P] of `weights` [P, D], float64, over at most `size` windows, the same in all rounds."""
-    found = []
-    for row, own in enumerate(weights):
+    losses = []
+    for row, row_weights in enumerate(weights):
         batch = start.fixed_batch(row, size, purpose)
-        errors = start.loss(start.model.predict(own, batch.windows), batch.labels)
-        found.append(errors.double().mean())
-    return torch.stack(found)
+        errors = start.loss(start.model.predict(row_weights, batch.windows), batch.labels)
+        losses.append(errors.double().mean())
+    return torch.stack(losses)
 
 
 AnyRule = TypeVar("AnyRule", bound=LocalRule)
 
 
 def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
-    """The rule with some of its numbers as columns [P, 1]; only for the hooks of a step."""
+    """Return the rule with some of its numbers as columns [P, 1]; only for the hooks of a step."""
     copy = object.__new__(type(rule))
     copy.__dict__.update(vars(rule) | dict(numbers))
     return copy
@@ -328,7 +342,7 @@ def numbers(rule: LocalRule) -> dict[str, float | Tensor]:
     These are fields, derived ones, and whatever else was put into it: a hook reads them alike.
     """
     values = {name: getattr(rule, name) for name in rule.derived} | vars(rule)
-    return {name: own for name, own in sorted(values.items()) if _is_number(own)}
+    return {name: value for name, value in sorted(values.items()) if _is_number(value)}
 
 
 def _is_number(value: object) -> bool:
@@ -337,12 +351,14 @@ def _is_number(value: object) -> bool:
 
 
 def composition(rules: Sequence[LocalRule]) -> tuple[Hashable, ...]:
-    """What rows of one stack must have in common: all that their rules hold but the numbers."""
+    """Return what rows of one stack must share: everything their rules hold but the numbers."""
     return tuple(tuple(_common(rule)) for rule in rules)
 
 
 def _common(rule: LocalRule) -> Iterator[Any]:
-    """A rule's class, the names of its numbers, and names and values of what else it holds."""
+    """Yield a rule's class, the names of its numbers, and names and values of what else it
+    holds.
+    """
     yield type(rule)
     yield from numbers(rule)
     for name, value in sorted(vars(rule).items()):
@@ -354,8 +370,8 @@ def _common(rule: LocalRule) -> Iterator[Any]:
 class _Itself:
     """Stands for an object whose equals may be read in other ways, such as a tensor or a list."""
 
-    def __init__(self, thing: object) -> None:
-        self.thing = thing
+    def __init__(self, identified: object) -> None:
+        self.thing = identified
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Itself) and self.thing is other.thing

@@ -53,8 +53,11 @@ class ControlVariates(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """b_k = c - c_k, the same in every step of the round."""
-        own = memory["control"].to(start.anchor.dtype)
-        plan = {"own_control": own, "correction": start.broadcast["server_control"] - own}
+        vehicle_control = memory["control"].to(start.anchor.dtype)
+        plan = {
+            "own_control": vehicle_control,
+            "correction": start.broadcast["server_control"] - vehicle_control,
+        }
         if self.option == 1:
             plan["fresh_control"] = gradients_at_origin(start, self.control_batch, "control batch")
         return memory, plan
@@ -100,7 +103,7 @@ class Scaffold(ServerRule):
         return {"server_control": state["control"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The next model and control."""
+        """Return the next model and control."""
         if self.weighting == "windows":
             shares = replies.shares
             of_all = replies.windows / replies.population_windows

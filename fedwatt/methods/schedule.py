@@ -1,4 +1,4 @@
-"""How a rate or a strength changes from round to round."""
+"""Schedules of a learning rate or a strength over the rounds."""
 
 from typing import Final
 

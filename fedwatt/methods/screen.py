@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedwatt.methods.defence import Defence, kept
+from fedwatt.methods.defence import Defence, selected
 from fedwatt.methods.server import Replies
 from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
 from fedwatt.settings import number
@@ -27,7 +27,7 @@ class Screen(Defence):
     """Turns running against the fleet after which a vehicle's reply is left out."""
 
     def screen(self, replies: Replies) -> Replies:
-        """The replies in line; all of them where none would be left."""
+        """Return the replies in line; all of them where none would be left."""
         lengths = torch.linalg.vector_norm(replies.deltas, dim=-1, dtype=torch.float64).cpu()
         if replies.steps is not None:
             lengths = lengths / replies.steps.cpu()
@@ -38,4 +38,4 @@ class Screen(Defence):
             good &= against.cpu() < self.screen_turns
         if not good.any():
             return replies
-        return kept(replies, good.nonzero().flatten().to(replies.deltas.device))
+        return selected(replies, good.nonzero().flatten().to(replies.deltas.device))

@@ -1,4 +1,4 @@
-"""What a server rule is, and FedAvg's: the average weighted by each vehicle's windows.
+"""Server rules, and FedAvg's: the average weighted by each vehicle's windows.
 
 McMahan et al., AISTATS 2017; paper `eq:fedavg_agg`, written with displacements Δ_k = w_k - w_t:
 
@@ -23,7 +23,7 @@ from fedwatt.noise import SystemNoise
 
 @dataclass(frozen=True)
 class Replies:
-    """What R vehicles handed up in one round, in ascending order of their names."""
+    """Updates that R vehicles uploaded in one round, in ascending order of their names."""
 
     deltas: Tensor
     """Δ_k, [R, D]"""
@@ -85,7 +85,9 @@ class ServerRule(Tunable, ABC):
     """Largest |value| of an upload in a sum, where it is known; else `SecureSettings` tells."""
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
-        """Why vehicles cannot be called in this way (`Training.sampling`); empty if they can."""
+        """Return the reason why vehicles cannot be called in this way (`Training.sampling`); empty
+        if they can.
+        """
         return ""
 
     adds_the_mean: ClassVar[bool] = False
@@ -113,7 +115,7 @@ class ServerRule(Tunable, ABC):
 
     @property
     def private(self) -> bool:
-        """Whether rounds add noise for differential privacy."""
+        """Return whether rounds add noise for differential privacy."""
         return self.mechanism is not None and self.mechanism.noise_multiplier > 0
 
     stale_reason: ClassVar[str] = ""
@@ -123,13 +125,17 @@ class ServerRule(Tunable, ABC):
     replies themselves, which a rule that is linear in its replies does."""
 
     def stale_fault(self) -> str:
-        """Why replies to older models cannot be taken in (FedBuff); empty if they can."""
+        """Return the reason why replies to older models cannot be taken in (FedBuff); empty if they
+        can.
+        """
         if self.stale_reason or self.averages or self.normalises:
             return self.stale_reason
         return f"{type(self).__name__} is defined by rounds that all start alike"
 
     def sum_fault(self) -> str:
-        """Why `update` cannot do with sums over vehicles (secure aggregation); empty if it can."""
+        """Return the reason why `update` cannot do with sums over vehicles (secure aggregation);
+        empty if it can.
+        """
         if self.averages or self.adds_up:
             return ""
         return (
@@ -139,15 +145,17 @@ class ServerRule(Tunable, ABC):
 
     @property
     def counts_alike(self) -> bool:
-        """Whether every vehicle has the weight 1 rather than n_k."""
+        """Return whether every vehicle has the weight 1 rather than n_k."""
         return False
 
     def summand_size(self, model: Model) -> int:
-        """How many numbers `summand` has."""
+        """Return the length of `summand`."""
         return model.layout.size
 
     def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """What a vehicle adds up, times its weight, in the place of Δ_k [D]; float64."""
+        """Return a vehicle's contribution to the sum in place of Δ_k [D], times its weight;
+        float64.
+        """
         return delta
 
     def mean_of_sums(
@@ -161,24 +169,26 @@ class ServerRule(Tunable, ABC):
         return delta / weight, {name: total / weight for name, total in uploads.items()}
 
     def divisor(self, weight: float, expected: float) -> float:
-        """What a sum of displacements is divided by, from Σ w_k and how many were to be called."""
+        """Return the divisor of a sum of displacements, from Σ w_k and the expected number of
+        calls.
+        """
         return weight
 
     def state(self, model: Model) -> Rows:
-        """What the server keeps, as it is before round 0 unless `begin` says otherwise."""
+        """Return the server's state before round 0, unless `begin` sets another."""
         return {}
 
     def begin(
         self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
     ) -> Rows:
-        """What the server keeps before round 0, shaped as `state`, from w_0 [D].
+        """Return the server's state before round 0, shaped as `state`, from w_0 [D].
 
         `draws(j)` are random numbers for whatever else has to begin somewhere.
         """
         return self.state(model)
 
     def broadcast(self, state: Rows) -> Rows:
-        """What is sent to the vehicles besides the model; entries of `state` may be stacked."""
+        """Return what is broadcast besides the model; entries of `state` may be stacked."""
         return {}
 
     @abstractmethod

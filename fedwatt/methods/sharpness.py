@@ -45,24 +45,24 @@ def filter_normalised(model: Model, weights: Tensor, directions: Tensor) -> Tens
 
     All have the length of the weights without biases, so that a step along them is a relative one.
     """
-    own = model.layout.split(weights.double())
+    tensors = model.layout.split(weights.double())
     drawn = model.layout.split(directions.double())
     parts = []
     for name, part in drawn.items():
-        if own[name].dim() < 2:
+        if tensors[name].dim() < 2:
             parts.append(torch.zeros_like(part))
             continue
-        unit = model.unit_axis % own[name].dim()
-        axes = [axis - own[name].dim() for axis in range(own[name].dim()) if axis != unit]
+        unit = model.unit_axis % tensors[name].dim()
+        axes = [axis - tensors[name].dim() for axis in range(tensors[name].dim()) if axis != unit]
         length = part.norm(dim=axes, keepdim=True)
-        scale = own[name].norm(dim=axes, keepdim=True) / length
+        scale = tensors[name].norm(dim=axes, keepdim=True) / length
         parts.append(part * torch.where(length > 0, scale, 0.0))
     return torch.cat([part.flatten(1) for part in parts], dim=1)
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """What slices φ_i(s_j) of a loss look like, by ratios of sums over the M slices, each [...]."""
+    """Statistics of the loss slices φ_i(s_j): ratios of sums over the M slices, each [...]."""
 
     sharpness: Tensor
     """J1: the mean rise at both ends over the loss in the middle; 0 where the ends are lower."""
@@ -95,7 +95,7 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landsca
     variation = slices.diff(dim=-1).abs().sum(dim=-1)
     grid = torch.linspace(-1, 1, points, dtype=slices.dtype, device=slices.device)
     powers = torch.linalg.qr(torch.stack([grid**n for n in range(3)], dim=1)).Q
-    about = slices - slices @ powers @ powers.T
+    residuals = slices - slices @ powers @ powers.T
     rounding = 100 * (points - 1) * torch.finfo(precision).eps * level
     valid = amplitude >= rounding[..., None]
 
@@ -104,11 +104,11 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landsca
 
     enough = valid.sum(dim=-1) * 2 >= slices.shape[-2]
 
-    def ratio(part: Tensor, whole: Tensor) -> Tensor:
-        return torch.where(enough, total(part) / total(whole), torch.nan)
+    def ratio(part: Tensor, denominator: Tensor) -> Tensor:
+        return torch.where(enough, total(part) / total(denominator), torch.nan)
 
     across = (slices[..., -1] - slices[..., 0]).abs()
-    residual = about.diff(dim=-1).abs().sum(dim=-1)
+    residual = residuals.diff(dim=-1).abs().sum(dim=-1)
     return Landscape(
         sharpness,
         1 - ratio(across, variation),
@@ -140,8 +140,8 @@ class SharpnessIndex(Probing):
     def memory(self, model: Model) -> Rows:
         """m, c, the loss and the round of the last probe; -1: never."""
         none = torch.tensor(0.0).double()
-        own = {"sharpness_sum": none, "sharpness_weight": none, "probe_loss": none}
-        return {**own, "sharpness_in": torch.tensor(-1), **super().memory(model)}
+        state = {"sharpness_sum": none, "sharpness_weight": none, "probe_loss": none}
+        return {**state, "sharpness_in": torch.tensor(-1), **super().memory(model)}
 
     def strength(self, lam: float | Tensor, index: Tensor) -> Tensor:
         """λ r(Ĵ_k) [P], with r = Ĵ/(Ĵ + τ)."""
@@ -150,22 +150,25 @@ class SharpnessIndex(Probing):
     def probed(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due: (memory afterwards, Ĵ_k and what else is recorded)."""
         signs, rows, plan = self.due(memory, start)
-        kept = {name: values.clone() for name, values in memory.items()} | signs
+        next_state = {name: values.clone() for name, values in memory.items()} | signs
         probed = measured(start, rows, self._slicing(start)) if rows else start.anchor.new_empty(0)
         # Whatever decides is read once: a GPU is waited for each time that it is asked.
-        finite, rounds = probed.isfinite().tolist(), memory["sharpness_in"].tolist()
-        for row, (found, loss), known in zip(rows, probed, finite, strict=True):
-            if not known[0]:
+        finite = probed.isfinite().tolist()
+        rounds = memory["sharpness_in"].tolist()
+        for row, (statistic, loss), is_finite in zip(rows, probed, finite, strict=True):
+            if not is_finite[0]:
                 continue  # a loss that is not finite says nothing: the old index stays
             age = start.round - rounds[row] if rounds[row] >= 0 else 1
             left = self.keep**age
-            kept["sharpness_sum"][row] = left * memory["sharpness_sum"][row] + (1 - left) * found
-            kept["sharpness_weight"][row] = left * memory["sharpness_weight"][row] + 1 - left
-            kept["probe_loss"][row] = loss
-            kept["sharpness_in"][row] = start.round
-        weight = kept["sharpness_weight"]
-        index = torch.where(weight > 0, kept["sharpness_sum"] / weight, 0.0)
-        return kept, plan | {"sharpness": index, "probe_loss": kept["probe_loss"]}
+            next_state["sharpness_sum"][row] = (
+                left * memory["sharpness_sum"][row] + (1 - left) * statistic
+            )
+            next_state["sharpness_weight"][row] = left * memory["sharpness_weight"][row] + 1 - left
+            next_state["probe_loss"][row] = loss
+            next_state["sharpness_in"][row] = start.round
+        weight = next_state["sharpness_weight"]
+        index = torch.where(weight > 0, next_state["sharpness_sum"] / weight, 0.0)
+        return next_state, plan | {"sharpness": index, "probe_loss": next_state["probe_loss"]}
 
     def _slicing(self, start: Start) -> Slicing:
         """At -ℓ, 0 and ℓ; found are J and φ(0)."""
@@ -188,5 +191,5 @@ class SharpnessProximal(SharpnessIndex):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        kept, plan = self.probed(memory, start)
-        return kept, plan | {"pull": self.strength(self.lam, plan["sharpness"])}
+        next_state, plan = self.probed(memory, start)
+        return next_state, plan | {"pull": self.strength(self.lam, plan["sharpness"])}

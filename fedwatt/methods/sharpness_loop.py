@@ -26,12 +26,12 @@ class SharpnessReport(SharpnessIndex, TransferReport):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        own = "'age' or 'global': the server of the trigger is not that of the loop"
-        check(self, "probe_schedule", not self.triggered, own)
+        allowed = "'age' or 'global': the server of the trigger is not that of the loop"
+        check(self, "probe_schedule", not self.triggered, allowed)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """λ_t r(Ĵ_k) [P], and q_k."""
-        kept, index = self.probed(memory, start)
-        _, told = super().begin(memory, start)
-        pull = self.strength(told["pull"], index["sharpness"])
-        return kept, index | told | {"pull": pull}
+        next_state, index = self.probed(memory, start)
+        _, plan = super().begin(memory, start)
+        pull = self.strength(plan["pull"], index["sharpness"])
+        return next_state, index | plan | {"pull": pull}

@@ -94,11 +94,11 @@ class Signals(Gains):
         return super().memory(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
-        """How often it has worked against the fleet, if that is to be told."""
+        """Return the count of updates against the fleet's direction, if it is uploaded."""
         return {"opposed": ZERO} if self.tell_turns else {}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """What the last turn came to, and the noise of this one's gradient."""
+        """Return the result of the last participation and the noise of this one's gradient."""
         memory, plan = super().begin(memory, start)
         now = plan["gain_from"]
         alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
@@ -110,23 +110,24 @@ class Signals(Gains):
             "efficiency": torch.where(straight > 0, straight, torch.nan),
         }
         parts = [self._noise(start, row) for row in range(len(start.anchor))]
-        known = torch.tensor([part is not None for part in parts], device=now.device)
-        found = torch.stack([now.new_zeros(2) if part is None else part for part in parts])
-        kept = {"turns_against": against}
+        has_part = torch.tensor([part is not None for part in parts], device=now.device)
+        values = torch.stack([now.new_zeros(2) if part is None else part for part in parts])
+        next_state = {"turns_against": against}
         for place, name in enumerate(("noise_variance", "noise_square")):
-            mean = KEEP * memory[name] + (1 - KEEP) * found[:, place]
-            kept[name] = torch.where(known, mean, memory[name])
+            mean = KEEP * memory[name] + (1 - KEEP) * values[:, place]
+            next_state[name] = torch.where(has_part, mean, memory[name])
         weight = KEEP * memory["noise_weight"] + 1 - KEEP
-        kept["noise_weight"] = torch.where(known, weight, memory["noise_weight"])
-        square = kept["noise_square"]
-        scale = torch.where(square > 0, kept["noise_variance"] / square, torch.inf)
-        plan["noise_scale"] = torch.where(kept["noise_weight"] > 0, scale, torch.nan)
-        return memory | kept, plan
+        next_state["noise_weight"] = torch.where(has_part, weight, memory["noise_weight"])
+        square = next_state["noise_square"]
+        scale = torch.where(square > 0, next_state["noise_variance"] / square, torch.inf)
+        plan["noise_scale"] = torch.where(next_state["noise_weight"] > 0, scale, torch.nan)
+        return memory | next_state, plan
 
     def _noise(self, start: Start, row: int) -> Tensor | None:
         """(S, G²) [2] of a vehicle at w_t; None where it has too few windows for the parts."""
         batch = start.fixed_batch(row, self.signal_batch, "signal batch")
-        parts, b = self.signal_parts, len(batch.labels) // self.signal_parts
+        parts = self.signal_parts
+        b = len(batch.labels) // self.signal_parts
         if b == 0:
             return None
         windows = batch.windows[: parts * b].reshape(parts, b, *batch.windows.shape[1:])
@@ -144,8 +145,8 @@ class Signals(Gains):
         length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
         assert start.path is not None
         turn = {"last_anchor": start.anchor, "last_move": deltas}
-        told = {"opposed": plan["turns_against"]} if self.tell_turns else {}
-        return memory | turn | {"last_efficiency": (length / start.path).nan_to_num()}, told
+        uploads = {"opposed": plan["turns_against"]} if self.tell_turns else {}
+        return memory | turn | {"last_efficiency": (length / start.path).nan_to_num()}, uploads
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def transfer_ratio(before: Tensor, after: Tensor, now: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Gains(LocalRule):
-    """What a vehicle remembers of its last turn: its loss before and after its steps."""
+    """A vehicle's loss before and after the steps of its last participation."""
 
     transfer_batch: int = number(128, "[1, inf]", "window")
     """Windows of F_k; a vehicle with fewer uses all it has."""
@@ -90,9 +90,9 @@ class TransferProximal(Controlled, PlannedPull, Gains):
     records: ClassVar[tuple[Column, ...]] = (PULL, TRANSFER, LOOP)
 
     def memory(self, model: Model) -> Rows:
-        """The last turn's losses, and the loop's state."""
-        own = {f"loop_{name}": value for name, value in self.loop_state().items()}
-        return super().memory(model) | own
+        """Return the last turn's losses, and the loop's state."""
+        loop_state = {f"loop_{name}": value for name, value in self.loop_state().items()}
+        return super().memory(model) | loop_state
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """q_k and the pulls μ_k [P] that follow from it."""
@@ -115,21 +115,21 @@ class TransferReport(PlannedPull, Gains):
         return {"ratio": ZERO, "has_ratio": ZERO, "loss_before": ZERO}
 
     def server_half(self) -> type[object] | None:
-        """The server that sets λ_t."""
+        """Return the server that sets λ_t."""
         return TransferServer
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """λ_t [P], at most ½ over the rate, and q_k."""
         memory, plan = super().begin(memory, start)
-        told = start.broadcast["lam"].flatten().clamp(max=SAFE / start.rate)
-        return memory, plan | {"pull": told}
+        pull = start.broadcast["lam"].flatten().clamp(max=SAFE / start.rate)
+        return memory, plan | {"pull": pull}
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Remember what this turn gained, and tell what the last one left."""
         memory, _ = super().finish(memory, plan, start, deltas)
-        known = plan["transfer"].isfinite()
-        handed_up = {"ratio": torch.where(known, plan["transfer"], 0.0)}
-        handed_up["has_ratio"] = known.double()
+        has_ratio = plan["transfer"].isfinite()
+        handed_up = {"ratio": torch.where(has_ratio, plan["transfer"], 0.0)}
+        handed_up["has_ratio"] = has_ratio.double()
         return memory, handed_up | {"loss_before": plan["gain_from"]}
 
 
@@ -151,7 +151,7 @@ class TransferServer(Controlled, ServerRule):
     )
 
     def state(self, model: Model) -> Rows:
-        """The loop's, each [1]."""
+        """Return the loop's, each [1]."""
         return {name: value.reshape(1) for name, value in self.loop_state().items()}
 
     def broadcast(self, state: Rows) -> Rows:
@@ -159,10 +159,10 @@ class TransferServer(Controlled, ServerRule):
         return {"lam": self.loop_pull(state)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """The mean displacement, and λ for the next round."""
-        ratio, known, loss = map(replies.mean, ("ratio", "has_ratio", "loss_before"))
-        enough = known * len(replies.deltas) >= FEWEST - 1e-9  # a sum of shares is rounded
-        ratio = torch.where(enough, ratio / known, torch.nan)
+        """Return the mean displacement, and λ for the next round."""
+        ratio, has_ratio, loss = map(replies.mean, ("ratio", "has_ratio", "loss_before"))
+        enough = has_ratio * len(replies.deltas) >= FEWEST - 1e-9  # a sum of shares is rounded
+        ratio = torch.where(enough, ratio / has_ratio, torch.nan)
         gain = 1.5 * replies.participation
         after = self.loop_updated(state, ratio, loss, self.pull_max, gain)
         return after, moved(weights, mean_delta(replies))

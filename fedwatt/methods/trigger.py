@@ -1,4 +1,4 @@
-"""Who probes in a round: whose index is old, or, triggered, whose loss may have changed.
+"""Probe schedules: by the age of a vehicle's index or, triggered, by a change of its loss.
 
 "age"        index at least R rounds old
 "global"     every R-th round, all participants (the paper's section on overhead)
@@ -71,14 +71,16 @@ class Trigger:
         """
         drift, path, odd = signs
         bank = (state["bank"] + self.credit).clamp(max=self.cap)
-        age, paid = round - last, bank >= 1 - 1e-9  # five credits of 0.2 are a bank of 1
-        known = (drift > 0) & (state["drift"] > 0)
-        changed = torch.where(known, (drift / state["drift"]).log().abs(), 0.0)
+        # five credits of 0.2 are a bank of 1
+        age = round - last
+        paid = bank >= 1 - 1e-9
+        comparable = (drift > 0) & (state["drift"] > 0)
+        changed = torch.where(comparable, (drift / state["drift"]).log().abs(), 0.0)
         reason = torch.zeros_like(last)
         for place, holds in (
             (5, (odd >= self.high) & (state["alert"] == 0)),
             (4, path - state["path"] >= self.path),
-            (3, known & (changed >= self.drift)),
+            (3, comparable & (changed >= self.drift)),
         ):
             reason = torch.where(holds, place, reason)
         reason = torch.where(paid, reason, 0)
@@ -113,46 +115,49 @@ class Probing(PlannedPull):
 
     @property
     def triggered(self) -> bool:
-        """Whether signs decide."""
+        """Return whether signs decide."""
         return self.probe_schedule == "triggered"
 
     def memory(self, model: Model) -> Rows:
-        """What the trigger goes by, besides the last drift; nothing for the other schedules."""
-        others = super().memory(model)
+        """Return the state of the trigger besides the last drift; empty for the other schedules."""
+        inherited = super().memory(model)
         if not self.triggered:
-            return others
-        own = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
-        return others | own | {"last_drift": torch.tensor(0.0).double()}
+            return inherited
+        trigger_state = {f"trigger_{name}": value for name, value in self._trigger.state().items()}
+        return inherited | trigger_state | {"last_drift": torch.tensor(0.0).double()}
 
     @property
     def _trigger(self) -> Trigger:
         return Trigger(oldest=self.probe_every)
 
     def server_half(self) -> type[object] | None:
-        """The server that sends L_t and the typical drift, where the trigger needs them."""
+        """Return the server that sends L_t and the typical drift, where the trigger needs them."""
         return PathAverage if self.triggered else super().server_half()
 
     def uploads(self, model: Model) -> Rows:
         """d_k, for the trigger."""
-        own = {"drift_rate": torch.tensor(0.0).double()} if self.triggered else {}
-        return super().uploads(model) | own
+        trigger_uploads = {"drift_rate": torch.tensor(0.0).double()} if self.triggered else {}
+        return super().uploads(model) | trigger_uploads
 
     def due(self, memory: Rows, start: Start) -> tuple[Rows, list[int], Rows]:
-        """(What the trigger remembers, rows of the vehicles that probe, what is recorded of it)."""
+        """Return (What the trigger remembers, rows of the vehicles that probe, what is recorded of
+        it).
+        """
         signs, reason = self._reasons(memory, start)
         due = reason > 0
         rows = due.nonzero().flatten().tolist()
         return signs, rows, {"probed": due, "probe_reason": reason.double()}
 
     def _reasons(self, memory: Rows, start: Start) -> tuple[Rows, Tensor]:
-        """(What the trigger remembers, place in `REASONS` of every vehicle [P])."""
+        """Return (What the trigger remembers, place in `REASONS` of every vehicle [P])."""
         last = memory[self.last_probe]
         if not self.triggered:
             old = start.round - last >= self.probe_every
             if self.probe_schedule == "global":
                 old = torch.full_like(old, start.round % self.probe_every == 0)
             return {}, torch.where(last < 0, 1, torch.where(old, 2, 0))
-        drift, typical = memory["last_drift"], start.broadcast["typical_drift"].flatten()
+        drift = memory["last_drift"]
+        typical = start.broadcast["typical_drift"].flatten()
         odd = torch.where(typical > 0, drift / typical, 0.0)
         state = {name: memory[f"trigger_{name}"] for name in self._trigger.state()}
         signs = (drift, start.broadcast["path"].flatten(), odd)
@@ -160,7 +165,7 @@ class Probing(PlannedPull):
         return {f"trigger_{name}": value for name, value in state.items()}, reason
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """The drift of this turn, for the trigger."""
+        """Return the drift of this turn, for the trigger."""
         if not self.triggered:
             return super().finish(memory, plan, start, deltas)
         assert start.accumulation is not None
@@ -179,7 +184,7 @@ class PathAverage(Average):
     )
 
     def sum_fault(self) -> str:
-        """Why sums will not do."""
+        """Return the reason why sums will not do."""
         return "the median of drifts needs every vehicle's own. Use probe_schedule = 'age'."
 
     def state(self, model: Model) -> Rows:
@@ -193,8 +198,13 @@ class PathAverage(Average):
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """w_t + Σ p_k Δ_k, and how far that is."""
         _, after = super().update({}, weights, replies)
-        here, there = weights.double(), after.double()
-        come = (there - here).norm() / here.norm().clamp(min=1e-30)
-        told = replies.uploads.get("drift_rate")
-        typical = state["typical_drift"] if told is None else told.double().median().reshape(1)
+        here = weights.double()
+        after_weights = after.double()
+        come = (after_weights - here).norm() / here.norm().clamp(min=1e-30)
+        drift_rates = replies.uploads.get("drift_rate")
+        typical = (
+            state["typical_drift"]
+            if drift_rates is None
+            else drift_rates.double().median().reshape(1)
+        )
         return {"path": state["path"] + come, "typical_drift": typical}, after

@@ -1,4 +1,4 @@
-"""What is measured: errors, convergence, drift, coupling and time."""
+"""Metrics: errors, convergence, drift, coupling and time."""
 
 from fedwatt.metrics.convergence import rounds_to_threshold
 from fedwatt.metrics.coupling import FEWEST_PARTICIPANTS, pearson, spearman

@@ -34,8 +34,8 @@ def agreement(shares: ArrayLike, lengths: ArrayLike, mean_length: float) -> floa
     >>> round(agreement([0.5, 0.5], [3.0, 4.0], 2.5), 9)  # orthogonal: ‖(1.5, 2)‖
     0.0
     """
-    p, own = np.asarray(shares, dtype=np.float64), np.asarray(lengths, dtype=np.float64)
-    together, alone = float(p @ own**2), float(p @ p)
+    p, norms = np.asarray(shares, dtype=np.float64), np.asarray(lengths, dtype=np.float64)
+    together, alone = float(p @ norms**2), float(p @ p)
     if not together > 0 or alone > 1 - 1e-12:
         return nan
     return (mean_length**2 / together - alone) / (1 - alone)
@@ -48,21 +48,21 @@ def out_of_line(lengths: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.flo
     >>> ratio.tolist(), z.round(3).tolist()  # the median absolute deviation is ln 2
     ([0.5, 1.0, 1.0, 2.0, 32.0], [-0.674, 0.0, 0.0, 0.674, 3.372])
     """
-    own = np.asarray(lengths, dtype=np.float64)
-    known = np.isfinite(own) & (own > 0)
-    ratio, z = np.full((2, own.size), nan)
-    if known.sum() < FEWEST:
+    norms = np.asarray(lengths, dtype=np.float64)
+    valid = np.isfinite(norms) & (norms > 0)
+    ratio, z = np.full((2, norms.size), nan)
+    if valid.sum() < FEWEST:
         return ratio, z
-    ratio[known] = own[known] / _median(own[known])
-    logs = np.log(ratio[known])
+    ratio[valid] = norms[valid] / _median(norms[valid])
+    logs = np.log(ratio[valid])
     centred = logs - _median(logs)
     spread = max(_median(np.abs(centred)), LEAST_SPREAD)
-    z[known] = centred / (TO_DEVIATION * spread)
+    z[valid] = centred / (TO_DEVIATION * spread)
     return ratio, z
 
 
 def _median(values: NDArray[np.float64]) -> float:
-    """As NumPy's, in a tenth of its time for a round's replies."""
+    """Return the median, ten times as fast as NumPy's for the updates of one round."""
     ordered, middle = np.sort(values), values.size // 2
     if values.size % 2:
         return float(ordered[middle])

@@ -1,4 +1,4 @@
-"""How soon a method gets good.
+"""Rounds until a method reaches an error threshold.
 
 Paper, section "Convergence and communication-efficiency metrics", `eq:rounds_to_threshold`.
 """

@@ -39,21 +39,21 @@ def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     order = values.argsort(kind="stable")
     ordered = values[order]
     new = ordered[1:] != ordered[:-1]
-    found = np.empty(values.size)
+    rank = np.empty(values.size)
     if new.all():
-        found[order] = np.arange(1.0, values.size + 1)
-        return found
+        rank[order] = np.arange(1.0, values.size + 1)
+        return rank
     first = np.flatnonzero(np.concatenate([[True], new]))
     counts = np.diff(first, append=values.size)
-    found[order] = np.repeat(first + 1 + (counts - 1) / 2, counts)
-    return found
+    rank[order] = np.repeat(first + 1 + (counts - 1) / 2, counts)
+    return rank
 
 
 def _pairs(first: ArrayLike, second: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     x = np.asarray(first, dtype=np.float64)
     y = np.asarray(second, dtype=np.float64)
-    known = np.isfinite(x) & np.isfinite(y)
-    return x[known], y[known]
+    paired = np.isfinite(x) & np.isfinite(y)
+    return x[paired], y[paired]
 
 
 @np.errstate(over="ignore", invalid="ignore")

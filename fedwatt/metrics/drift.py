@@ -1,4 +1,4 @@
-"""How far vehicles move away from the broadcast model, and how unequally.
+"""Drift of vehicles from the broadcast model, and its inequality.
 
 Paper, `eq:delta_update`, `eq:mean_drift`, `eq:drift_cv`. A vehicle's drift is ‖Δ‖₂, the length of
 the update that it sends back.

@@ -34,7 +34,7 @@ NEAR_ZERO: Final = 0.05
 
 @dataclass(frozen=True)
 class ErrorSums:
-    """What a set of windows adds to the errors of a fleet."""
+    """Contribution of a set of windows to the errors of a fleet."""
 
     windows: int = 0
     squared_wh2: float = 0.0
@@ -55,7 +55,7 @@ class ErrorSums:
     def of(
         cls, predicted_wh: ArrayLike, label_wh: ArrayLike, typical: float = TYPICAL_WH
     ) -> "ErrorSums":
-        """Sums over windows; both arguments in Wh, shape [windows].
+        """Return sums over windows; both arguments in Wh, shape [windows].
 
         Labels of another target are in its unit, and `typical` is the size of an ordinary one.
 
@@ -84,12 +84,12 @@ class ErrorSums:
         return ErrorSums(*(getattr(self, name) + getattr(other, name) for name in SUMS))
 
     def as_array(self) -> NDArray[np.float64]:
-        """The sums in the order of `SUMS`, as a vehicle reports them."""
+        """Return the sums in the order of `SUMS`, as a vehicle reports them."""
         return np.array([getattr(self, name) for name in SUMS], dtype=np.float64)
 
     @classmethod
     def from_array(cls, row: NDArray[np.float64]) -> "ErrorSums":
-        """The sums from a row of numbers in the order of `SUMS`.
+        """Return the sums from a row of numbers in the order of `SUMS`.
 
         >>> ErrorSums.from_array(np.array([2.0, 10.0, 4.0, 0.5, 90.0, 1.0])).mae
         2.0
@@ -125,7 +125,7 @@ class ErrorSums:
         return self.near_zero / self.windows if self.windows else nan
 
 
-SUMS: Final[dict[str, type]] = {one.name: type(one.default) for one in fields(ErrorSums)}
+SUMS: Final[dict[str, type]] = {field.name: type(field.default) for field in fields(ErrorSums)}
 """Names of the sums and their types, in the order in which an array holds them."""
 
 
@@ -146,7 +146,7 @@ class Metric:
     """Whether it is among the few that a terminal has room for."""
 
     def value(self, sums: ErrorSums) -> float:
-        """The figure; NaN where it would divide by zero, as it does without windows."""
+        """Return the figure; NaN where it would divide by zero, as it does without windows."""
         try:
             return self.of(sums)
         except ZeroDivisionError:
@@ -199,6 +199,6 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
     >>> weighted_mean([10.0, 30.0], [3, 1])
     15.0
     """
-    known = [(v, w) for v, w in zip(values, weights, strict=True) if v == v]
-    total = sum(w for _, w in known)
-    return sum(v * w for v, w in known) / total if total else nan
+    finite = [(v, w) for v, w in zip(values, weights, strict=True) if v == v]
+    total = sum(w for _, w in finite)
+    return sum(v * w for v, w in finite) / total if total else nan

@@ -1,4 +1,4 @@
-"""How far an error of some vehicles may be from that of all of them.
+"""Uncertainty of an error that is estimated on a sample of the vehicles.
 
 Vehicles are drawn at random, all windows of each. The mean squared error of all windows is then a
 ratio of two sums over vehicles, whose variance is that of the vehicles' deviations from it
@@ -30,8 +30,8 @@ def rmse_margin(vehicles: Sequence[ErrorSums], population: int) -> float:
     >>> rmse_margin(alike, 1000)
     0.0
     """
-    squared = np.array([own.squared_wh2 for own in vehicles if own.windows])
-    windows = np.array([float(own.windows) for own in vehicles if own.windows])
+    squared = np.array([sums.squared_wh2 for sums in vehicles if sums.windows])
+    windows = np.array([float(sums.windows) for sums in vehicles if sums.windows])
     count = len(windows)
     if len(vehicles) >= population:
         return 0.0

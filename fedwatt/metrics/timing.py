@@ -1,4 +1,4 @@
-"""Where the time of a round goes.
+"""Time of a round by part.
 
 Paper, section "Computational and diagnostic overhead", `eq:diag_fraction`. A round is split into
 local training, the fractional preconditioner, the roughness probe, the spectral ratio, aggregation
@@ -72,10 +72,10 @@ class Stopwatch:
         begin = self._since
         spent: list[Mapping[str, float]] = []
         yield spent
-        elapsed, total = perf_counter() - begin, sum(sum(own.values()) for own in spent)
+        elapsed, total = perf_counter() - begin, sum(sum(parts.values()) for parts in spent)
         if self._open and total:
-            for own in spent:
-                for name, seconds in own.items():
+            for parts in spent:
+                for name, seconds in parts.items():
                     share = elapsed * seconds / total
                     self.seconds[name] = self.seconds.get(name, 0.0) + share
             self._since = begin + elapsed

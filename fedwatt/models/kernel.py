@@ -23,7 +23,7 @@ Fill = Callable[[Tensor, Tensor], None]
 
 @dataclass(frozen=True)
 class ModelStep:
-    """How a model takes a step in C, for one vehicle in float32."""
+    """A training step of a model in C, for one vehicle in float32."""
 
     source: str
     """Defines `model_step`, which engine/kernels/whole_round.c declares; that and trace.c have what
@@ -39,7 +39,7 @@ class ModelStep:
 
 
 class Kernel:
-    """What a kernel may do; each function declines with None what it does not do."""
+    """The optional fast paths of a model; each function returns None where it has none."""
 
     def represent(self, model: Any, parts: "Parts", windows: Tensor) -> Tensor | None:
         """`model.represent`, which autograd can follow back to `parts`."""
@@ -48,7 +48,7 @@ class Kernel:
     def fill(
         self, model: Any, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss
     ) -> Fill | None:
-        """The gradient for many steps on the same memory, for stacks with one leading axis.
+        """Return the gradient for many steps on the same memory, for stacks with one leading axis.
 
         The function that is returned reads `weights` [P, D] and `windows` [P, batch, window,
         features] as they are when it is called and writes to `gradient` [P, D].
@@ -62,7 +62,7 @@ class Kernel:
         return None
 
     def step(self, model: Any, batch: int, window: int) -> ModelStep | None:
-        """A step in C on at most `batch` windows of `window` seconds."""
+        """Return a step in C on at most `batch` windows of `window` seconds."""
         return None
 
     def step_numbers(self, model: Any, batch: int) -> int | None:
@@ -79,5 +79,5 @@ def register(kind: type["Model"], kernel: Kernel) -> None:
 
 
 def kernel_for(model: "Model") -> Kernel:
-    """The kernel of a model's exact class, or one that declines everything."""
+    """Return the kernel of a model's exact class, or one that declines everything."""
     return _kernels.get(type(model), Kernel())

@@ -27,7 +27,7 @@ class Layout:
         return sum(prod(shape) for shape in self.shapes.values())
 
     def split(self, weights: Tensor) -> dict[str, Tensor]:
-        """Views of `weights` [..., D] as named tensors [..., *shape]."""
+        """Return views of `weights` [..., D] as named tensors [..., *shape]."""
         lead = weights.shape[:-1]
         sizes = [prod(shape) for shape in self.shapes.values()]
         pieces = torch.split(weights, sizes, dim=-1)

@@ -13,7 +13,7 @@ class Loss(ABC):
     """A function of prediction and target, and its slope in the prediction."""
 
     def __init_subclass__(cls) -> None:
-        """A loss that is changed without its slope gets the slope of what it was changed to."""
+        """Derive the slope of a subclass that overrides the loss without its slope."""
         if "__call__" in vars(cls) and "slope" not in vars(cls):
             cls.slope = Loss.slope  # type: ignore[method-assign]
 

@@ -41,13 +41,13 @@ class MLP(LinearHead):
         return Layout(shapes)
 
     def input_fault(self, window: int, features: int) -> str:
-        """The first matrix has a row for every number of a window."""
+        """Return the first matrix has a row for every number of a window."""
         if (self.window, self.features) == (window, features):
             return ""
         return f"it was made for windows of {self.window} samples by {self.features} features"
 
     def prefixes(self) -> tuple[Model, ...]:
-        """The first hidden layer, the first two, and so on, each with an output layer."""
+        """Return the first hidden layer, the first two, and so on, each with an output layer."""
         return tuple(replace(self, hidden=self.hidden[: n + 1]) for n in range(len(self.hidden)))
 
     @property

@@ -1,4 +1,4 @@
-"""What the rest of the library asks of a model.
+"""The interface of a model.
 
 A model is a frozen description; its weights live outside, as a flat vector with free leading axes.
 With no leading axis the lines of a model run in one vehicle, with leading axes they run a whole
@@ -50,12 +50,14 @@ class Model(ABC):
         """Fresh weights [D], float64."""
 
     def input_fault(self, window: int, features: int) -> str:
-        """Why it cannot read windows [window, features]; empty if it can, or does not know."""
+        """Return the reason why it cannot read windows [window, features]; empty if it can, or does
+        not know.
+        """
         return ""
 
     @property
     def has_representation(self) -> bool:
-        """Whether `represent` is a hidden layer and not, for want of one, the prediction."""
+        """Return whether `represent` is a hidden layer and not, for want of one, the prediction."""
         return True
 
     @property
@@ -73,8 +75,8 @@ class Model(ABC):
 
     def representation(self, parts: Parts, windows: Tensor) -> Tensor:
         """`represent`, by a kernel where there is one for this class."""
-        found = kernel_for(self).represent(self, parts, windows)
-        return self.represent(parts, windows) if found is None else found
+        representation = kernel_for(self).represent(self, parts, windows)
+        return self.represent(parts, windows) if representation is None else representation
 
     def prefixes(self) -> "tuple[Model, ...]":
         """For each block from input to output, the model that ends after it; the last is this one.
@@ -98,7 +100,8 @@ class Model(ABC):
         batch has share 0 where it is padded.
         """
         gradient = torch.empty(weights.shape, dtype=weights.dtype, device=weights.device)
-        size, batch = weights.shape[-1], labels.shape[-1]
+        size = weights.shape[-1]
+        batch = labels.shape[-1]
         # One leading axis, as stacked products want it; all of these are views.
         fill = kernel_for(self).fill(
             self,
@@ -125,9 +128,9 @@ class Model(ABC):
 
     def fill(self, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss) -> Fill:
         """`gradient` for many steps on the same memory: see `Kernel.fill`."""
-        found = kernel_for(self).fill(self, weights, windows, gradient, loss)
-        if found is not None:
-            return found
+        filled = kernel_for(self).fill(self, weights, windows, gradient, loss)
+        if filled is not None:
+            return filled
 
         def fill(labels: Tensor, share: Tensor) -> None:
             gradient.copy_(self.gradient(weights, windows, labels, share, loss))
@@ -166,16 +169,16 @@ class Model(ABC):
         at a time: all at once would hold J models and their activations in memory.
         """
         lines = directions.reshape(-1, len(weights))
-        found = kernel_for(self).along(self, weights, lines, offsets, windows)
-        if found is None:
+        values = kernel_for(self).along(self, weights, lines, offsets, windows)
+        if values is None:
             some = POINTS[weights.device.type]
             points = [
                 self.predict(weights + s[:, None] * line, windows.expand(len(s), -1, -1, -1))
                 for line in lines
                 for s in torch.split(offsets, some)
             ]
-            found = torch.cat(points)
-        return found.view(*directions.shape[:-1], len(offsets), len(windows))
+            values = torch.cat(points)
+        return values.view(*directions.shape[:-1], len(offsets), len(windows))
 
 
 class LinearHead(Model):

@@ -56,8 +56,8 @@ class ModuleModel(Model):
                 "Use a module with parameters only: nn.LayerNorm or nn.GroupNorm in place of batch "
                 "norm."
             )
-        own = self.module.named_parameters()
-        frozen = next((part for part, weights in own if not weights.requires_grad), None)
+        parameters = self.module.named_parameters()
+        frozen = next((part for part, weights in parameters if not weights.requires_grad), None)
         if frozen is not None:
             raise SettingError(
                 f"{name} has a parameter with requires_grad = False, '{frozen}', and training "
@@ -65,8 +65,8 @@ class ModuleModel(Model):
                 "plain tensor, which forward brings to the windows' device."
             )
         if self.matrix is not None and self.matrix not in self.layout.shapes:
-            known = ", ".join(self.layout.shapes)
-            raise SettingError(f"ModuleModel has no parameter '{self.matrix}'. It has: {known}.")
+            names = ", ".join(self.layout.shapes)
+            raise SettingError(f"ModuleModel has no parameter '{self.matrix}'. It has: {names}.")
 
     @cached_property
     def layout(self) -> Layout:
@@ -74,11 +74,11 @@ class ModuleModel(Model):
         return Layout({name: tuple(p.shape) for name, p in self.module.named_parameters()})
 
     def relu_stack(self, window: int, features: int) -> ReluStack | None:
-        """The MLP that the module is for windows [window, features]; None if it is none."""
-        known = self._stacks
-        if (window, features) not in known:
-            known[window, features] = recognised(self._copy(), self.layout, window, features)
-        return known[window, features]
+        """Return the MLP that the module is for windows [window, features]; None if it is none."""
+        stacks = self._stacks
+        if (window, features) not in stacks:
+            stacks[window, features] = recognised(self._copy(), self.layout, window, features)
+        return stacks[window, features]
 
     @cached_property
     def _stacks(self) -> dict[tuple[int, int], ReluStack | None]:
@@ -98,7 +98,9 @@ class ModuleModel(Model):
         return matrices[-1]
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """The weights that the module's author gave it: its present ones, or drawn with `rng`."""
+        """Return the weights that the module's author gave it: its present ones, or drawn with
+        `rng`.
+        """
         module = self.module
         if self.make is not None:
             with torch.random.fork_rng(devices=[]):  # torch draws from one generator for all
@@ -112,7 +114,7 @@ class ModuleModel(Model):
         return False
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """The module's output: which of its layers is the last one is not known here."""
+        """Return the module's output: which of its layers is the last one is not known here."""
         return self._call(parts, windows).unsqueeze(-1)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
@@ -120,7 +122,9 @@ class ModuleModel(Model):
         return representation.squeeze(-1)
 
     def _copy(self) -> nn.Module:
-        """This thread's copy of the module: `functional_call` puts weights into it for a while."""
+        """Return this thread's copy of the module: `functional_call` puts weights into it for a
+        while.
+        """
         copies = _of_this_thread.__dict__.setdefault("copies", WeakKeyDictionary())
         if self not in copies:
             copies[self] = deepcopy(self.module)

@@ -26,39 +26,41 @@ WANTED = "a class or function that makes a torch.nn.Module"
 
 
 def own_network(name: str) -> plugins.Plugin:
-    """The class or function behind a reference."""
+    """Return the class or function behind a reference."""
     return plugins.resolve(name, "model", WANTED, _fits)
 
 
 def own_model(name: str, window: int, features: int, hidden: Sequence[int]) -> Model:
-    """The network behind a reference, made for windows [window, features]."""
+    """Return the network behind a reference, made for windows [window, features]."""
     return made(name, own_network(name).value, window, features, tuple(hidden))
 
 
 @cache
 def made(name: str, make: Any, window: int, features: int, hidden: tuple[int, ...] = ()) -> Model:
-    """What `make` makes for windows [window, features]; `name` is for messages.
+    """Return the model that `make` builds for windows [window, features]; `name` is for messages.
 
     One model for all methods of a run, so that what is prepared for it serves them all.
     """
     if not callable(make):
         raise SettingError(f"A model is a name, a torch.nn.Module or {WANTED}, not {make!r}.")
-    given = {"window": window, "features": features}
+    arguments = {"window": window, "features": features}
     taken = signature(make).parameters
     if hidden:
         if "hidden" not in taken:
             raise SettingError(f"'{name}' takes no 'hidden', so leave model.hidden empty.")
-        given["hidden"] = hidden  # type: ignore[assignment]
-    given = {parameter: value for parameter, value in given.items() if parameter in taken}
+        arguments["hidden"] = hidden  # type: ignore[assignment]
+    arguments = {parameter: value for parameter, value in arguments.items() if parameter in taken}
 
     def build() -> Any:
-        return make(**given)
+        return make(**arguments)
 
     try:
         with torch.random.fork_rng(devices=[]):
             network = build()
     except TypeError as error:
-        raise SettingError(f"'{name}' cannot be made of {', '.join(given)}: {error}.") from error
+        raise SettingError(
+            f"'{name}' cannot be made of {', '.join(arguments)}: {error}."
+        ) from error
     if isinstance(network, Model):
         return network
     if not isinstance(network, nn.Module):

@@ -71,7 +71,8 @@ class Recurrent(LinearHead):
         seconds = windows.shape[-2]
         inputs = affine(parts, "input", windows.flatten(-3, -2))
         inputs = inputs.view(*inputs.shape[:-2], -1, seconds, inputs.shape[-1])
-        weight, bias = parts["recurrent.weight"], parts["recurrent.bias"].unsqueeze(-2)
+        weight = parts["recurrent.weight"]
+        bias = parts["recurrent.bias"].unsqueeze(-2)
         state = self.rest(inputs)
         for now in inputs.unbind(-2):
             state = self.advance(state, now, state[0] @ weight + bias)

@@ -33,7 +33,9 @@ class ReluStack:
     """Names of the module's Linear layers, from input to output."""
 
     def to_mlp(self, weights: Tensor) -> Tensor:
-        """The module's weights [..., D] in the MLP's order: torch's matrices are [out, in]."""
+        """Return the module's weights [..., D] in the MLP's order: torch's matrices are [out,
+        in].
+        """
         parts = self.own.split(weights)
         pieces = []
         for name in self.linears:
@@ -41,28 +43,31 @@ class ReluStack:
         return torch.cat(pieces, dim=-1)
 
     def from_mlp(self, weights: Tensor) -> Tensor:
-        """The MLP's weights [..., D] in the module's order."""
-        parts, pieces = self.model.layout.split(weights), {}
+        """Return the MLP's weights [..., D] in the module's order."""
+        parts = self.model.layout.split(weights)
+        pieces = {}
         for layer, name in zip(self.model.layers, self.linears, strict=True):
             pieces[f"{name}.weight"] = parts[f"{layer}.weight"].mT.flatten(-2)
             pieces[f"{name}.bias"] = parts[f"{layer}.bias"]
         return torch.cat([pieces[name] for name in self.own.shapes], dim=-1)
 
 
-def recognised(module: nn.Module, own: Layout, window: int, features: int) -> ReluStack | None:
-    """The MLP that a module is for windows [window, features]; None if it is something else."""
+def recognised(module: nn.Module, layout: Layout, window: int, features: int) -> ReluStack | None:
+    """Return the MLP that a module is for windows [window, features]; None if it is something
+    else.
+    """
     linears = _linears(module)
     if linears is None:
         return None
     needed = {f"{name}.{part}" for name in linears for part in ("weight", "bias")}
-    if needed != own.shapes.keys():
+    if needed != layout.shapes.keys():
         return None
-    shapes = [own.shapes[f"{name}.weight"] for name in linears]
+    shapes = [layout.shapes[f"{name}.weight"] for name in linears]
     widths = [shapes[0][1], *(outputs for outputs, _ in shapes)]
     if len(widths) < 3 or widths[0] != window * features or widths[-1] != 1:
         return None
-    found = ReluStack(MLP(window, features, tuple(widths[1:-1])), own, tuple(linears))
-    return found if _agrees(found, module) else None
+    stack = ReluStack(MLP(window, features, tuple(widths[1:-1])), layout, tuple(linears))
+    return stack if _agrees(stack, module) else None
 
 
 def _linears(module: nn.Module) -> list[str] | None:
@@ -90,35 +95,37 @@ def _kind(node: fx.Node, module: nn.Module) -> Any:
     if node.op in ("placeholder", "output"):
         return None
     if node.op == "call_module":
-        own = module.get_submodule(str(node.target))
-        if isinstance(own, nn.Flatten | nn.Unflatten | nn.Identity):
+        submodule = module.get_submodule(str(node.target))
+        if isinstance(submodule, nn.Flatten | nn.Unflatten | nn.Identity):
             return None
-        return type(own)
+        return type(submodule)
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
     if name in RELUS:
         return nn.ReLU
     return None if name in RESHAPES else name
 
 
-def _agrees(found: ReluStack, module: nn.Module) -> bool:
-    """Whether both give the same energies for windows that nobody chose, and weights likewise."""
+def _agrees(stack: ReluStack, module: nn.Module) -> bool:
+    """Return whether both give the same energies for windows that nobody chose, and weights
+    likewise.
+    """
     drawn = torch.Generator().manual_seed(0)
-    shape = (5, found.model.window, found.model.features)
-    weights = torch.randn(found.own.size, generator=drawn, dtype=torch.float64) / 8
+    shape = (5, stack.model.window, stack.model.features)
+    weights = torch.randn(stack.own.size, generator=drawn, dtype=torch.float64) / 8
     windows = torch.randn(shape, generator=drawn, dtype=torch.float64)
     try:
-        own = torch.func.functional_call(module, found.own.split(weights), (windows,))
+        outputs = torch.func.functional_call(module, stack.own.split(weights), (windows,))
     except RuntimeError:
         return False
-    same = found.model.predict(found.to_mlp(weights), windows)
-    close = own.numel() == len(same) and torch.allclose(own.flatten(), same, CLOSE, CLOSE)
-    return close and torch.equal(found.from_mlp(found.to_mlp(weights)), weights)
+    same = stack.model.predict(stack.to_mlp(weights), windows)
+    close = outputs.numel() == len(same) and torch.allclose(outputs.flatten(), same, CLOSE, CLOSE)
+    return close and torch.equal(stack.from_mlp(stack.to_mlp(weights)), weights)
 
 
-def permuted(rows: Sequence[dict[str, Tensor]], found: ReluStack) -> tuple[dict[str, Tensor], ...]:
+def permuted(rows: Sequence[dict[str, Tensor]], stack: ReluStack) -> tuple[dict[str, Tensor], ...]:
     """Plans of rules with whatever has a number for every weight in the MLP's order."""
-    size = found.own.size
+    size = stack.own.size
     return tuple(
-        {n: found.to_mlp(v) if v.dim() > 1 and v.shape[-1] == size else v for n, v in plan.items()}
+        {n: stack.to_mlp(v) if v.dim() > 1 and v.shape[-1] == size else v for n, v in plan.items()}
         for plan in rows
     )

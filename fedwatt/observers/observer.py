@@ -1,4 +1,4 @@
-"""Who follows a run: called at each step of it, whatever its vehicles are.
+"""Observers: objects that a run calls at each step.
 
     on_hills → on_vehicle → … → on_fleet
     (on_start → on_round → … → on_round → on_end) for each method
@@ -25,25 +25,25 @@ class Observer:
     """By itself it does nothing."""
 
     def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
-        """Simulated vehicles have learned the hills that the run begins with."""
+        """Handle the elevation map that simulated vehicles have learned before the first round."""
 
     def on_vehicle(self, built: int, of: int) -> None:
-        """A simulated vehicle is built; so many are by now."""
+        """Handle progress in building simulated vehicles: `built` of `of` are ready."""
 
     def on_fleet(self, fleet: "Fleet") -> None:
-        """The vehicles are loaded."""
+        """Handle the loaded fleet."""
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A method starts, or goes on after `done` of its `rounds`."""
+        """Handle the start of a method, or its continuation after `done` of its `rounds`."""
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """A round of a method is over; `state.round` is its number."""
+        """Handle the end of a round; `state.round` is its number."""
 
     def on_end(self, label: str, history: "History") -> None:
-        """A method has done all it will do."""
+        """Handle the end of a method."""
 
     def on_reference(self, name: str) -> None:
-        """A reference (`fedwatt.evaluation`) has been worked out."""
+        """Handle a finished baseline (`fedwatt.evaluation`)."""
 
     def on_finish(self, run: Path) -> None:
         """All methods are done, and their tables and models are in the folder `run`."""
@@ -59,11 +59,11 @@ About = ParamSpec("About")
 def _told_to_each(
     event: Callable[Concatenate[Observer, About], None],
 ) -> Callable[Concatenate["Observers", About], None]:
-    """A method that tells an event to those of several observers that have it."""
+    """Return a method that tells an event to those of several observers that have it."""
 
-    def tell(self: "Observers", /, *about: About.args, **named: About.kwargs) -> None:
-        for one in self.each:
-            getattr(one, event.__name__, getattr(SILENT, event.__name__))(*about, **named)
+    def tell(self: "Observers", /, *arguments: About.args, **named: About.kwargs) -> None:
+        for observer in self.each:
+            getattr(observer, event.__name__, getattr(SILENT, event.__name__))(*arguments, **named)
 
     return tell
 
@@ -91,6 +91,6 @@ class OnRound(Observer):
     tell: "Callable[[State, RoundRecord], None] | None" = None
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """A round of a method is over."""
+        """Handle the end of a round."""
         if self.tell is not None:
             self.tell(state, record)

@@ -1,6 +1,6 @@
-"""What a run says of itself while it goes on: RUN/progress.jsonl, a line an event, only added to.
+"""The progress log of a run, RUN/progress.jsonl: one line per event, append-only.
 
-    {"event": "fleet", "at": …, "vehicles": 20, "source": …, "unit": "Wh"}
+    {"event": "fleet", "at": …, "vehicles": 20, "source": …, "simulated": true, "unit": "Wh"}
     {"event": "start", "at": …, "method": "fedavg", "done": 0, "rounds": 30}
     {"event": "round", "at": …, "method": "fedavg", "round": 1, "seconds": 0.4,
      "rows": [a row of rounds.parquet for each seed], "vehicles": {"car-001": 48.2, …}}
@@ -33,28 +33,32 @@ class ProgressLog(Observer):
 
     def __init__(self, run: Path) -> None:
         self.path = run / FILE
-        self.known: dict[str, set[int]] = {}
+        self.logged_rounds: dict[str, set[int]] = {}
         """Rounds of each method that are in the log."""
         if self.path.exists():
             with writing(self.path), self.path.open("r+b") as log:
-                whole = log.read()
-                log.truncate(whole.rfind(b"\n") + 1)  # a kill may have cut the last line
-            for label, rounds in rounds_in(events(whole)).items():
-                self.known[label] = set(rounds)
+                content = log.read()
+                log.truncate(content.rfind(b"\n") + 1)  # a kill may have cut the last line
+            for label, rounds in rounds_in(events(content)).items():
+                self.logged_rounds[label] = set(rounds)
 
     def on_fleet(self, fleet: "Fleet") -> None:
-        """Who takes part."""
-        about = {"vehicles": len(fleet.clients), "source": fleet.source}
-        self.add("fleet", **about, unit=fleet.settings.predicts.unit)
+        """Write the participating vehicles."""
+        fields = {
+            "vehicles": len(fleet.clients),
+            "source": fleet.source,
+            "simulated": all(client.simulated for client in fleet.at_hand),
+        }
+        self.add("fleet", **fields, unit=fleet.settings.predicts.unit)
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A method starts, or goes on."""
-        self.known[label] = {t for t in self.known.get(label, ()) if t <= done}
+        """Write the start or continuation of a method."""
+        self.logged_rounds[label] = {t for t in self.logged_rounds.get(label, ()) if t <= done}
         self.add("start", method=label, done=done, rounds=rounds)
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """The numbers of a round."""
-        self.known[label].add(state.round)
+        """Write the numbers of a round."""
+        self.logged_rounds[label].add(state.round)
         self.add(
             "round",
             method=label,
@@ -65,66 +69,68 @@ class ProgressLog(Observer):
         )
 
     def on_end(self, label: str, history: "History") -> None:
-        """A method is done; rounds that were trained on other machines are added now."""
+        """Write the end of a method, after rounds that were trained on other machines."""
         seconds = {row["round"]: row["total"] for row in history.timing}
-        for round, rows in rounds_beside(history, self.known[label]):
+        for round, rows in rounds_beside(history, self.logged_rounds[label]):
             self.add("round", method=label, round=round, seconds=seconds[round], rows=rows)
         self.add("end", method=label)
 
     def on_finish(self, run: Path) -> None:
-        """The folder is complete."""
+        """Write that the folder is complete."""
         self.add("finish")
 
-    def add(self, event: str, **about: Any) -> None:
+    def add(self, event: str, **fields: Any) -> None:
         """Write a line, whole or not at all as far as any reader can see."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"event": event, "at": at} | _plain(about), ensure_ascii=False) + "\n"
+        line = json.dumps({"event": event, "at": at} | _plain(fields), ensure_ascii=False) + "\n"
         with writing(self.path), self.path.open("a", encoding="utf-8") as log:
             log.write(line)
 
 
 def rounds_beside(history: "History", seen: Set[int]) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Number and rows of each trained round that is not among those `seen`, in their order."""
-    found: dict[int, list[dict[str, Any]]] = {}
+    """Return number and rows of each trained round that is not among those `seen`, in their
+    order.
+    """
+    rounds: dict[int, list[dict[str, Any]]] = {}
     for row in history.rounds:
         if row["round"] and row["round"] not in seen:
-            found.setdefault(row["round"], []).append(row)
-    return sorted(found.items())
+            rounds.setdefault(row["round"], []).append(row)
+    return sorted(rounds.items())
 
 
 def events(log: bytes) -> list[dict[str, Any]]:
-    """The complete lines of a log."""
-    whole = log[: log.rfind(b"\n") + 1]
-    return [parse_json(line) for line in whole.splitlines() if line]
+    """Return the complete lines of a log."""
+    complete = log[: log.rfind(b"\n") + 1]
+    return [parse_json(line) for line in complete.splitlines() if line]
 
 
 def rounds_in(
-    lines: Iterable[dict[str, Any]], known: dict[str, dict[int, dict[str, Any]]] | None = None
+    lines: Iterable[dict[str, Any]], earlier: dict[str, dict[int, dict[str, Any]]] | None = None
 ) -> dict[str, dict[int, dict[str, Any]]]:
-    """Method → round → the line that counts; `known` is what earlier lines led to.
+    """Return method → round → the line that counts; `known` is what earlier lines led to.
 
     >>> again = [{"event": "start", "method": "fedavg", "done": 1}]
     >>> two = [{"event": "round", "method": "fedavg", "round": t, "seconds": t} for t in (1, 2)]
     >>> rounds_in([*two, *again])["fedavg"].keys()
     dict_keys([1])
     """
-    found: dict[str, dict[int, dict[str, Any]]] = {} if known is None else known
+    rounds: dict[str, dict[int, dict[str, Any]]] = {} if earlier is None else earlier
     for line in lines:
-        own = found.setdefault(line["method"], {}) if "method" in line else {}
+        method_rounds = rounds.setdefault(line["method"], {}) if "method" in line else {}
         if line["event"] == "start":
-            for later in [round for round in own if round > line["done"]]:
-                del own[later]
+            for later in [round for round in method_rounds if round > line["done"]]:
+                del method_rounds[later]
         elif line["event"] == "round":
-            own[line["round"]] = line
-    return found
+            method_rounds[line["round"]] = line
+    return rounds
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: null for what is no finite number."""
+    """Return a value as JSON has it: null for what is no finite number."""
     if isinstance(value, dict):
-        return {name: _plain(own) for name, own in value.items()}
+        return {name: _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(own) for own in value]
+        return [_plain(entry) for entry in value]
     if isinstance(value, float):
         return value if isfinite(value) else None
     return value

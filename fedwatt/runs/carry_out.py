@@ -27,7 +27,6 @@ from fedwatt.observers import Observer
 from fedwatt.privacy import Budget, budget_for
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import describe_fleet, participation_hashes
 from fedwatt.runs.folder import claim, refuse_other_run, run_hash
 from fedwatt.runs.hills import learns_hills, terrain_spending
@@ -55,11 +54,13 @@ class Run:
     """Least time between two checkpoints of a method."""
 
     def checkpoints(self, choice: MethodChoice) -> Path:
-        """The folder of a method's checkpoints."""
+        """Return the folder of a method's checkpoints."""
         return self.out / "checkpoint" / choice.label
 
     def level(self) -> "Run | None":
-        """The run of the level model, in a folder inside this one's; None where there is none."""
+        """Return the run of the level model, in a folder inside this one's; None where there is
+        none.
+        """
         config = level_config(self.config)
         if config is None:
             return None
@@ -71,17 +72,17 @@ class HillsRefresh(Protocol[Rounds]):
     """Gives a method better hills in the midst of its training."""
 
     def before_round(self, federation: Rounds, state: State) -> tuple[Rounds, State]:
-        """What the next round is to go on with."""
+        """Return the federation and state that the next round continues with."""
 
     def after_training(self, federation: Rounds, state: State, file: Path) -> Rounds:
-        """What the last round was trained in; what it published of its hills goes to `file`."""
+        """Return the federation of the last round; write its published elevation to `file`."""
 
 
 Level = TypeVar("Level")  # what a method needs of its level model, to be judged with it
 
 
 class Site(Protocol[Level, Rounds]):
-    """Where the vehicles of a run are: simulated in this process, or on the road.
+    """The backend of a run: vehicles simulated in this process, or deployed.
 
     What is not needed in all places does nothing unless it is overridden.
     """
@@ -95,32 +96,32 @@ class Site(Protocol[Level, Rounds]):
         """Make the vehicles ready; `fleet` knows them from now on."""
 
     def fleet(self) -> Fleet:
-        """The vehicles that are in the run now."""
+        """Return the vehicles that are in the run now."""
 
     def hashes(self) -> dict[str, Any]:
         """Hashes by which two runs can be seen to have the same vehicles."""
 
     def data_identity(self) -> str:
-        """What a checkpoint must have been trained on, to be continued here."""
+        """Return the hash of the data that a checkpoint must match to be continued here."""
 
     def federation(
         self, choice: MethodChoice, *, scratch: Path | None = None, level: Level | None = None
     ) -> Rounds:
-        """What a method trains in; `scratch` as in `Federation`."""
+        """Return the federation that a method trains in; `scratch` as in `Federation`."""
 
     def refresh(self, choice: MethodChoice) -> HillsRefresh[Rounds] | None:
-        """What gives the method better hills in the midst of its training; None: nothing does."""
+        """Return the refresh of the elevation map during training, or None."""
         return None
 
     def level_site(self, run: Run) -> "Site[Level, Rounds]":
-        """The same vehicles in the run of the level model."""
+        """Return the same vehicles in the run of the model without elevation."""
 
     def finished(self) -> dict[str, Level] | None:
         """By method, what a finished run of a level model left; None: it must be carried out."""
         return None
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
-        """Rounds of a private method that were done twice, if `done` are in its checkpoint.
+        """Return rounds of a private method that were done twice, if `done` are in its checkpoint.
 
         None where a run that is continued repeats its noise.
         """
@@ -154,11 +155,12 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
 
     Of a level model's run, what the methods above it need is returned by method.
     """
-    started, run = datetime.now(UTC), site.run
+    started = datetime.now(UTC)
+    run = site.run
     level_run = run.level()
-    for one in (run, level_run):
-        if one is not None:
-            refuse_other_run(one.config, one.out, one.resume)
+    for part in (run, level_run):
+        if part is not None:
+            refuse_other_run(part.config, part.out, part.resume)
     fleet = site.open()
     origin = Origin(run_hash(run.config), site.data_identity())
     budgets = _checked(site, fleet, origin)
@@ -177,8 +179,7 @@ def _carried_out(
     """Train and write, in a folder that is this process's alone."""
     run = site.run
     level_run = run.level()
-    written = earlier_toml if site.on_the_road else to_toml  # for a rollback of the server
-    write_text(run.out / "config.toml", written(run.config))
+    write_text(run.out / "config.toml", to_toml(run.config))
     run.observer.on_fleet(fleet)
     levels: dict[str, Level] = {}
     if level_run is not None:
@@ -186,13 +187,14 @@ def _carried_out(
         finished = below.finished() if run.resume else None
         levels = carry_out(below) if finished is None else finished
     terrain = site.share_hills()
-    results, needed = RunResults(run.config, run.out), {}
+    results = RunResults(run.config, run.out)
+    needed = {}
     for choice in run.config.methods:
         label = choice.label
         level = levels.pop(label, None)
-        found = _trained(site, choice, origin, budgets[label], level, results)
-        if found is not None:
-            needed[label] = found
+        outcome = _trained(site, choice, origin, budgets[label], level, results)
+        if outcome is not None:
+            needed[label] = outcome
     _add_references(site)
     routes = site.share_routes()
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
@@ -214,14 +216,17 @@ def _carried_out(
 def _spending(
     site: Site[Level, Rounds], budgets: Mapping[str, Budget | None]
 ) -> dict[str, dict[str, Any]]:
-    """What each private method has spent, also against a server that sees noisy sums only."""
-    config, found = site.run.config, {}
-    for label, own in budgets.items():
-        if own is not None:
-            server = own.seen_by_server.epsilon(config.training.rounds)
+    """Return the budget that each private method has spent, also against a server that sees
+    sums.
+    """
+    config = site.run.config
+    spending = {}
+    for label, budget in budgets.items():
+        if budget is not None:
+            server = budget.seen_by_server.epsilon(config.training.rounds)
             masked = config.secure.enabled and site.on_the_road and isfinite(server)
-            found[label] = asdict(own) | {"epsilon_server": server if masked else None}
-    return found
+            spending[label] = asdict(budget) | {"epsilon_server": server if masked else None}
+    return spending
 
 
 def _add_references(site: Site[Level, Rounds]) -> None:
@@ -234,19 +239,23 @@ def _add_references(site: Site[Level, Rounds]) -> None:
 
 
 def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[str, Budget | None]:
-    """The privacy budget of each method; refuses whatever would stop the run later."""
-    run, config = site.run, site.run.config
+    """Return the privacy budget of each method; refuses whatever would stop the run later."""
+    run = site.run
+    config = site.run.config
     for choice in config.methods:
         site.federation(choice).check(choice.method)
-    budgets = {own.label: budget_for(own.method, config.training, fleet) for own in config.methods}
+    budgets = {
+        method_choice.label: budget_for(method_choice.method, config.training, fleet)
+        for method_choice in config.methods
+    }
     if learns_hills(config):
         terrain_spending(config, fleet)  # refuses noise that nobody can account for
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing
-        found = latest_checkpoint(run.checkpoints(choice), origin)
-        own = budgets[choice.label]
-        if own is not None:
-            repeated = site.repeated(choice, 0 if found is None else found[1])
-            budgets[choice.label] = replace(own, repeated=repeated)
+        checkpoint = latest_checkpoint(run.checkpoints(choice), origin)
+        method_choice = budgets[choice.label]
+        if method_choice is not None:
+            repeated = site.repeated(choice, 0 if checkpoint is None else checkpoint[1])
+            budgets[choice.label] = replace(method_choice, repeated=repeated)
     return budgets
 
 
@@ -259,7 +268,8 @@ def _trained(
     results: RunResults,
 ) -> Level | None:
     """Train one method, judge its models, and add both to the results."""
-    run, folder = site.run, site.run.checkpoints(choice)
+    run = site.run
+    folder = site.run.checkpoints(choice)
     federation = site.federation(choice, scratch=memory_folder(folder), level=level)
     refresh = site.refresh(choice)
     state, history = train_method(

@@ -37,7 +37,7 @@ FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
 
 @dataclass(frozen=True)
 class Origin:
-    """What a checkpoint belongs to: hashes of the configuration and of the fleet's data."""
+    """The identity of a checkpoint: hashes of the configuration and of the fleet's data."""
 
     configuration: str
     data: str | None
@@ -46,7 +46,8 @@ class Origin:
 
 def save_checkpoint(folder: Path, state: State, history: History, origin: Origin) -> None:
     """Write the checkpoint of `state.round` and remove older ones, all but a few."""
-    target, temporary = folder / f"round-{state.round:06d}", folder / ".part"
+    target = folder / f"round-{state.round:06d}"
+    temporary = folder / ".part"
     with writing(target):
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -72,20 +73,20 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
         raise
     for table in state.paged:
         table.pin()
-    found = sorted(folder.glob("round-*"))
-    kept = {target} if state.paged else {target, *found[-KEPT:]}
-    for other in found:
+    folders = sorted(folder.glob("round-*"))
+    remaining = {target} if state.paged else {target, *folders[-KEPT:]}
+    for other in folders:
         # One of a later round is of a run that went back to this one.
-        if other not in kept or other > target:
+        if other not in remaining or other > target:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
-    """The latest checkpoint, or None where there is none."""
-    found = latest_checkpoint(folder, origin)
-    if found is None:
+    """Return the latest checkpoint, or None where there is none."""
+    checkpoint = latest_checkpoint(folder, origin)
+    if checkpoint is None:
         return None
-    latest, done = found
+    latest, done = checkpoint
     tensors = load_file(latest / "state.safetensors")
     state = State.from_tensors(done, tensors, memory_folder(folder))
     tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
@@ -119,17 +120,17 @@ def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
         manifest = parse_json((latest / "manifest.json").read_text(encoding="utf-8"))
         damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
         done = int(manifest["round"])
-        found = Origin(manifest["configuration"], manifest["data"])
+        recorded = Origin(manifest["configuration"], manifest["data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"manifest.json: {error}") from error
     if damaged:
         raise DataError(f"{damaged[0]} does not match its checksum")
-    if found.configuration != origin.configuration:
+    if recorded.configuration != origin.configuration:
         raise RunError(
             f"{latest} belongs to another configuration, or to another version of fedwatt. Resume "
             "with the config.toml of its run folder, or choose another --out."
         )
-    if origin.data is not None and found.data != origin.data:
+    if origin.data is not None and recorded.data != origin.data:
         raise RunError(
             f"The fleet is not the one that {latest} was trained on: its data has changed. Put it "
             "back, or start anew with another --out."
@@ -138,7 +139,7 @@ def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
 
 
 def memory_folder(folder: Path) -> Path:
-    """Where tables too large for memory are, beside the checkpoints that refer to them."""
+    """Return the folder of tables too large for memory, beside their checkpoints."""
     return folder / "memory"
 
 

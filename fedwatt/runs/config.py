@@ -47,7 +47,7 @@ from fedwatt.windows.targets import ENERGY
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Where the vehicles come from."""
+    """The source of the vehicles."""
 
     data: str = "synthetic"
     """"synthetic"; "sketch", driving in outline that is quick to make; or the folder of a fleet
@@ -64,14 +64,14 @@ class Source:
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
-        known = self.made in ("auto", "ahead", "on-demand")
-        check(self, "made", known, "'auto', 'ahead' or 'on-demand'")
+        valid = self.made in ("auto", "ahead", "on-demand")
+        check(self, "made", valid, "'auto', 'ahead' or 'on-demand'")
         check(self, "trips", self.trips >= 3, "at least 3: one to train, validate and test each")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelChoice:
-    """Which network."""
+    """The choice of a network."""
 
     name: str = "mlp"
     """"mlp", "gru", "lstm", or a reference to one's own, such as "./net.py:Net"."""
@@ -85,7 +85,7 @@ class ModelChoice:
         refuse_unknown(self.name)
 
     def on(self, fleet: Fleet) -> Model:
-        """The network for the windows of a fleet."""
+        """Return the network for the windows of a fleet."""
         return get_model(
             self.name, window=fleet.window, features=len(fleet.features), hidden=self.hidden
         )
@@ -115,7 +115,7 @@ class MethodChoice:
     schedule: str | None = None
 
     def training(self, common: Training) -> Training:
-        """The run's training settings with this method's own rate in them."""
+        """Return the run's training settings with this method's own rate in them."""
         rate = common.rate if self.rate is None else self.rate
         return replace(common, rate=rate, schedule=self.schedule or common.schedule)
 
@@ -151,8 +151,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         names = [choice.method.name for choice in self.methods]
-        found = sources_of(names, self.model.name, self.data, self.plugins)
-        object.__setattr__(self, "plugins", found)
+        sources = sources_of(names, self.model.name, self.data, self.plugins)
+        object.__setattr__(self, "plugins", sources)
         labels = [choice.label for choice in self.methods]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -187,7 +187,7 @@ SECTIONS: dict[str, type] = {
 
 
 def choose(table: Mapping[str, Any]) -> MethodChoice:
-    """A [[method]] table as a choice."""
+    """Return a [[method]] table as a choice."""
     table = dict(table)
     if "name" not in table:
         raise SettingError('A [[method]] table needs a name, such as name = "fedavg".')
@@ -198,17 +198,19 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
             f"The label {label!r} must be a plain name of at most 100 characters, without '/' and "
             "not beginning with '.': it names a folder."
         )
-    own: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for setting, kind in (("rate", float), ("schedule", str)):
         if setting in table:
-            own[setting] = convert(table.pop(setting), kind, f"{name}.{setting}")
-    choice = MethodChoice(label, get(name, **table), **own)
+            settings[setting] = convert(table.pop(setting), kind, f"{name}.{setting}")
+    choice = MethodChoice(label, get(name, **table), **settings)
     choice.training(Training())  # refuses a rate or schedule outside its range here, not later
     return choice
 
 
 def default_methods(table: Mapping[str, Any], *, shared: bool = False) -> list[dict[str, Any]]:
-    """[[method]] tables of a document without any; without rates where it has one for all."""
+    """Return [[method]] tables of a document without any; without rates where it has one for
+    all.
+    """
     shared = shared or "rate" in table.get("training", {})
     return [
         {"name": name} if shared else {"name": name, "rate": rate}
@@ -237,25 +239,25 @@ def from_tables(
     other text may name no code that the user has not named (`fedwatt.plugins`).
     """
     refuse_misshapen(table)
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if "seeds" in table:
-        given["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
+        arguments["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
     if "device" in table:
-        given["device"] = convert(table["device"], str, "device")
+        arguments["device"] = convert(table["device"], str, "device")
     named = table.get("method", default_methods(table))
     with named_in(None if trusted else where):
         for name in (section for section in SECTIONS if section in table):
-            given[name] = from_table(SECTIONS[name], table[name], name)
-        given["methods"] = tuple(choose(method) for method in named)
-        return RunConfig(**given)
+            arguments[name] = from_table(SECTIONS[name], table[name], name)
+        arguments["methods"] = tuple(choose(method) for method in named)
+        return RunConfig(**arguments)
 
 
 def refuse_misshapen(table: Mapping[str, Any]) -> None:
     """Raise unless a document has the sections of a configuration, and tables where they belong."""
-    known = ("seeds", "device", *SECTIONS, "method", "plugins")
+    sections = ("seeds", "device", *SECTIONS, "method", "plugins")
     for name, value in table.items():
-        if name not in known:
-            raise SettingError(unknown("section or key", name, known))
+        if name not in sections:
+            raise SettingError(unknown("section or key", name, sections))
         if name in SECTIONS and not isinstance(value, dict):
             raise SettingError(f"'{name}' is a section: write its settings below [{name}].")
     methods = table.get("method", [])
@@ -264,13 +266,13 @@ def refuse_misshapen(table: Mapping[str, Any]) -> None:
 
 
 def to_tables(config: RunConfig) -> dict[str, Any]:
-    """The complete configuration as a TOML document."""
+    """Return the complete configuration as a TOML document."""
     methods = []
     for choice in config.methods:
-        own = {"rate": choice.rate, "schedule": choice.schedule}
+        entry = {"rate": choice.rate, "schedule": choice.schedule}
         methods.append(
             {"name": choice.method.name, "label": choice.label}
-            | {name: value for name, value in own.items() if value is not None}
+            | {name: value for name, value in entry.items() if value is not None}
             | choice.method.settings
         )
     return {
@@ -283,12 +285,12 @@ def to_tables(config: RunConfig) -> dict[str, Any]:
 
 
 def to_toml(config: RunConfig) -> str:
-    """The complete configuration as text; `from_toml` reads it back."""
+    """Return the complete configuration as text; `from_toml` reads it back."""
     return tomli_w.dumps(to_tables(config))
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The TOML document in a file: of the right shape, its values not yet checked."""
+    """Return the TOML document in a file: of the right shape, its values not yet checked."""
     try:
         table = _document(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
@@ -300,7 +302,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
-    """A copy of a document with `key=value` assignments in it.
+    """Return a copy of a document with `key=value` assignments in it.
 
     A key is a section and a setting (`training.rate=0.01`), a method's label and a hyperparameter
     (`fo-ri-fedavg.alpha=0.7`), or `seeds` or `device`.
@@ -309,11 +311,11 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
     {'training': {'rounds': 5}}
     """
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-    given = [_assigned(assignment) for assignment in assignments]
-    shared = any((section, setting) == ("training", "rate") for section, setting, _ in given)
+    assigned = [_assigned(assignment) for assignment in assignments]
+    shared = any((section, setting) == ("training", "rate") for section, setting, _ in assigned)
     methods = [dict(m) for m in result.get("method", default_methods(result, shared=shared))]
     labels = {label_of(method): method for method in methods}
-    for section, setting, value in given:
+    for section, setting, value in assigned:
         if not section:
             result[setting] = value
         elif section in labels:
@@ -343,7 +345,9 @@ def _assigned(assignment: str) -> tuple[str, str, Any]:
 
 
 def label_of(method: Mapping[str, Any]) -> str:
-    """The label of a [[method]] table: its own, or the name without what says where it is."""
+    """Return the label of a [[method]] table: its own, or the name without what says where it
+    is.
+    """
     return str(method.get("label", short(str(method.get("name")))))
 
 
@@ -361,25 +365,27 @@ def _refuse_absent_method(name: str, labels: Sequence[str]) -> None:
 
 
 def differences(old: RunConfig, new: RunConfig) -> list[str]:
-    """What differs between two configurations; settings of methods only where both have them.
+    """Return the differences of two configurations; settings of methods only where both have them.
 
     >>> ten, twenty = ({"training": {"rounds": rounds}} for rounds in (10, 20))
     >>> differences(from_tables(ten), from_tables(twenty))
     ['training.rounds 10 → 20']
     """
-    before, after = _sections(old), _sections(new)
-    found = []
+    before = _sections(old)
+    after = _sections(new)
+    changes = []
     for section in [name for name in before if name in after]:
-        own, other = before[section], after[section]
-        for name in dict.fromkeys((*own, *other)):
-            if own.get(name) != other.get(name):
+        old_section = before[section]
+        other = after[section]
+        for name in dict.fromkeys((*old_section, *other)):
+            if old_section.get(name) != other.get(name):
                 key = f"{section}.{name}" if section else name
-                found.append(f"{key} {_shown(own.get(name))} → {_shown(other.get(name))}")
-    return found
+                changes.append(f"{key} {_shown(old_section.get(name))} → {_shown(other.get(name))}")
+    return changes
 
 
 def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
-    """Settings by section or by label of a method; those that stand in none under ""."""
+    """Return settings by section or by label of a method; those that stand in none under ""."""
     tables = to_tables(config)
     tables.pop("plugins", None)
     methods = {method["label"]: method for method in tables.pop("method")}
@@ -388,7 +394,7 @@ def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 
 def _shown(value: Any) -> str:
-    """A value as one may write it in TOML, on one line; "nothing" where there is none."""
+    """Return a value as one may write it in TOML, on one line; "nothing" where there is none."""
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 
 

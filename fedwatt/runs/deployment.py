@@ -1,19 +1,14 @@
-"""What a fleet on the road needs to know beyond a simulation: waits, deadlines and limits."""
+"""Settings of a deployed fleet beyond a simulation: waits, deadlines and limits."""
 
 from dataclasses import dataclass
 from math import inf
-from typing import Final
 
 from fedwatt.errors import check
-
-FULL: Final = "full"
-UPDATE_TYPES: Final = (FULL, "float16", "int8")
-"""Numbers that a displacement may be sent as: the model's own, or rounded ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deployment:
-    """What `fedwatt deploy` needs to know beyond a simulation; a simulation ignores it."""
+    """Settings of `fedwatt deploy`; a simulation ignores them."""
 
     vehicles: int = 0
     """Vehicles to wait for before the first round; 0: those that enrol in time."""
@@ -35,34 +30,23 @@ class Deployment:
     """Share of those asked after whose answers the others have until the slowest of the last rounds
     would be done, with some time to spare; at first half as long again. Then the round, or the
     judging of its model, closes. 1: all are waited for."""
-    rest_after: int = 2
-    """Rounds in a row that a vehicle may miss, late or failing, before it rests: it is left out of
-    the next 2 rounds, then asked again; each further miss doubles that, up to 64. 0: never."""
+    backoff_after: int = 2
+    """Rounds in a row that a vehicle may miss, late or failing, before it is skipped for 2 rounds;
+    each further miss doubles that, up to 64. 0: never."""
     minimum_replies: int = 1
     """A round with fewer usable replies makes no model."""
-    update_type: str = FULL
-    """Numbers that vehicles send their displacement as, in the clear: "full" is the model's own,
-    "float16" and "int8" take a half and a quarter of a float32's bytes, and what rounding loses is
-    added to a vehicle's next reply."""
     poll_seconds: float = 0.1
-    """Pause between two looks for replies."""
+    """Pause between two polls for replies."""
     weight_cap: float = 5.0
     """Most that a vehicle weighs in a mean, in medians of the vehicles' windows; inf: any."""
     norm_bound: float = 5.0
     """Longest reply, in medians of the replies; what is longer is shortened, and a fault."""
     routes: bool = False
-    """Whether vehicles also share, under masks, how they drive each place and what routes take, for
-    `fedwatt route`; needs `secure.enabled` and `terrain.area`. A simulation learns it when it is
-    first asked for."""
-    relays: int = 0
-    """Vehicles that sums have room for where relays may add them up (`fedwatt deploy relay`); 0: no
-    relays. Replies are then added in fixed point, so any tree of relays makes the same model."""
+    """Whether vehicles also share, by secure aggregation, how they drive each place and what routes
+    take, for `fedwatt route`; needs `secure.enabled` and `terrain.area`. A simulation learns it
+    when it is first asked for."""
     diagnostics: bool = False
     """Whether vehicles report their roughness, pull and runtime for the records."""
-
-    def room(self, called: int) -> int:
-        """Vehicles that a sum over those `called` is laid out for."""
-        return self.relays or called
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
@@ -71,11 +55,10 @@ class Deployment:
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
         check(self, "close_share", 0 < self.close_share <= 1, "in (0, 1] (1: all are waited for)")
-        check(self, "rest_after", self.rest_after >= 0, "at least 0 (0: no vehicle rests)")
+        check(
+            self, "backoff_after", self.backoff_after >= 0, "at least 0 (0: no vehicle is skipped)"
+        )
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
-        check(self, "relays", 0 <= self.relays < 2**20, "from 0 (no relays) to about a million")
-        known = self.update_type in UPDATE_TYPES
-        check(self, "update_type", known, " or ".join(map(repr, UPDATE_TYPES)))
         check(self, "poll_seconds", 0 < self.poll_seconds <= 1, "above 0, at most 1")

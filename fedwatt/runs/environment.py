@@ -1,4 +1,4 @@
-"""What a run was made of: its fleet in figures, and hashes that show two runs saw the same data."""
+"""Description of a run's fleet, and hashes that show whether two runs saw the same data."""
 
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
@@ -12,7 +12,7 @@ from fedwatt.windows import Fleet
 
 
 def describe_fleet(fleet: Fleet) -> dict[str, Any]:
-    """The fleet in figures."""
+    """Return the fleet in figures."""
     return {
         "source": fleet.source,
         "vehicles": len(fleet.clients),
@@ -30,7 +30,7 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
 
 
 def coverage(fleet: Fleet) -> dict[str, Any]:
-    """How much driving there is, too coarsely to tell whose or where; empty where it is not known.
+    """Return the amount of driving, too coarse to identify vehicles or places; empty if unknown.
 
     Of a fleet on demand it is reckoned from the vehicles at hand.
 
@@ -38,7 +38,8 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
     climb_m_per_km     how hilly roads are, to two digits, where climb is a feature
     ambient_c          outside temperature in nine of ten hours, outward to 5 °C
     """
-    samples, factor = [], len(fleet.clients) / max(len(fleet.at_hand), 1)
+    samples = []
+    factor = len(fleet.clients) / max(len(fleet.at_hand), 1)
     for client in fleet.at_hand:
         scaler = client.scaler
         if scaler is None or scaler.mix is not None:
@@ -47,18 +48,19 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
         samples.append(client.series[::60].astype(np.float64) * scaler.scale + scaler.center)
     if not sum(map(len, samples)):
         return {}
-    rows, names = np.concatenate(samples), list(fleet.features)
-    found: dict[str, Any] = {"hours": _two_digits(factor * len(rows) / 60)}
+    rows = np.concatenate(samples)
+    names = list(fleet.features)
+    summary: dict[str, Any] = {"hours": _two_digits(factor * len(rows) / 60)}
     if "speed" in names:
         metres = rows[:, names.index("speed")].sum()  # of the sampled seconds, as is climb
-        found["kilometres"] = _two_digits(factor * metres * 60 / 1000)
+        summary["kilometres"] = _two_digits(factor * metres * 60 / 1000)
         if "ascent" in names and metres > 0:
             climb = rows[:, names.index("ascent")].sum()
-            found["climb_m_per_km"] = _two_digits(1000 * climb / metres)
+            summary["climb_m_per_km"] = _two_digits(1000 * climb / metres)
     if "ambient" in names:
         low, high = np.quantile(rows[:, names.index("ambient")], (0.05, 0.95))
-        found["ambient_c"] = [5 * floor(low / 5), 5 * ceil(high / 5)]
-    return found
+        summary["ambient_c"] = [5 * floor(low / 5), 5 * ceil(high / 5)]
+    return summary
 
 
 def _two_digits(value: float) -> float:
@@ -66,11 +68,11 @@ def _two_digits(value: float) -> float:
 
 
 def describe_target(fleet: Fleet) -> dict[str, Any]:
-    """What windows predict, and how coarse the labels are: median over vehicles, in its unit."""
+    """Return the target and the resolution of its labels: median over vehicles, in its unit."""
     target = fleet.settings.predicts
     grains = [client.label_grain for client in fleet.at_hand]
-    about = {name: getattr(target, name) for name in ("name", "unit", "adds", "typical")}
-    return about | {"meaning": target.described, "grain": median(grains)}
+    description = {name: getattr(target, name) for name in ("name", "unit", "adds", "typical")}
+    return description | {"meaning": target.described, "grain": median(grains)}
 
 
 def fleet_partition(fleet: Fleet) -> str:

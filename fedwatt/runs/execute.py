@@ -86,7 +86,8 @@ class Simulation(Site[ModelPredictions, Federation]):
 
     def open(self) -> Fleet:
         """Learn the hills, which windows are made with, and build the vehicles."""
-        config, observer = self.run.config, self.run.observer
+        config = self.run.config
+        observer = self.run.observer
         self.learned = learned_for(config)
         if self.learned is not None:
             observer.on_hills(self.learned, config.terrain)
@@ -94,7 +95,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         return self.opened
 
     def fleet(self) -> Fleet:
-        """The vehicles that the run began with."""
+        """Return the vehicles that the run began with."""
         return self.opened
 
     def hashes(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         }
 
     def data_identity(self) -> str:
-        """A hash of the data itself."""
+        """Return a hash of the data itself."""
         return self.opened.data_hash()
 
     def federation(
@@ -117,7 +118,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         scratch: Path | None = None,
         level: ModelPredictions | None = None,
     ) -> Federation:
-        """The federation in which a method trains."""
+        """Return the federation in which a method trains."""
         made = federation_for(self.run.config, choice, self.opened, scratch)
         return made if self.dealt is None else self.dealt(made, choice)
 
@@ -134,7 +135,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         )
 
     def level_site(self, run: Run) -> "Simulation":
-        """A simulation that builds the same vehicles without climb."""
+        """Return a simulation that builds the same vehicles without climb."""
         return Simulation(run, elsewhere=self.elsewhere, of_level_model=True)
 
     def share_hills(self) -> dict[str, Any]:
@@ -154,7 +155,8 @@ class Simulation(Site[ModelPredictions, Federation]):
         An elevation map that vehicles learn together is part of federating: a local-only vehicle
         has the map that it learns from its own training trips, or none if that validates better.
         """
-        config, choice = self.run.config, self.run.config.methods[0]
+        config = self.run.config
+        choice = self.run.config.methods[0]
         federation = federation_for(config, choice, self.opened)
         share = config.training.participation
         if config.asynchronous.buffer:
@@ -185,19 +187,21 @@ class Simulation(Site[ModelPredictions, Federation]):
         """Errors of personal models and, with a level model, of what vehicles would use."""
         personal = _personal_models(self.run, choice, federation, state)
         judged = federation.judged
-        kept = predictions_of(judged, state.kept_weights)
+        final_predictions = predictions_of(judged, state.kept_weights)
         mixes = self.run.config.model.mixture
         if mixes:
-            kept = mixed_predictions(judged, kept)
+            final_predictions = mixed_predictions(judged, final_predictions)
             personal = personal and mixed_predictions(judged, personal)
             write_fleet_ridge(self.run.out, judged.fleet.clients)
-        write_trip_prior(self.run.out, choice.label, judged, personal or kept, state.live)
-        predicted = ModelPredictions(kept, personal, tuple(state.live))
+        write_trip_prior(
+            self.run.out, choice.label, judged, personal or final_predictions, state.live
+        )
+        predicted = ModelPredictions(final_predictions, personal, tuple(state.live))
         used = {} if personal is None else {"personal": personal.test}
         if level is not None:
             used = used_on_board(judged, predicted, level)
         elif mixes:
-            used["kept"] = kept.test
+            used["kept"] = final_predictions.test
         rows = {name: judged.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.of_level_model else None
 
@@ -205,7 +209,7 @@ class Simulation(Site[ModelPredictions, Federation]):
 def _personal_models(
     run: Run, choice: MethodChoice, federation: Federation, state: State
 ) -> Predictions | None:
-    """The models that vehicles made their own, one file each; None if they did not.
+    """Return the models that vehicles made their own, one file each; None if they did not.
 
     They fine-tune the model that a method keeps, or the one that the method gave each of them. Of a
     fleet on demand only those that are judged do.
@@ -215,9 +219,10 @@ def _personal_models(
 
     judged = federation.judged
 
-    def keep(one: PersonalModel) -> None:
-        name, seed = judged.fleet.name(one.vehicle), judged.seeds[one.run]
-        write_own_model(own_model_file(run.out, choice.label, seed, name), judged, one)
+    def keep(personalised: PersonalModel) -> None:
+        name = judged.fleet.name(personalised.vehicle)
+        seed = judged.seeds[personalised.run]
+        write_own_model(own_model_file(run.out, choice.label, seed, name), judged, personalised)
 
     models = federation.own_models(choice.method, state)
     numbers = federation.members.evaluated if judged is not federation else None
@@ -225,7 +230,8 @@ def _personal_models(
     def own(one: int, places: Sequence[int]) -> Tensor:
         return models(one, places if numbers is None else [numbers[k] for k in places])
 
-    settings, begin = run.config.personal, own if choice.method.personal else None
+    settings = run.config.personal
+    begin = own if choice.method.personal else None
     return personalise(judged, state.kept_weights, settings, keep=keep, own_models=begin)
 
 
@@ -241,7 +247,7 @@ def federation_for(
     scratch: Path | None = None,
     model: Network | None = None,
 ) -> Federation:
-    """The federation in which a method of the run trains; `scratch` as in `Federation`.
+    """Return the federation in which a method of the run trains; `scratch` as in `Federation`.
 
     Its network is that of the configuration, unless a `model` is given.
     """

@@ -1,4 +1,4 @@
-"""Which run a folder belongs to: one is never overwritten by another, nor continued as another."""
+"""Ownership of a run folder: one run never overwrites or continues another."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,9 +7,8 @@ from pathlib import Path
 
 from fedwatt.errors import RunError
 from fedwatt.files import holding
-from fedwatt.runs.config import RunConfig, Track, differences, from_toml
+from fedwatt.runs.config import RunConfig, Track, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.earlier import earlier_toml
 from fedwatt.runs.environment import hash_of
 from fedwatt.runs.own_code import changed_since, sentence
 
@@ -52,10 +51,10 @@ def claim(config: RunConfig, out: Path, resume: bool) -> Iterator[None]:
 
 
 def run_hash(config: RunConfig) -> str:
-    """Hash of all that determines the numbers of a run; the same after an update."""
-    return hash_of([earlier_toml(_what_counts(config))])
+    """Return a hash of all that determines the numbers of a run."""
+    return hash_of([to_toml(_what_counts(config))])
 
 
 def _what_counts(config: RunConfig) -> RunConfig:
-    """The configuration without deadlines of a real fleet and trackers, which may change."""
+    """Return the configuration without deadlines of a real fleet and trackers, which may change."""
     return replace(config, deploy=Deployment(), track=Track())

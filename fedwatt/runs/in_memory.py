@@ -33,7 +33,7 @@ from fedwatt.windows import Fleet
 
 
 def configuration(federation: Federation, method: Method) -> RunConfig:
-    """The configuration that makes the same run."""
+    """Return the configuration that makes the same run."""
     fleet = federation.fleet
     return RunConfig(
         methods=(named(method),),
@@ -49,23 +49,23 @@ def configuration(federation: Federation, method: Method) -> RunConfig:
 
 
 def _source(fleet: Fleet) -> Source:
-    """Where the fleet comes from; "own" if nothing makes it again."""
-    known = {setting.name for setting in fields(Source)}
-    found: dict[str, Any] = {n: v for n, v in fleet.origin.items() if n in known}
-    return Source(**(found or {"data": OWN}))
+    """Return the source of the fleet; "own" if it cannot be made again."""
+    names = {setting.name for setting in fields(Source)}
+    settings: dict[str, Any] = {n: v for n, v in fleet.origin.items() if n in names}
+    return Source(**(settings or {"data": OWN}))
 
 
 def named(method: Method) -> MethodChoice:
-    """The method under a name that leads to its rules, labelled as it was called.
+    """Return the method under a name that leads to its rules, labelled as it was called.
 
     One whose rules nobody else can find (of a function or a session) keeps the name it has.
     """
     label = short(method.name)
     local = "+".join(_rule_name(rule, LOCAL_RULES) for rule in method.local) or "fedavg"
-    behind = [_rule_name(method.server, SERVERS)]
+    server_part = [_rule_name(method.server, SERVERS)]
     if method.defence is not None:
-        behind.insert(0, _rule_name(method.defence, DEFENCES))
-    for name in (method.name, f"{local}@{'+'.join(behind)}".removesuffix("@average")):
+        server_part.insert(0, _rule_name(method.defence, DEFENCES))
+    for name in (method.name, f"{local}@{'+'.join(server_part)}".removesuffix("@average")):
         try:
             if get(name, **method.settings).rules == method.rules:
                 return MethodChoice(label, replace(method, name=name))
@@ -75,22 +75,23 @@ def named(method: Method) -> MethodChoice:
 
 
 def _rule_name(rule: object, known: Mapping[str, object]) -> str:
-    """The name of a rule of fedwatt, or a reference to its class."""
-    names = (name for name, own in known.items() if type(own) is type(rule))
+    """Return the name of a rule of fedwatt, or a reference to its class."""
+    names = (name for name, entry in known.items() if type(entry) is type(rule))
     return next(names, None) or reference_to(type(rule))
 
 
 def _model_choice(federation: Federation) -> ModelChoice:
-    """The model by the name that makes it again; "own" if none does."""
-    asked, model = federation.model_asked, federation.model
+    """Return the model by the name that makes it again; "own" if none does."""
+    network = federation.model_asked
+    model = federation.model
     hidden: tuple[int, ...] = ()
-    if isinstance(asked, str):
-        name = asked
+    if isinstance(network, str):
+        name = network
     elif isinstance(model, MLP | GRU | LSTM):
         name = type(model).__name__.lower()
         hidden = model.hidden if isinstance(model, MLP) else (model.hidden,)
     else:
-        own = asked.module if isinstance(asked, ModuleModel) else asked
+        own = network.module if isinstance(network, ModuleModel) else network
         name = reference_to(type(own) if isinstance(own, nn.Module | Model) else own)
     if _makes(name, hidden, federation):
         return ModelChoice(name=name, hidden=hidden)
@@ -102,20 +103,23 @@ class GivenModel(ModelChoice):
 
     @staticmethod
     def of(model: Model) -> "GivenModel":
-        """The choice of this network."""
+        """Return the choice of this network."""
         choice = GivenModel(name=models.OWN)
         object.__setattr__(choice, "given", model)
         return choice
 
     def on(self, fleet: Fleet) -> Model:
-        """The network itself."""
-        given: Model = self.__dict__["given"]
-        return given
+        """Return the network itself."""
+        model: Model = self.__dict__["given"]
+        return model
 
 
 def _makes(name: str, hidden: tuple[int, ...], federation: Federation) -> bool:
-    """Whether a name makes the federation's model: the same tensors, and the same predictions."""
-    window, features = federation.fleet.window, len(federation.fleet.features)
+    """Return whether a name makes the federation's model: the same tensors, and the same
+    predictions.
+    """
+    window = federation.fleet.window
+    features = len(federation.fleet.features)
     model = federation.model
     try:
         other = get_model(name, window=window, features=features, hidden=hidden)
@@ -139,7 +143,7 @@ class InMemory(Simulation):
     at_hand: Federation | None = None
 
     def open(self) -> Fleet:
-        """The fleet that was given."""
+        """Return the fleet that was given."""
         assert self.at_hand is not None
         self.opened = self.at_hand.fleet
         return self.opened
@@ -147,7 +151,7 @@ class InMemory(Simulation):
     def federation(
         self, choice: MethodChoice, *, scratch: Path | None = None, level: object = None
     ) -> Federation:
-        """The federation that was given; what it remembers stays where it is."""
+        """Return the federation that was given; what it remembers stays where it is."""
         assert self.at_hand is not None
         return self.at_hand
 
@@ -164,7 +168,7 @@ def train_into(
 def write_run(
     out: Path, federation: Federation, config: RunConfig, state: State, history: History
 ) -> None:
-    """The folder of a run that is over: its checkpoint, and all that a run makes of it."""
+    """Write the folder of a finished run: its checkpoint and everything derived from it."""
     if level_config(config) is not None:
         raise SettingError(
             "A model with hills has a level model beside it, which 'fedwatt run' trains. Save such "

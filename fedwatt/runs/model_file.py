@@ -38,7 +38,7 @@ Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 
 
 def model_prefix(label: str, which: str, seed: int) -> str:
-    """What the names of a model's tensors begin with.
+    """Return the prefix of the names of a model's tensors.
 
     >>> model_prefix("fedavg", "kept", 1)
     'fedavg/kept/seed-1/'
@@ -52,7 +52,7 @@ def write_models(run: Path, tensors: Mapping[str, Tensor], config: RunConfig) ->
 
 
 def read_model_config(run: Path) -> RunConfig:
-    """The configuration that the models of a run were trained with.
+    """Return the configuration that the models of a run were trained with.
 
     RunError if the code of their network or features is another now: they would predict otherwise.
     """
@@ -72,9 +72,11 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
     prefix = model_prefix(label, which, seed)
     with _opened(run) as file:
         names = list(file.keys())
-        found = {n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)}
-    if found:
-        return found
+        tensors = {
+            n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)
+        }
+    if tensors:
+        return tensors
     if any(name.startswith(f"{label}/") for name in names):
         raise RunError(
             f"{run} has no model '{which}' of '{label}', seed {seed}: an earlier version of "
@@ -84,7 +86,7 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
 
 
 def kept_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
-    """The model [D] that the method `label` keeps in a finished run folder."""
+    """Return the model [D] that the method `label` keeps in a finished run folder."""
     return flat(read_model(run, label, "kept", seed), layout, run / MODEL_FILE)
 
 
@@ -114,21 +116,21 @@ def _opened(run: Path) -> Iterator[Any]:
 
 
 def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
-    """Where the model is that a vehicle made its own."""
+    """Return the path of a vehicle's personalised model."""
     return run / "personal" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
 
 
-def write_own_model(file: Path, federation: LocalFleet, one: PersonalModel) -> None:
-    """A personal model as one file, whole or not there at all."""
-    parts = federation.model.layout.split(one.weights)
+def write_own_model(file: Path, federation: LocalFleet, personalised: PersonalModel) -> None:
+    """Write a personalised model to one file, atomically."""
+    parts = federation.model.layout.split(personalised.weights)
     tensors = {part: values.contiguous().cpu() for part, values in parts.items()}
-    name = federation.fleet.clients[one.vehicle].name
-    about = {"vehicle": name, "rate": one.rate, "steps": one.steps}
-    write_tensors(file, tensors, {OWNER: json.dumps(about)})
+    name = federation.fleet.clients[personalised.vehicle].name
+    metadata = {"vehicle": name, "rate": personalised.rate, "steps": personalised.steps}
+    write_tensors(file, tensors, {OWNER: json.dumps(metadata)})
 
 
 def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:
-    """The model that a vehicle made its own in a run."""
+    """Return the model that a vehicle made its own in a run."""
     file = own_model_file(run, label, seed, vehicle)
     if not file.is_file():
         raise RunError(
@@ -139,12 +141,14 @@ def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:
 
 
 def own_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
-    """The model [D] that a vehicle made its own and kept in `file`; RunError if it is another."""
+    """Return the model [D] that a vehicle made its own and kept in `file`; RunError if it is
+    another.
+    """
     return flat(read_own_file(file, vehicle), layout, file)
 
 
 def read_own_file(file: Path, vehicle: str) -> Parts:
-    """The model that a vehicle made its own, in `file`; RunError if it is another's."""
+    """Return the model that a vehicle made its own, in `file`; RunError if it is another's."""
     try:
         with safe_open(file, framework="numpy") as stored:
             owner = parse_json(stored.metadata()[OWNER])["vehicle"]

@@ -34,8 +34,8 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
     """
     on_gpu = device.type == "cuda"
     # Not installed where only the sources are there, so its metadata may be missing.
-    own = import_module("fedwatt").__version__
-    versions = {"fedwatt": own, "python": platform.python_version()}
+    fedwatt_version = import_module("fedwatt").__version__
+    versions = {"fedwatt": fedwatt_version, "python": platform.python_version()}
     return {
         "versions": versions | {package: _version(package) for package in PACKAGES},
         "commit": commit(),
@@ -53,7 +53,7 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
 
 
 def same_kind(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """What of two provenances differs that numbers may depend on; empty: they should be equal.
+    """Return the differences of two provenances that numbers may depend on.
 
     The number of threads is not among it, and neither is the commit: engines of one version give
     the same numbers.
@@ -76,16 +76,16 @@ def commit() -> str:
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return UNKNOWN
-    found = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
+    revision = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
     changed = _output(
         ["git", "-C", str(root), "status", "--porcelain", "--", "*.py", "*.c", "*.cu"]
     )
-    return found + ("+changes" if found != UNKNOWN and changed not in ("", UNKNOWN) else "")
+    return revision + ("+changes" if revision != UNKNOWN and changed not in ("", UNKNOWN) else "")
 
 
 @cache
 def processor() -> str:
-    """The processor's name and widest vectors: C and torch's products depend on them."""
+    """Return the processor's name and widest vectors: C and torch's products depend on them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -113,12 +113,12 @@ def driver() -> str:
     numbers = [word for word in words if word[0].isdigit() and "." in word]
     if numbers:
         return numbers[0]
-    asked = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-    return asked.splitlines()[0] if asked else UNKNOWN
+    versions = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return versions.splitlines()[0] if versions else UNKNOWN
 
 
 def _output(command: Sequence[str]) -> str:
-    """What a program prints; "unknown" where it is missing or fails."""
+    """Return the output of a program; "unknown" where it is missing or fails."""
     try:
         done = subprocess.run(command, capture_output=True, check=True, text=True, timeout=20)
     except (OSError, subprocess.SubprocessError):

@@ -17,7 +17,7 @@ from fedwatt.runs.tables import write_table
 
 @dataclass
 class RunResults:
-    """What the methods trained so far have led to."""
+    """Results of the methods trained so far."""
 
     config: RunConfig
     out: Path
@@ -40,7 +40,8 @@ class RunResults:
         any, and those of the "kept" one, where vehicles do not use it for all windows.
         """
         self.histories.append(history)
-        self.device, layout = federation.device, federation.model.layout
+        self.device = federation.device
+        layout = federation.model.layout
         judged = dict(judged)
         for model, weights in state.models.items():
             if model not in judged:
@@ -48,8 +49,8 @@ class RunResults:
             # A method's extra heads stay out.
             self.tensors |= {
                 model_prefix(choice.label, model, seed) + name: part.contiguous().cpu()
-                for seed, own in zip(federation.seeds, weights, strict=True)
-                for name, part in layout.split(own[: layout.size]).items()
+                for seed, seed_weights in zip(federation.seeds, weights, strict=True)
+                for name, part in layout.split(seed_weights[: layout.size]).items()
             }
         self.vehicles += [
             {"method": choice.label, "model": model} | row

@@ -32,7 +32,7 @@ FEWEST_TRIPS = 3
 
 
 def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
-    """What the fleet of a run knows about routes."""
+    """Return the route model of a run's fleet."""
     file = run / ROUTES
     if file.is_file():
         return fleet_from_bytes(file.read_bytes(), str(file))
@@ -41,13 +41,14 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
             f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
             f"no {file}. Submit a run with deploy.routes = true."
         )
-    found = learn_run_routes(config)
-    write_bytes(file, fleet_to_bytes(found))
-    return found
+    routes = learn_run_routes(config)
+    write_bytes(file, fleet_to_bytes(routes))
+    return routes
 
 
 def learn_run_routes(config: RunConfig) -> FleetRoutes:
-    """The routes that the simulated vehicles of a run learn; those held out contribute nothing.
+    """Return the routes that the simulated vehicles of a run learn; those held out contribute
+    nothing.
 
     Hills are learned for them whether or not the run's features have them.
     """
@@ -64,16 +65,18 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
 
 
 def own_hills(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:
-    """The shared hills and, on top, what the vehicle's own trips bear out of its private ones."""
+    """Return the shared hills and, on top, what the vehicle's own trips bear out of its private
+    ones.
+    """
     if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
         return shared
     alone = frozenset([vehicle.name])
-    found = survey_fleet([vehicle], alone, shared.grid, config.terrain, config.data)
-    return own_fields(*found, shared, config.terrain)[vehicle.name]
+    survey = survey_fleet([vehicle], alone, shared.grid, config.terrain, config.data)
+    return own_fields(*survey, shared, config.terrain)[vehicle.name]
 
 
 def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> RouteBoard:
-    """A vehicle's passes of its training and validation trips."""
+    """Return a vehicle's passes of its training and validation trips."""
     trips = list(vehicle.trips)
     if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:
         split_of = split_of_trips(vehicle, config.data)
@@ -83,7 +86,7 @@ def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> Rou
 
 
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:
-    """A vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
+    """Return a vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
     fleet = run_routes(run, config)
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS:
         vehicle = prepared(vehicle, config.data)  # as the fleet's own vehicles were

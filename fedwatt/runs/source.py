@@ -42,8 +42,8 @@ def open_fleet(
         return fleet_on_demand(maker, config.data)
     if isinstance(maker, StoredVehicles) and maker.stored == 1:
         _warn_of_one_vehicle(source.data)
-    given = partial(source_vehicles, source, config.data)
-    vehicles = with_climb_channels(given, config.data, config.terrain, learned)
+    make_vehicles = partial(source_vehicles, source, config.data)
+    vehicles = with_climb_channels(make_vehicles, config.data, config.terrain, learned)
     return build_fleet(
         vehicles,
         config.data,
@@ -64,16 +64,18 @@ def _warn_of_one_vehicle(fleet: str) -> None:
 
 
 def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterable[Vehicle]:
-    """The vehicles themselves, one at a time: as recorded, or aligned where `data` asks for it."""
+    """Yield the vehicles themselves, one at a time: as recorded, or aligned where `data` asks for
+    it.
+    """
     maker = vehicle_maker(source)
-    found = maker.all()
+    vehicles = maker.all()
     if made_on_demand(source, maker.count) and data is not None:
         refuse_climb(data, maker.count)
-    return found if data is None else (prepared(vehicle, data) for vehicle in found)
+    return vehicles if data is None else (prepared(vehicle, data) for vehicle in vehicles)
 
 
 def made_on_demand(source: Source, vehicles: int) -> bool:
-    """Whether a source of so many vehicles makes each only when it takes part.
+    """Return whether a source of so many vehicles makes each only when it takes part.
 
     By itself only where vehicles are made: of a stored fleet those without the label are left out,
     which takes reading them all.
@@ -83,8 +85,10 @@ def made_on_demand(source: Source, vehicles: int) -> bool:
 
 
 def vehicle_maker(source: Source) -> Maker:
-    """What makes or reads the vehicles of a source."""
-    count, seed, trips = source.vehicles or SYNTHETIC_VEHICLES, source.seed, source.trips
+    """Return the maker of a source's vehicles."""
+    count = source.vehicles or SYNTHETIC_VEHICLES
+    seed = source.seed
+    trips = source.trips
     if source.data == "synthetic":
         return TownVehicles(count, seed, trips)
     if source.data == "sketch":
@@ -99,7 +103,7 @@ def vehicle_maker(source: Source) -> Maker:
 
 
 def fleet_folder(source: Source) -> Path:
-    """The folder of a stored fleet; raise if it is not there, and say where that is."""
+    """Return the folder of a stored fleet; raise if it is not there, and say where that is."""
     folder = Path(source.data)
     if folder.exists():
         return folder

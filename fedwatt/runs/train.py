@@ -22,7 +22,7 @@ def train_method(
     observer: Observer,
     origin: Origin,
     checkpoint_seconds: float,
-    own: Budget | None,
+    budget: Budget | None,
     before_round: Callable[[Rounds, State], tuple[Rounds, State]] | None = None,
 ) -> tuple[State, History]:
     """All rounds of a method, going on after its last checkpoint in `folder` if it has one.
@@ -30,17 +30,19 @@ def train_method(
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
     `before_round` may give another federation, or another state, to any round.
     """
-    seeds, epsilon = len(federation.seeds), None if own is None else own.epsilon
-    found = load_checkpoint(folder, choice.label, origin)
-    if found is None:
+    seeds = len(federation.seeds)
+    epsilon = None if budget is None else budget.epsilon
+    checkpoint = load_checkpoint(folder, choice.label, origin)
+    if checkpoint is None:
         state, record = federation.start(choice.method)
         history = History(choice.label)
         history.add(0, seeds, record.spending(epsilon))
     else:
-        state, history = found
+        state, history = checkpoint
         state = state.to(federation.device)
     observer.on_start(choice.label, state.round, federation.training.rounds)
-    saved, saved_at = (state.round if found else -1), time.monotonic()
+    saved = state.round if checkpoint else -1
+    saved_at = time.monotonic()
     try:
         while not federation.finished(state):
             if before_round is not None:
@@ -51,7 +53,8 @@ def train_method(
             observer.on_round(choice.label, state, record)
             if time.monotonic() - saved_at >= checkpoint_seconds:
                 save_checkpoint(folder, state, history, origin)
-                saved, saved_at = state.round, time.monotonic()
+                saved = state.round
+                saved_at = time.monotonic()
     finally:
         # Reached on Ctrl-C as well: `state` and `history` hold completed rounds only.
         if saved != state.round and history.timing[-1]["round"] == state.round:

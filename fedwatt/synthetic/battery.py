@@ -52,18 +52,18 @@ class Pack:
 
 
 def sized_pack(cell: Cell, in_series: int, capacity_wh: float) -> Pack:
-    """A pack of one string of cells, as large as the capacity asks for.
+    """Return a pack of one string of cells, as large as the capacity asks for.
 
     >>> round(sized_pack(LEAF_CELL, 96, 30_000.0).capacity_wh, 6)
     30000.0
     """
-    one = Pack(cell=cell, in_series=in_series, in_parallel=1)
-    return replace(one, cell=cell.scaled(capacity_wh / one.capacity_wh))
+    single_string = Pack(cell=cell, in_series=in_series, in_parallel=1)
+    return replace(single_string, cell=cell.scaled(capacity_wh / single_string.capacity_wh))
 
 
 @dataclass(frozen=True, eq=False)
 class Drives:
-    """Where drives begin in one long row of steps, and how full the pack is there.
+    """Starts of drives in one long row of steps, and the pack's state of charge there.
 
     `first` [drives] are rows, ascending from 0. Where `start_soc` [drives] is NaN the pack is as
     full as the drive before left it. A pack has rested before each drive: V_1 is 0.
@@ -74,13 +74,13 @@ class Drives:
 
     @staticmethod
     def one(start_soc: float) -> "Drives":
-        """A single drive."""
+        """Return a single drive."""
         return Drives(np.array([0]), np.array([start_soc]))
 
 
 @dataclass(frozen=True, eq=False)
 class PackTrace:
-    """What a pack does in each step; all [steps].
+    """Voltage, current and state of charge of a pack in each step; all [steps].
 
     Current is constant over a step, voltage is its mean, so their product is the mean power.
     `soc` and `transient_v` (V_1 of a cell) are at the end of the step.
@@ -114,12 +114,12 @@ def coulomb_count(
     """
     step = current_a * (interval_s / (SECONDS_PER_HOUR * capacity_ah))
     used = np.cumsum(step)
-    known = np.isfinite(drives.start_soc)
-    if not len(known) or not known[0]:
+    has_start = np.isfinite(drives.start_soc)
+    if not len(has_start) or not has_start[0]:
         raise DataError("The first drive has no state of charge to start from. Give it one.")
-    rows = drives.first[known]
+    rows = drives.first[has_start]
     steps = np.diff(rows, append=len(current_a))
-    full = drives.start_soc[known] + used[rows] - step[rows]
+    full = drives.start_soc[has_start] + used[rows] - step[rows]
     end = np.repeat(full, steps) - used
     return end + step, end
 
@@ -127,7 +127,7 @@ def coulomb_count(
 def respond(
     pack: Pack, current_a: FloatArray, drives: Drives, interval_s: float = 1.0
 ) -> PackTrace:
-    """The pack under a given current [steps]."""
+    """Return the pack under a given current [steps]."""
     cell_a = current_a / pack.in_parallel
     _, soc, behind_v, behind_ohm, transient_v = _solved(pack.cell, cell_a, drives, interval_s)
     cell_v = behind_v - behind_ohm * cell_a
@@ -135,7 +135,7 @@ def respond(
 
 
 def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 1.0) -> PackTrace:
-    """The pack under a demand for mean power [steps], as far as its limits let it be met.
+    """Return the pack under a demand for mean power [steps], as far as its limits let it be met.
 
     Power is + for discharge. Limits are the current, voltage and charge of a cell and the power of
     the terminals; what they leave is in the trace's own power.
@@ -180,7 +180,9 @@ def _solved(
 
 
 def _relaxation(circuit: Circuit, interval_s: float) -> tuple[FloatArray, FloatArray]:
-    """What is left of V_1 at the end of each step, and on average over it, without current."""
+    """Return the remainder of V_1 at the end of each step, and its mean over it, without
+    current.
+    """
     steps = interval_s / (circuit.transient_ohm * circuit.transient_f)
     return np.exp(-steps), -np.expm1(-steps) / steps
 
@@ -210,7 +212,7 @@ def chained(keep: FloatArray, add: FloatArray) -> FloatArray:
 
 
 def _current(power_w: FloatArray, behind_v: FloatArray, behind_ohm: FloatArray) -> FloatArray:
-    """Current at which (behind_v - behind_ohm · I) · I is the power, the smaller root.
+    """Return current at which (behind_v - behind_ohm · I) · I is the power, the smaller root.
 
     A power beyond reach asks for the current of the greatest power there is.
     """

@@ -72,7 +72,8 @@ class Cell:
         >>> float(FLAT_CELL.stored_wh(np.array(0.5)))
         18.0
         """
-        knots, open_v = np.array(self.soc), np.array(self.open_v)
+        knots = np.array(self.soc)
+        open_v = np.array(self.open_v)
         areas = np.diff(knots) * (open_v[1:] + open_v[:-1]) / 2
         below = np.concatenate([[0.0], np.cumsum(areas)])
         piece = np.clip(np.searchsorted(knots, soc, side="right") - 1, 0, len(knots) - 2)
@@ -82,7 +83,7 @@ class Cell:
         return np.asarray(self.capacity_ah * (below[piece] + within * mean_v))
 
     def scaled(self, size: float) -> "Cell":
-        """A cell of the same kind, `size` times as large: as if so many were in parallel."""
+        """Return a cell of the same kind, `size` times as large: as if so many were in parallel."""
         return replace(
             self,
             capacity_ah=self.capacity_ah * size,
@@ -95,7 +96,7 @@ class Cell:
 
 
 def _shipped(name: str) -> Cell:
-    """A cell of vehicles.toml."""
+    """Return a cell of vehicles.toml."""
     values: dict[str, Any] = SHIPPED["cells"][name]
     curves = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     return Cell(**values | curves)

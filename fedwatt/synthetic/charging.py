@@ -16,7 +16,7 @@ MARGIN = 1.06
 def charge_between_trips(
     pack: Pack, trip: IntArray, demand_w: FloatArray, rng: Generator
 ) -> Drives:
-    """Where trips begin, and the state of charge of those before which the pack was charged.
+    """Return the starts of trips, and the state of charge of those that follow a charge.
 
     `trip` [seconds] counts from 0. Decided on the energy asked for, before any battery is solved.
     """

@@ -38,7 +38,7 @@ class VehicleClass:
 
 
 def _classes(table: dict[str, list[Any]]) -> dict[str, VehicleClass]:
-    """The classes of a kind by name, from a table with a column for each."""
+    """Return the classes of a kind by name, from a table with a column for each."""
     rows = {quantity: row for quantity, row in table.items() if quantity != "names"}
     return {
         name: VehicleClass(**{quantity: row[place] for quantity, row in rows.items()})

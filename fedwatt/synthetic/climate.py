@@ -6,9 +6,13 @@ from fedwatt.randomness import generator
 from fedwatt.synthetic.arrays import FloatArray, IntArray
 
 DAYS = 365
-MEAN_C, SEASON_C, WARMEST_DAY = 10.0, 12.5, 203
-DAY_TO_DAY_C, DAY_MEMORY = 3.5, 0.75
-NIGHT_TO_DAY_C, WARMEST_HOUR = 4.0, 15.0
+MEAN_C = 10.0
+SEASON_C = 12.5
+WARMEST_DAY = 203
+DAY_TO_DAY_C = 3.5
+DAY_MEMORY = 0.75
+NIGHT_TO_DAY_C = 4.0
+WARMEST_HOUR = 15.0
 SHORTEST_PERIOD_DAYS = 90
 
 

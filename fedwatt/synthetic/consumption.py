@@ -1,4 +1,4 @@
-"""What a drive costs: every watt between the pack and the road, the cabin and the electronics."""
+"""Power of a drive: road, cabin and electronics, at the pack."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from fedwatt.synthetic.sensors import wander
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What really happens in each second, before any sensor looks; arrays are [seconds]."""
+    """True values in each second, before any sensor; arrays are [seconds]."""
 
     ambient_c: FloatArray
     heater_w: FloatArray

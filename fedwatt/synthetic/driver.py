@@ -1,4 +1,4 @@
-"""How a driver takes a path: speed at every point, then motion at every second.
+"""Driver model: speed at every point of a path, then motion at every second.
 
 Along the path the driver wants to go as fast as limits, turns, stops and traffic allow, within a
 comfortable acceleration a(v) = a₀ / (1 + v²/v₀²). The distance needed to reach a speed from rest is
@@ -17,10 +17,14 @@ from fedwatt.synthetic.duty import DUTIES, Duty
 from fedwatt.synthetic.routes import STEP_M, Path
 
 # v₀: comfortable acceleration, or braking, is half of a₀ at this speed.
-ACCELERATING_FADE_MPS, BRAKING_FADE_MPS = 15.0, 25.0
-SIGNAL_STOP_SHARE, GIVE_WAY_STOP_SHARE = 0.5, 0.4
+ACCELERATING_FADE_MPS = 15.0
+BRAKING_FADE_MPS = 25.0
+SIGNAL_STOP_SHARE = 0.5
+GIVE_WAY_STOP_SHARE = 0.4
 CREEP_MPS = 3.0
-HELD_UP_PER_M, SLOW_ROAD_MPS = 0.005, 30 / 3.6  # in the thickest traffic, on the slowest roads
+# in the thickest traffic, on the slowest roads
+HELD_UP_PER_M = 0.005
+SLOW_ROAD_MPS = 30 / 3.6
 PARKED_S = (5.0, 40.0)  # switched on but not yet, or no longer, driving
 
 
@@ -94,12 +98,12 @@ def drive(
     path: Path, style: DriverStyle, rng: Generator, duty: Duty = DUTIES["passenger"]
 ) -> Motion:
     """Motion of every trip of `path`."""
-    wanted, waiting_s = _wishes(path, style, rng)
-    wanted = np.minimum(wanted, duty.top_mps)
+    desired_mps, waiting_s = _wishes(path, style, rng)
+    desired_mps = np.minimum(desired_mps, duty.top_mps)
     halts = path.pass_point[path.bus_stop & (rng.random(len(path.bus_stop)) < duty.halts)]
-    wanted[halts] = 0.0
+    desired_mps[halts] = 0.0
     waiting_s[halts] += duty.halt_s * rng.gamma(4.0, 0.25, len(halts))
-    speed = _feasible(wanted, style, _mood(path, rng))
+    speed = _feasible(desired_mps, style, _mood(path, rng))
     idle_s = rng.uniform(*PARKED_S, (2, len(path.trip_bounds) - 1))
     return _each_second(speed, waiting_s, path.trip_bounds, idle_s)
 
@@ -112,45 +116,47 @@ def _wishes(path: Path, style: DriverStyle, rng: Generator) -> tuple[FloatArray,
     by_trip = 0.5 * rng.beta(2, 3, trips) + 0.5 * style.congestion
     trip = np.clip(np.searchsorted(path.trip_bounds, np.arange(points)) - 1, 0, trips - 1)
     traffic = by_trip[trip] * (0.35 + 0.65 * np.exp(-path.centre_distance_m / 3000))
-    wanted = path.limit_mps * style.speed_factor * (1 - 0.35 * traffic)
-    wanted *= 1 + 0.1 * _ripple(path, 30.0, rng) + style.unsteadiness * _ripple(path, 10.0, rng)
+    desired_mps = path.limit_mps * style.speed_factor * (1 - 0.35 * traffic)
+    desired_mps *= (
+        1 + 0.1 * _ripple(path, 30.0, rng) + style.unsteadiness * _ripple(path, 10.0, rng)
+    )
     waiting_s = np.zeros(points)
 
     # Somebody ahead brakes, turns or parks, mostly where roads are slow.
     often = HELD_UP_PER_M * STEP_M * traffic * SLOW_ROAD_MPS / path.limit_mps
     held_up = rng.random(points) < often
-    wanted[held_up] *= rng.uniform(0.1, 0.8, held_up.sum())
+    desired_mps[held_up] *= rng.uniform(0.1, 0.8, held_up.sum())
 
     cornering = np.interp(path.turn_rad, [0.3, 0.8, 1.6, 3.2], [30.0, 10.0, 5.0, 2.5])
-    wanted[path.pass_point] = np.minimum(wanted[path.pass_point], cornering)
+    desired_mps[path.pass_point] = np.minimum(desired_mps[path.pass_point], cornering)
 
     draw = rng.random(len(path.pass_point))
     red = (path.stop_kind == 2) & (draw < SIGNAL_STOP_SHARE)
     blocked = (path.stop_kind == 1) & (draw < GIVE_WAY_STOP_SHARE)
     yielding = (path.stop_kind == 1) & ~blocked
     slowed = path.pass_point[yielding]
-    wanted[slowed] = np.minimum(wanted[slowed], rng.uniform(CREEP_MPS, 9.0, len(slowed)))
+    desired_mps[slowed] = np.minimum(desired_mps[slowed], rng.uniform(CREEP_MPS, 9.0, len(slowed)))
     for stopping, wait_s in ((red, 26.0), (blocked, 5.0)):
         stops = path.pass_point[stopping]
-        wanted[stops] = 0.0
+        desired_mps[stops] = 0.0
         waiting_s[stops] = np.minimum(1.0 + rng.exponential(wait_s, len(stops)), 75.0)
 
-    wanted[path.trip_bounds] = 0.0
-    return wanted, waiting_s
+    desired_mps[path.trip_bounds] = 0.0
+    return desired_mps, waiting_s
 
 
 def _mood(path: Path, rng: Generator) -> FloatArray:
-    """How eagerly the driver accelerates from one crossing to the next, [points]."""
+    """Return how eagerly the driver accelerates from one crossing to the next, [points]."""
     legs = np.searchsorted(path.pass_point, np.arange(len(path.x_m)), side="right")
     eagerness = np.clip(np.exp(0.2 * rng.normal(size=len(path.pass_point) + 1)), 0.6, 1.3)
     return eagerness[legs]
 
 
-def _feasible(wanted: FloatArray, style: DriverStyle, mood: FloatArray) -> FloatArray:
+def _feasible(desired_mps: FloatArray, style: DriverStyle, mood: FloatArray) -> FloatArray:
     """Fastest speed under `wanted` [points] within comfortable acceleration and braking."""
     way = np.concatenate([[0.0], np.cumsum(mood[1:])]) * STEP_M
     forward = Effort(style.accelerating_mps2, ACCELERATING_FADE_MPS)
-    speed = forward.reached_mps(way + np.minimum.accumulate(forward.run_up_m(wanted) - way))
+    speed = forward.reached_mps(way + np.minimum.accumulate(forward.run_up_m(desired_mps) - way))
     backward = Effort(style.braking_mps2, BRAKING_FADE_MPS)
     need = backward.run_up_m(speed) + way
     return backward.reached_mps(np.minimum.accumulate(need[::-1])[::-1] - way)
@@ -178,7 +184,8 @@ def _each_second(
     step_s = 2 * STEP_M / (speed[:-1] + speed[1:])
     leave_s = np.cumsum(np.concatenate([[0.0], step_s]) + waiting_s)
     arrive_s = leave_s - waiting_s
-    start_s, end_s = leave_s[bounds[:-1]], arrive_s[bounds[1:]]
+    start_s = leave_s[bounds[:-1]]
+    end_s = arrive_s[bounds[1:]]
     seconds = np.ceil(before_s + end_s - start_s + after_s).astype(np.int64)
     first = np.concatenate([[0], np.cumsum(seconds)[:-1]])
     trip = np.repeat(np.arange(len(seconds)), seconds)

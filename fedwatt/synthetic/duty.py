@@ -1,4 +1,4 @@
-"""What a kind of vehicle does all day: how it is driven, what it carries, where it halts."""
+"""Duty of a kind of vehicle: driving style, load, stops."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from fedwatt.synthetic.arrays import FloatArray
 
 @dataclass(frozen=True, kw_only=True)
 class Duty:
-    """How a kind of vehicle is driven and loaded, next to a passenger car.
+    """Driving style and load of a kind of vehicle, relative to a passenger car.
 
     `accelerating` and `braking` multiply a car driver's; `halts` is the share of stops on its way
     at which it halts, for `halt_s` on average.

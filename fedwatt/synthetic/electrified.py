@@ -21,19 +21,22 @@ from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 # A vehicle gets a larger pack than its class's where it cannot drive a trip: leaving the trip out
 # would give each kind another split, and labels clipped at its limits would belong to no vehicle.
 MOST_UNMET = 0.01
-LARGER, LARGER_PACKS = 1.3, 10
+LARGER = 1.3
+LARGER_PACKS = 10
 
 
 def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: int = 0) -> Vehicle:
-    """The recorded drives as an electric vehicle of a kind would have driven them.
+    """Return the recorded drives as an electric vehicle of a kind would have driven them.
 
     Its class and parameters are drawn from `seed` and its name; its pack is larger than usual where
     its trips need it. Energy is always simulated, also where the recording has measured energy.
     """
-    name, trips = recording.name, recording.trips
+    name = recording.name
+    trips = recording.trips
     model, parameters = draw_vehicle(kind, generator(seed, "electric vehicle", name, kind))
     duty = DUTIES[kind]
-    inputs, payload_kg = [], []
+    inputs = []
+    payload_kg = []
     for trip in trips:
         rng = generator(seed, "electric trip", name, kind, trip.name)
         payload_kg.append(float(duty.draw_payload_kg(1, rng)[0]))
@@ -55,7 +58,7 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
         )
     pairs = zip(trips, drives, strict=True)
     made = tuple(Trip(trip.name, drive.channels, trip.recording) for trip, drive in pairs)
-    about = {
+    description = {
         "source": f"{recording.facts.get('source', 'recorded')} driving, electrified, seed {seed}",
         "model": model,
         "powertrain": "ev",
@@ -63,7 +66,7 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
         "pack_capacity_wh": round(parameters.pack.capacity_wh, 1),
         "recorded_powertrain": recording.facts.get("powertrain", "unknown"),
     }
-    return Vehicle(name, made, kind, "simulated", about)
+    return Vehicle(name, made, kind, "simulated", description)
 
 
 def electrified_vehicles(
@@ -74,11 +77,11 @@ def electrified_vehicles(
 
 
 def _inputs(vehicle: str, trip: Trip, speed_mps: FloatArray) -> dict[str, FloatArray]:
-    """What the road and the weather give: inputs and position, without labels."""
+    """Return the inputs and positions that road and weather give, without labels."""
     if "ambient_c" not in trip.channels:
         raise DataError(
             f"Vehicle '{vehicle}', trip '{trip.name}' has no channel 'ambient_c', which heating "
             "and cooling need. Import it with outside temperature, or fill it with a usual value."
         )
-    kept = [name for name in trip.channels if CHANNELS[name].role != "label"]
-    return {**{name: trip.channels[name] for name in kept}, "speed_mps": speed_mps}
+    input_names = [name for name in trip.channels if CHANNELS[name].role != "label"]
+    return {**{name: trip.channels[name] for name in input_names}, "speed_mps": speed_mps}

@@ -28,10 +28,13 @@ from fedwatt.synthetic.roadload import traction_power_w, wheel_power_w
 Channels = Mapping[str, FloatArray]
 
 # a₀ of the fastest car a trace may come from, m/s², and the speed at which a₀ has halved.
-ACCELERATING_MPS2, ACCELERATING_FADE_MPS = 2.2, 15.0
-BRAKING_MPS2, BRAKING_FADE_MPS = 2.8, 25.0
+ACCELERATING_MPS2 = 2.2
+ACCELERATING_FADE_MPS = 15.0
+BRAKING_MPS2 = 2.8
+BRAKING_FADE_MPS = 25.0
 HALT_EVERY_M = (400.0, 900.0)
-NO_HALT_ABOVE_MPS, AROUND_S = 60 / 3.6, 61
+NO_HALT_ABOVE_MPS = 60 / 3.6
+AROUND_S = 61
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +76,8 @@ def electrify(
 
     A trip needs `speed_mps` and `ambient_c`, and keeps its other inputs; `payload_kg` is [trips].
     """
-    climate, demands_w = [], []
+    climate = []
+    demands_w = []
     for trip, load in zip(trips, payload_kg, strict=True):
         clock_s = np.arange(len(trip["speed_mps"]), dtype=float)
         heater_w, ac_w = climate_power_w(vehicle, trip["ambient_c"], clock_s)
@@ -84,7 +88,8 @@ def electrify(
     number = np.repeat(np.arange(len(trips)), [len(trip) for trip in demands_w])
     drives = charge_between_trips(vehicle.pack, number, demand_w, rng)
     trace = supply(vehicle.pack, demand_w, drives)
-    power_w, energy_wh = trace.power_w, trace.energy_wh
+    power_w = trace.power_w
+    energy_wh = trace.energy_wh
     electric = []
     bounds = pairwise([*drives.first.tolist(), len(demand_w)])
     for trip, (heater_w, ac_w), (start, stop) in zip(trips, climate, bounds, strict=True):
@@ -108,16 +113,16 @@ def followed(speed_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> Flo
     """Speed of a vehicle of this duty that follows a car's trace, never faster; [seconds]."""
     if math.isinf(duty.top_mps):
         return speed_mps  # a car follows a car as it is
-    wanted = np.minimum(speed_mps, duty.top_mps)
+    desired_mps = np.minimum(speed_mps, duty.top_mps)
     if duty.halts:
-        wanted = _with_halts(wanted, duty, rng)
-    clock = np.arange(len(wanted), dtype=float)
+        desired_mps = _with_halts(desired_mps, duty, rng)
+    clock = np.arange(len(desired_mps), dtype=float)
     forward = duty.accelerating * ACCELERATING_MPS2, ACCELERATING_FADE_MPS
-    late = np.minimum.accumulate(run_up_s(wanted, *forward) - clock) + clock
+    late = np.minimum.accumulate(run_up_s(desired_mps, *forward) - clock) + clock
     backward = duty.braking * BRAKING_MPS2, BRAKING_FADE_MPS
     need = run_up_s(reached_mps(late, *forward), *backward) + clock
     reached = reached_mps(np.minimum.accumulate(need[::-1])[::-1] - clock, *backward)
-    return np.minimum(reached, wanted)
+    return np.minimum(reached, desired_mps)
 
 
 def run_up_s(speed_mps: FloatArray, from_rest_mps2: float, fade_mps: float) -> FloatArray:
@@ -135,16 +140,16 @@ def reached_mps(run_up: FloatArray, from_rest_mps2: float, fade_mps: float) -> F
     return 2 * fade_mps * np.sinh(np.arcsinh(along) / 3)
 
 
-def _with_halts(wanted: FloatArray, duty: Duty, rng: np.random.Generator) -> FloatArray:
+def _with_halts(desired_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> FloatArray:
     """Stand still every few hundred metres, except on fast roads; [seconds]."""
-    way_m = np.cumsum(wanted)
+    way_m = np.cumsum(desired_mps)
     stops = int(way_m[-1] / HALT_EVERY_M[0]) + 1
     at_m = np.cumsum(rng.uniform(*HALT_EVERY_M, stops))
     stay_s = np.ceil(duty.halt_s * rng.gamma(4.0, 0.25, stops)).astype(int)
-    padded = np.pad(wanted, AROUND_S // 2, mode="edge")
+    padded = np.pad(desired_mps, AROUND_S // 2, mode="edge")
     around = np.convolve(padded, np.ones(AROUND_S) / AROUND_S, "valid")
-    halting = wanted.copy()
+    halting = desired_mps.copy()
     for begin, stay in zip(np.searchsorted(way_m, at_m), stay_s, strict=True):
-        if begin < len(wanted) and around[begin] < NO_HALT_ABOVE_MPS:
+        if begin < len(desired_mps) and around[begin] < NO_HALT_ABOVE_MPS:
             halting[begin : begin + stay] = 0.0
     return halting

@@ -54,7 +54,7 @@ class TownVehicles(Maker):
 
     @property
     def source(self) -> str:
-        """How they are made, and how many.
+        """Description of how the vehicles are made, and how many.
 
         >>> TownVehicles(1, 0, 12).source, TownVehicles(3, 7, 40, "bus").source
         ('synthetic, 1 vehicle with 12 trips each, seed 0',
@@ -72,7 +72,7 @@ class TownVehicles(Maker):
 
     @property
     def count(self) -> int:
-        """As many as are asked for."""
+        """Number of vehicles."""
         return self.number
 
     def name(self, place: int) -> str:
@@ -110,8 +110,9 @@ def synthetic_fleet(
 def synthetic_vehicle(
     name: str, *, seed: int = 0, trips: int = USUAL_TRIPS, kind: str = "passenger"
 ) -> Vehicle:
-    """The vehicle `name` in the town of `seed`, from its roads to its telemetry."""
-    place, duty = town(seed), DUTIES[kind]
+    """Return the vehicle `name` in the town of `seed`, from its roads to its telemetry."""
+    place = town(seed)
+    duty = DUTIES[kind]
     model, vehicle = draw_vehicle(kind, generator(seed, "vehicle", name))
     style = draw_style(generator(seed, "driver", name), duty)
     mix, paths = itinerary(place, seed, name, trips, kind)

@@ -12,7 +12,8 @@ from fedwatt.randomness import generator
 from fedwatt.synthetic.arrays import FloatArray
 
 WAVES = 40
-SHORTEST_M, LONGEST_M = 700.0, 9000.0
+SHORTEST_M = 700.0
+LONGEST_M = 9000.0
 SLOPE_RMS = 0.022
 MEAN_ELEVATION_M = 250.0
 
@@ -38,7 +39,7 @@ class Landscape:
 
 
 def draw_landscape(seed: int) -> Landscape:
-    """The ground of the town that belongs to `seed`."""
+    """Return the ground of the town that belongs to `seed`."""
     rng = generator(seed, "landscape")
     wavelength = np.exp(rng.uniform(np.log(SHORTEST_M), np.log(LONGEST_M), WAVES))
     direction = rng.uniform(0, 2 * np.pi, WAVES)

@@ -1,4 +1,4 @@
-"""What a vehicle is, as far as its energy goes: mass, drag, drivetrain, cabin and pack."""
+"""Parameters of a vehicle's energy model: mass, drag, drivetrain, cabin and pack."""
 
 import math
 from dataclasses import dataclass, field, fields

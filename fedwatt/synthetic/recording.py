@@ -37,7 +37,7 @@ def _driving_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str,
 
 
 def _road_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, FloatArray]:
-    """What a map knows of the road under the vehicle."""
+    """Return the map channels of the road under the vehicle."""
     seconds = len(motion.trip)
     elevation_m = path.at(path.elevation_m, motion.distance_m)
     grade = path.at(np.gradient(path.elevation_m, STEP_M), motion.distance_m)
@@ -65,7 +65,8 @@ def _position_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, 
 
 def _pack_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
     """Voltage, current and charge as the battery management sees them, and the energy it counts."""
-    gain, offset_a = 1 + 0.003 * rng.normal(), 0.1 * rng.normal()
+    gain = 1 + 0.003 * rng.normal()
+    offset_a = 0.1 * rng.normal()
     true_a = truth.pack.current_a
     current_a = true_a * gain + offset_a + 0.2 * rng.normal(size=len(true_a))
     voltage_v = truth.pack.voltage_v + wander(motion.trip, motion.second, 0.3, 120, rng)

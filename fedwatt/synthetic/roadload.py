@@ -14,7 +14,9 @@ GRAVITY_MPS2 = 9.81
 AIR_PRESSURE_PA = 101_325.0
 AIR_GAS_CONSTANT = 287.05  # J/(kg K), dry air
 ROLLING_PER_C = 0.005  # rolling resistance rises by this share per degree below 20 °C
-REGENERATION_FULL_C, REGENERATION_LEAST = 10.0, 0.4  # a cold pack takes less charge
+# a cold pack takes less charge
+REGENERATION_FULL_C = 10.0
+REGENERATION_LEAST = 0.4
 
 
 def air_density(ambient_c: FloatArray) -> FloatArray:

@@ -15,10 +15,14 @@ from fedwatt.synthetic.arrays import BoolArray, FloatArray, IntArray
 
 BLOCK_M = 200.0
 REACH = 40  # blocks from the centre to the edge of the map
-ARTERIAL_EVERY, MAIN_EVERY = 4, 12  # blocks between roads of a class
-CENTRE_RADIUS_M, TOWN_RADIUS_M = 2600.0, 5000.0
+# blocks between roads of a class
+ARTERIAL_EVERY = 4
+MAIN_EVERY = 12
+CENTRE_RADIUS_M = 2600.0
+TOWN_RADIUS_M = 5000.0
 MOTORWAY_LINES = (-18, 18)  # one runs north at x = -18 blocks, one east at y = 18 blocks
-WARP_M, WARP_WAVELENGTH_M = 120.0, (2500.0, 6000.0)
+WARP_M = 120.0
+WARP_WAVELENGTH_M = (2500.0, 6000.0)
 
 LOCAL, ARTERIAL, MAIN, MOTORWAY = range(4)
 KMH = 1 / 3.6
@@ -65,7 +69,7 @@ class RoadNetwork:
 
     @cached_property
     def signalled(self) -> BoolArray:
-        """Whether at least three larger roads meet at each node, [nodes]."""
+        """Return whether at least three larger roads meet at each node, [nodes]."""
         large = [[road.kind in (ARTERIAL, MAIN) for road in n.values()] for n in self.neighbours]
         return np.array([sum(around) >= 3 for around in large])
 
@@ -76,7 +80,8 @@ class RoadNetwork:
         """
         if place not in self._ways:
             self._ways[place] = self._ways_to(place)
-        way, path = self._ways[place], [start]
+        way = self._ways[place]
+        path = [start]
         while path[-1] != place:
             path.append(way[path[-1]])
         return path
@@ -93,7 +98,8 @@ class RoadNetwork:
                 continue
             for neighbour, cost in self._costs[node]:
                 if so_far + cost < seconds[neighbour]:
-                    seconds[neighbour], onward[neighbour] = so_far + cost, node
+                    seconds[neighbour] = so_far + cost
+                    onward[neighbour] = node
                     heappush(queue, (so_far + cost, neighbour))
         return tuple(onward)
 
@@ -113,9 +119,9 @@ def draw_roads(seed: int) -> RoadNetwork:
     nodes = sorted({end for pair in roads for end in pair})
     index = {node: i for i, node in enumerate(nodes)}
     neighbours: tuple[dict[int, Road], ...] = tuple({} for _ in nodes)
-    for (one, other), road in roads.items():
-        neighbours[index[one]][index[other]] = road
-        neighbours[index[other]][index[one]] = road
+    for (start, other), road in roads.items():
+        neighbours[index[start]][index[other]] = road
+        neighbours[index[other]][index[start]] = road
     x_m, y_m = BLOCK_M * np.array(nodes, float).T
     bend_x, bend_y = _warp(seed, x_m, y_m)
     larger = [{road.kind for road in n.values()} & {ARTERIAL, MAIN} for n in neighbours]
@@ -142,7 +148,7 @@ def _lattice_roads() -> dict[tuple[Lattice, Lattice], Road]:
 
 
 def _road_on(line: int, block: int) -> Road | None:
-    """The road on a lattice line between `block` and the next, if there is one."""
+    """Return the road on a lattice line between `block` and the next, if there is one."""
     radius_m = BLOCK_M * float(np.hypot(line, block + 0.5))
     if line % MAIN_EVERY == 0:
         in_town = radius_m < TOWN_RADIUS_M

@@ -1,4 +1,4 @@
-"""Where a vehicle drives: from place to place, as one long path cut into trips.
+"""Routes of a vehicle: from place to place, as one long path cut into trips.
 
 Consecutive trips share their end points, so a vehicle's whole driving life is one path, sampled
 every few metres. That lets everything downstream be computed for all its trips at once.
@@ -17,15 +17,19 @@ from fedwatt.synthetic.town import Town, homes
 STEP_M = 5.0
 ELEVATION_EVERY = 4  # steps; elevation is far smoother than the path
 SHORTEST_TRIP_M = 800.0  # as the crow flies
-ERRANDS, ERRAND_M = 5, 2500.0  # how many, and over which distance they thin out
+# how many, and over which distance they thin out
+ERRANDS = 5
+ERRAND_M = 2500.0
 HOMEWARD = 0.65  # how often a drive from elsewhere goes home
-DEPOT_M, DISTRICT_M, DROPS = (3000.0, 6500.0), 1500.0, (3, 8)
+DEPOT_M = (3000.0, 6500.0)
+DISTRICT_M = 1500.0
+DROPS = (3, 8)
 LINE_M = (3500.0, 8000.0)
 
 
 @dataclass(frozen=True)
 class RouteMix:
-    """Where a kind of driver lives and works, metres from the centre."""
+    """Distances of home and work from the centre for a kind of driver, metres."""
 
     home_m: tuple[float, float]
     work_m: tuple[float, float]
@@ -77,8 +81,9 @@ def itinerary(
 
 
 def _commuting(town: Town, trips: int, rng: np.random.Generator) -> tuple[str, list[list[int]]]:
-    """A car lives at one node, works at one place and runs errands to five others."""
-    roads, places = town.roads, town.places
+    """Return a car lives at one node, works at one place and runs errands to five others."""
+    roads = town.roads
+    places = town.places
     mix_name = str(rng.choice(list(ROUTE_MIXES)))
     mix = ROUTE_MIXES[mix_name]
     home = int(rng.choice(homes(roads, *mix.home_m)))
@@ -91,25 +96,31 @@ def _commuting(town: Town, trips: int, rng: np.random.Generator) -> tuple[str, l
     near = np.exp(-away_m / ERRAND_M) * far * (places != work)
     errands = rng.choice(places, ERRANDS, replace=False, p=_shares(near))
 
-    here, paths = home, []
+    here = home
+    paths = []
     for _ in range(trips):
         if here == home:
-            there = work if rng.random() < mix.commuting else int(rng.choice(errands))
+            destination = work if rng.random() < mix.commuting else int(rng.choice(errands))
         else:
             onward = np.append(errands, work)
             onward = onward[_metres(roads, onward, here) > SHORTEST_TRIP_M]
             straight_home = len(onward) == 0 or rng.random() < HOMEWARD
-            there = home if straight_home else int(rng.choice(onward))
+            destination = home if straight_home else int(rng.choice(onward))
         # Ways are known toward places; the way home is the way from home, driven back.
-        path = roads.path_to(here, home)[::-1] if there == home else roads.path_to(there, here)
+        path = (
+            roads.path_to(here, home)[::-1]
+            if destination == home
+            else roads.path_to(destination, here)
+        )
         paths.append(path)
-        here = there
+        here = destination
     return mix_name, paths
 
 
 def _delivery_rounds(town: Town, trips: int, rng: np.random.Generator) -> list[list[int]]:
-    """A truck leaves its depot, delivers to a few places near each other and returns."""
-    roads, places = town.roads, town.places
+    """Return a truck leaves its depot, delivers to a few places near each other and returns."""
+    roads = town.roads
+    places = town.places
     depot = int(rng.choice(homes(roads, *DEPOT_M)))
     paths: list[list[int]] = []
     while len(paths) < trips:
@@ -127,14 +138,15 @@ def _delivery_rounds(town: Town, trips: int, rng: np.random.Generator) -> list[l
 
 
 def _line_service(town: Town, trips: int, rng: np.random.Generator) -> list[list[int]]:
-    """A bus goes to and fro between two places far apart."""
-    roads, places = town.roads, town.places
-    one = int(rng.choice(places))
-    apart_m = _metres(roads, places, one)
+    """Return a bus goes to and fro between two places far apart."""
+    roads = town.roads
+    places = town.places
+    terminus = int(rng.choice(places))
+    apart_m = _metres(roads, places, terminus)
     far = (apart_m > LINE_M[0]) & (apart_m < LINE_M[1])
     other = int(rng.choice(places[far] if far.any() else places[[np.argmax(apart_m)]]))
-    there = roads.path_to(other, one)
-    return [there if trip % 2 == 0 else there[::-1] for trip in range(trips)]
+    outbound = roads.path_to(other, terminus)
+    return [outbound if trip % 2 == 0 else outbound[::-1] for trip in range(trips)]
 
 
 def trace(town: Town, paths: list[list[int]]) -> Path:
@@ -143,8 +155,10 @@ def trace(town: Town, paths: list[list[int]]) -> Path:
     # The last node of a trip is the first of the next, so it is listed once.
     nodes = np.array(paths[0] + [node for path in paths[1:] for node in path[1:]])
     bounds = np.cumsum([0, *(len(path) - 1 for path in paths)])
-    x_m, y_m = roads.x_m[nodes], roads.y_m[nodes]
-    dx, dy = np.diff(x_m), np.diff(y_m)
+    x_m = roads.x_m[nodes]
+    y_m = roads.y_m[nodes]
+    dx = np.diff(x_m)
+    dy = np.diff(y_m)
     along_m = np.concatenate([[0.0], np.cumsum(np.hypot(dx, dy))])
     stretches = [roads.neighbours[a][b] for a, b in pairwise(nodes)]
     kinds = np.array([road.kind for road in stretches])
@@ -153,14 +167,17 @@ def trace(town: Town, paths: list[list[int]]) -> Path:
     points = int(along_m[-1] / STEP_M) + 1
     at_m = STEP_M * np.arange(points)
     on = np.clip(np.searchsorted(along_m, at_m, side="right") - 1, 0, len(kinds) - 1)
-    x, y = np.interp(at_m, along_m, x_m), np.interp(at_m, along_m, y_m)
+    x = np.interp(at_m, along_m, x_m)
+    y = np.interp(at_m, along_m, y_m)
     coarse = np.unique(np.append(np.arange(0, points, ELEVATION_EVERY), points - 1))
     elevation = town.landscape.elevation_m(x[coarse], y[coarse])
 
     heading = np.arctan2(dy, dx)
     turn = np.abs((np.diff(heading) + np.pi) % (2 * np.pi) - np.pi)
-    passed, passed_m = nodes[1:-1], along_m[1:-1]
-    into, out = kinds[:-1], kinds[1:]
+    passed = nodes[1:-1]
+    passed_m = along_m[1:-1]
+    into = kinds[:-1]
+    out = kinds[1:]
     crossing = (roads.degree[passed] >= 3) & ~((into == MOTORWAY) & (out == MOTORWAY))
     signal = roads.signalled[passed] & crossing
     gives_way = crossing & ~signal & ((into < roads.largest[passed]) | (into == LOCAL))
@@ -180,7 +197,8 @@ def trace(town: Town, paths: list[list[int]]) -> Path:
 
 
 def _metres(roads: RoadNetwork, nodes: IntArray, other: int) -> FloatArray:
-    dx, dy = roads.x_m[nodes] - roads.x_m[other], roads.y_m[nodes] - roads.y_m[other]
+    dx = roads.x_m[nodes] - roads.x_m[other]
+    dy = roads.y_m[nodes] - roads.y_m[other]
     return np.asarray(np.hypot(dx, dy))
 
 

@@ -1,4 +1,4 @@
-"""What a vehicle's sensors make of the truth: noise, drift, scale and resolution."""
+"""Sensor model: noise, drift, scale and resolution."""
 
 import numpy as np
 

@@ -47,7 +47,7 @@ class Traces:
 
 @dataclass(frozen=True, eq=False)
 class _Vehicles:
-    """What tells vehicles apart; each [vehicles, 1], to go with their trips."""
+    """Properties that differ between vehicles; each [vehicles, 1], to go with their trips."""
 
     mass_kg: FloatArray
     drag_area_m2: FloatArray
@@ -75,13 +75,13 @@ def uniforms(keys: NDArray[np.uint64], purpose: int, count: int) -> FloatArray:
 
 
 def sketch(keys: NDArray[np.uint64], trips: int) -> Traces:
-    """What the vehicles with these keys [vehicles] record in so many trips each."""
+    """Return the recordings of the vehicles with these keys [vehicles], `trips` trips each."""
     vehicles = _drawn(keys)
     shape = (len(keys), trips)
     seconds = TRIP_S[0] + (TRIP_S[1] * uniforms(keys, 1, trips)).astype(np.int64)
     longest = int(seconds.max())
-    wanted, slope = _stretches(keys, vehicles, trips, longest)
-    speed, moved, gained, grade = _driven(vehicles, wanted, slope)
+    desired_mps, slope = _stretches(keys, vehicles, trips, longest)
+    speed, moved, gained, grade = _driven(vehicles, desired_mps, slope)
     begun_c, later_c = (uniforms(keys, purpose, trips) for purpose in (2, 3))
     clock_s = np.arange(longest, dtype=float)[:, None, None]
     ambient = vehicles.climate_c + 8 * (begun_c - 0.5) + (later_c - 0.5) * clock_s / 600
@@ -121,7 +121,7 @@ def _stretches(
     # Those at home in the country draw from the faster roads.
     road = (free + vehicles.country[..., None]) / 2 * len(LIMITS_MPS)
     limit = LIMITS_MPS[road.astype(np.int64)] * vehicles.speed_factor[..., None]
-    wanted = np.where(kind < STANDING, 0.0, limit * (0.75 + 0.25 * kind))
+    desired_mps = np.where(kind < STANDING, 0.0, limit * (0.75 + 0.25 * kind))
     until = np.cumsum(STRETCH_S[0] + (STRETCH_S[1] * lasting).astype(np.int64), axis=-1)
     change = np.zeros((longest + 1, *shape[:2]), dtype=np.int64)
     vehicle, trip, _ = np.indices(shape)
@@ -129,13 +129,13 @@ def _stretches(
     number = np.cumsum(change[:longest], axis=0)
     place = np.arange(len(keys))[:, None], np.arange(trips)
     ripple = 1 + 0.06 * (_by_second(keys, 11, longest, shape[:2]) - 0.5)
-    return wanted[*place, number] * ripple, (STEEPEST * (rising - falling))[*place, number]
+    return desired_mps[*place, number] * ripple, (STEEPEST * (rising - falling))[*place, number]
 
 
 def _by_second(
     keys: NDArray[np.uint64], purpose: int, longest: int, shape: tuple[int, ...]
 ) -> FloatArray:
-    """A number in [0, 1) for every second of every trip, [seconds, vehicles, trips].
+    """Return a number in [0, 1) for every second of every trip, [seconds, vehicles, trips].
 
     A trip's numbers do not depend on how long others last.
     """
@@ -145,17 +145,20 @@ def _by_second(
 
 
 def _driven(
-    vehicles: _Vehicles, wanted: FloatArray, slope: FloatArray
+    vehicles: _Vehicles, desired_mps: FloatArray, slope: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """(speed at the end of a second, way made in it, speed gained in it, slope under it)."""
-    speed, grade = np.empty_like(wanted), np.empty_like(slope)
-    here, ground = np.zeros(wanted.shape[1:]), np.zeros(slope.shape[1:])
+    speed = np.empty_like(desired_mps)
+    grade = np.empty_like(slope)
+    here = np.zeros(desired_mps.shape[1:])
+    ground = np.zeros(slope.shape[1:])
     slower = -vehicles.braking_mps2
-    for second, (goal, rise) in enumerate(zip(wanted, slope, strict=True)):
+    for second, (goal, rise) in enumerate(zip(desired_mps, slope, strict=True)):
         faster = vehicles.accelerating_mps2 / (1 + here * here * (1 / FADE_MPS**2))
         here = here + np.minimum(np.maximum(goal - here, slower), faster)
         ground = ground + 0.08 * (rise - ground)
-        speed[second], grade[second] = here, ground
+        speed[second] = here
+        grade[second] = ground
     before = np.concatenate([np.zeros_like(speed[:1]), speed[:-1]])
     return speed, (before + speed) / 2, speed - before, grade
 
@@ -167,7 +170,7 @@ def _traction_w(
     grade: FloatArray,
     ambient_c: FloatArray,
 ) -> FloatArray:
-    """What driving takes from the pack, or gives back, [seconds, vehicles, trips]."""
+    """Return the traction power at the pack, negative when braking, [seconds, vehicles, trips]."""
     weight = vehicles.mass_kg * GRAVITY_MPS2
     density = AIR_KG_PER_M3 * 293.15 / (273.15 + ambient_c)
     force = vehicles.mass_kg * ROTATING * gained_mps + weight * (vehicles.rolling + grade)

@@ -25,7 +25,8 @@ from fedwatt.synthetic.parameters import VehicleParameters
 
 BLOCK_M = 400.0
 ARTERIAL_EVERY = 3
-STREET_MPS, ARTERIAL_MPS = 40 / 3.6, 70 / 3.6
+STREET_MPS = 40 / 3.6
+ARTERIAL_MPS = 70 / 3.6
 DRAG_COEFFICIENT = 0.3  # SUMO multiplies it by an area; only the product matters
 REST_S = (300.0, 900.0)  # between a vehicle's departures
 START_CHARGE = 0.8
@@ -64,15 +65,16 @@ def sumo_tool(name: str) -> str:
         inside = Path(next(iter(package.submodule_search_locations))) / "bin" / name
         if inside.is_file():
             return str(inside)
-    found = shutil.which(name)
-    if found is None:
+    executable = shutil.which(name)
+    if executable is None:
         raise SettingError("Driving in SUMO needs Eclipse SUMO: pip install 'fedwatt[sumo]'.")
-    return found
+    return executable
 
 
 def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
     """Build the town in `folder`, drive it, and return its FCD and battery files."""
-    netconvert, sumo = sumo_tool("netconvert"), sumo_tool("sumo")
+    netconvert = sumo_tool("netconvert")
+    sumo = sumo_tool("sumo")
     network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
     nodes, edges, trips = write_town(town, folder)
     # Positions stay on the town's ground.
@@ -117,16 +119,16 @@ def _nodes(town: SumoTown) -> Element:
 
 def _edges(town: SumoTown) -> Element:
     root = Element("edges")
-    for one, other, arterial in _roads(town):
+    for begin, other, arterial in _roads(town):
         size, speed = ("2", f"{ARTERIAL_MPS:.3f}") if arterial else ("1", f"{STREET_MPS:.3f}")
-        for start, end in ((one, other), (other, one)):
+        for start, end in ((begin, other), (other, begin)):
             ends = {"id": f"{start}_{end}", "from": start, "to": end}
             SubElement(root, "edge", ends, numLanes=size, priority=size, speed=speed)
     return root
 
 
 def _roads(town: SumoTown) -> list[Road]:
-    """Ends of every road, and whether it is an arterial."""
+    """Return ends of every road, and whether it is an arterial."""
     roads = []
     for line in range(town.junctions):
         arterial = line % ARTERIAL_EVERY == 0
@@ -147,12 +149,15 @@ def _trips(town: SumoTown) -> Element:
         _vehicle_type(root, name, vehicle, town.seed)
         rng = generator(town.seed, "sumo trips", name)
         home = roads[int(rng.integers(len(roads)))]
-        here, time_s = home, float(rng.uniform(0, REST_S[1]))
+        here = home
+        time_s = float(rng.uniform(0, REST_S[1]))
         for trip in range(town.trips):
             back = here != home and rng.random() < 0.5
-            there = home if back else _elsewhere(roads, here, rng)
-            departures.append((time_s, _trip(f"{name}.{trip + 1}", name, time_s, here, there)))
-            here, time_s = there, time_s + float(rng.uniform(*REST_S))
+            destination = home if back else _elsewhere(roads, here, rng)
+            departures.append(
+                (time_s, _trip(f"{name}.{trip + 1}", name, time_s, here, destination))
+            )
+            here, time_s = destination, time_s + float(rng.uniform(*REST_S))
     rng = generator(town.seed, "sumo traffic")
     last_s = max(time_s for time_s, _ in departures)
     for number, time_s in enumerate(rng.uniform(0, last_s, int(town.traffic * last_s / 3600))):
@@ -175,7 +180,7 @@ def _trip(name: str, kind: str, time_s: float, start: Road, end: Road) -> dict[s
 
 
 def _elsewhere(roads: list[Road], here: Road, rng: Generator) -> Road:
-    """A road at least three blocks away."""
+    """Return a road at least three blocks away."""
     place = {road: np.array(road[0].split("-"), int) for road in roads}
     far = [road for road in roads if np.abs(place[road] - place[here]).sum() >= 3]
     choice = far or [road for road in roads if road != here]

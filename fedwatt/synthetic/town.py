@@ -14,7 +14,8 @@ PLACES = 48
 PLACE_SCALE_M = 2800.0  # places thin out over this distance from the centre
 
 # An invented town, set down in the open Atlantic so that nobody takes it for a real one.
-CENTRE_LATITUDE_DEG, CENTRE_LONGITUDE_DEG = 45.0, -30.0
+CENTRE_LATITUDE_DEG = 45.0
+CENTRE_LONGITUDE_DEG = -30.0
 EARTH_RADIUS_M = 6_371_000.0
 
 
@@ -29,7 +30,7 @@ class Town:
 
 @lru_cache(maxsize=2)
 def town(seed: int) -> Town:
-    """The town that belongs to `seed`; made once, since a whole fleet drives in it."""
+    """Return the town that belongs to `seed`; made once, since a whole fleet drives in it."""
     roads = draw_roads(seed)
     rng = generator(seed, "places")
     weight = np.exp(-roads.radius_m / PLACE_SCALE_M) * (roads.largest < MOTORWAY)

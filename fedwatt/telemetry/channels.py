@@ -58,7 +58,8 @@ _SPEED = {
     "m/s": (1.0, 0.0), "km/h": (1 / 3.6, 0.0), "mph": (0.44704, 0.0), "kn": (1852 / 3600, 0.0),
     "cm/s": (0.01, 0.0),
 }  # fmt: skip
-_CELSIUS, _FAHRENHEIT = (1.0, 0.0), (5 / 9, -160 / 9)
+_CELSIUS = (1.0, 0.0)
+_FAHRENHEIT = (5 / 9, -160 / 9)
 _TEMPERATURE = {
     "°C": _CELSIUS, "C": _CELSIUS, "K": (1.0, -273.15), "°F": _FAHRENHEIT, "F": _FAHRENHEIT,
 }  # fmt: skip

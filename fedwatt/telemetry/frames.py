@@ -55,7 +55,7 @@ def fleet_from_frame(
     out: str | Path | None = None,
     **channels: Column,
 ) -> Fleet:
-    """The fleet in the rows of a pandas or polars DataFrame, cleaned as at import.
+    """Return the fleet in the rows of a pandas or polars DataFrame, cleaned as at import.
 
     vehicle, trip   columns with the names of vehicles and of their trips
     time            column of times: dates and times, or numbers and their unit, as in ("t", "ms");
@@ -72,8 +72,10 @@ def fleet_from_frame(
     `Fleet.account` says what was kept, repaired and dropped.
     """
     columns = {"vehicle": vehicle, "trip": trip, "time": time}
-    about = {"kind": kind, "labels": labels, "facts": dict(facts or {})}
-    stream = vehicles_from_frame(frame, columns, channels, cleaning=cleaning, about=about)
+    description = {"kind": kind, "labels": labels, "facts": dict(facts or {})}
+    stream = vehicles_from_frame(
+        frame, columns, channels, cleaning=cleaning, description=description
+    )
     settings = settings or DataSettings()
     if out is None:
         fleet = build_fleet(stream, settings, "frame")
@@ -90,9 +92,9 @@ def vehicles_from_frame(
     *,
     cleaning: Cleaning = PLAIN_CLEANING,
     progress: Progress | None = None,
-    about: Mapping[str, Any] | None = None,
+    description: Mapping[str, Any] | None = None,
 ) -> VehicleStream:
-    """The cleaned vehicles of a DataFrame, one at a time, for readers of one's own.
+    """Yield the cleaned vehicles of a DataFrame, for custom readers.
 
     `columns` are those of "vehicle", "trip" and "time"; otherwise as `fleet_from_frame`.
     """
@@ -108,7 +110,7 @@ def vehicles_from_frame(
         if full not in MAPPABLE:
             raise SettingError(unknown("channel", name, SHORT))
         tables["channels"][full] = _channel(full, column)
-    mapping = mapping_of(tables | dict(about or {}), "frame")
+    mapping = mapping_of(tables | dict(description or {}), "frame")
     for names in ("vehicle", "trip"):
         column = tables[names]["column"]
         if column not in rows.columns:
@@ -135,7 +137,7 @@ class FrameReader(MappingReader):
 
 
 def _as_polars(frame: Any) -> pl.DataFrame:
-    """The rows of a polars or pandas frame, or of whatever hands them over as Arrow does."""
+    """Return the rows of a polars or pandas frame, or of whatever hands them over as Arrow does."""
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     if isinstance(frame, pl.DataFrame):
@@ -150,14 +152,18 @@ def _as_polars(frame: Any) -> pl.DataFrame:
 
 
 def _timed(frame: pl.DataFrame, time: Column) -> tuple[pl.DataFrame, str]:
-    """The frame and the unit of its times; dates and times become seconds."""
+    """Return the frame and the unit of its times; dates and times become seconds."""
     name, *unit = _parts(time)
     if name not in frame.columns:
         raise DataError(unknown("column", name, frame.columns))
     kind = frame.schema[name]
     if isinstance(kind, pl.Datetime | pl.Duration):
-        own = pl.col(name).dt
-        us = own.epoch("us") if isinstance(kind, pl.Datetime) else own.total_microseconds()
+        time_column = pl.col(name).dt
+        us = (
+            time_column.epoch("us")
+            if isinstance(kind, pl.Datetime)
+            else time_column.total_microseconds()
+        )
         return frame.with_columns(us.cast(pl.Float64) * 1e-6), "s"
     return frame, unit[0] if unit else "iso" if kind == pl.String else "s"
 
@@ -167,8 +173,8 @@ def _parts(column: Column) -> tuple[str, ...]:
 
 
 def _channel(name: str, column: Column) -> dict[str, str]:
-    """The table of a channel in a mapping."""
-    text, *rest = _parts(column)
-    own = next(unit for unit, (factor, offset) in CHANNELS[name].units.items() if factor == 1)
-    table = {"column": text, "unit": rest[0] if rest else own}
-    return table | ({"discharge": rest[1]} if len(rest) > 1 else {})
+    """Return the table of a channel in a mapping."""
+    text, *unit_words = _parts(column)
+    base_unit = next(unit for unit, (factor, offset) in CHANNELS[name].units.items() if factor == 1)
+    table = {"column": text, "unit": unit_words[0] if unit_words else base_unit}
+    return table | ({"discharge": unit_words[1]} if len(unit_words) > 1 else {})

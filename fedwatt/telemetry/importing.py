@@ -32,17 +32,17 @@ ONE_VEHICLE = (
 
 
 def own_reader(kind: str) -> Callable[..., Iterable[Vehicle]]:
-    """A reader that somebody else has written, by a reference or the name of an entry point.
+    """Return a reader that somebody else has written, by a reference or the name of an entry point.
 
     It is called as reader(paths, cleaning=Cleaning, progress=Progress) and gives vehicles;
     `frames.vehicles_from_frame` makes them of a DataFrame, cleaned and accounted for.
     """
     if not plugins.refers(kind, "reader"):
-        known = [*USUAL_CLEANING, *plugins.entry_points("reader")]
-        raise SettingError(unknown("kind of recordings", kind, known))
-    wanted = "a function of paths, cleaning and progress"
+        choices = [*USUAL_CLEANING, *plugins.entry_points("reader")]
+        raise SettingError(unknown("kind of recordings", kind, choices))
+    expected = "a function of paths, cleaning and progress"
     reader: Callable[..., Iterable[Vehicle]] = plugins.resolve(
-        kind, "reader", wanted, isfunction
+        kind, "reader", expected, isfunction
     ).value
     return reader
 
@@ -69,7 +69,7 @@ class Recordings:
     own_gap: bool = False
 
     def vehicles(self, progress: Progress = silent) -> Iterator[Vehicle]:
-        """The cleaned vehicles, one at a time."""
+        """Yield the cleaned vehicles, one at a time."""
         how: dict[str, Any] = {"cleaning": self.cleaning, "progress": progress}
         if self.kind not in USUAL_CLEANING:
             return iter(own_reader(self.kind)(self.paths, **how))
@@ -110,11 +110,13 @@ class Maps:
 
     @property
     def files(self) -> list[Path]:
-        """Those that were given."""
+        """The files that were given."""
         return [path for path in (self.dem, self.osm) if path is not None]
 
     def enriched(self, vehicles: Iterator[Vehicle]) -> EnrichedVehicles | None:
-        """The vehicles with what the files know; None without files. The files are read here."""
+        """Return the vehicles with what the files know; None without files. The files are read
+        here.
+        """
         if not self.files:
             return None
         return EnrichedVehicles(
@@ -132,8 +134,8 @@ def import_fleet(
     vehicles = recordings.vehicles(progress)
     enriched = maps.enriched(vehicles)
     named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
-    found = vehicles if enriched is None else enriched
-    write_fleet(out, found, source=f"{plugins.short(recordings.kind)}: {named}")
+    stream = vehicles if enriched is None else enriched
+    write_fleet(out, stream, source=f"{plugins.short(recordings.kind)}: {named}")
     sentences = []
     if isinstance(vehicles, readers.VehicleStream):
         sentences += vehicles.account.sentences()

@@ -45,7 +45,7 @@ class Part:
         self.renamed += renamed
 
     def sentence(self) -> str:
-        """What came from this fleet, for people."""
+        """Return a sentence on what came from this fleet."""
         energy = ", ".join(f"{n} {kind}" for kind, n in sorted(self.energy.items()))
         renamed = f" {counted(self.renamed, 'vehicle')} got '{self.name}-' before the name."
         left_out = (
@@ -85,14 +85,15 @@ def merge_fleets(fleets: Sequence[Path], out: Path) -> list[Part]:
 
 
 def fleet_names(fleets: Sequence[Path]) -> list[str]:
-    """A name for each fleet: its folder's, with a number where several have the same.
+    """Return a name for each fleet: its folder's, with a number where several have the same.
 
     >>> fleet_names([Path("a/ved"), Path("b/ved"), Path("town")])
     ['ved', 'ved2', 'town']
     """
     names: list[str] = []
     for path in fleets:
-        name, number = path.resolve().name, 2
+        name = path.resolve().name
+        number = 2
         while name in names:
             name, number = f"{path.resolve().name}{number}", number + 1
         names.append(name)

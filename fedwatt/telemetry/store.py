@@ -54,7 +54,7 @@ def folder_name(vehicle: str) -> str:
 def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
     """Write a vehicle into `folder`, replacing what was there once the new one is complete."""
     vehicle.refuse_unless_trainable()
-    about = {
+    description = {
         "format": FORMAT,
         "name": vehicle.name,
         "kind": vehicle.kind,
@@ -63,20 +63,24 @@ def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
         "trips": [_about_trip(trip) for trip in vehicle.trips],
     }
     with _appearing(Path(folder)) as fresh:
-        _write_json(fresh / "vehicle.json", about)
+        _write_json(fresh / "vehicle.json", description)
         with _writing(folder):
             pq.write_table(_table(vehicle), fresh / "trips.parquet", compression="zstd")
 
 
 def read_vehicle(folder: Path) -> Vehicle:
     """Read the vehicle in `folder`."""
-    about = _read_json(Path(folder) / "vehicle.json")
+    description = _read_json(Path(folder) / "vehicle.json")
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
-        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in about["trips"]}
-        recordings = {str(trip["name"]): str(trip.get("recording", "")) for trip in about["trips"]}
-        name, kind, labels = str(about["name"]), str(about["kind"]), str(about["labels"])
-        facts = dict(about["facts"])
+        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in description["trips"]}
+        recordings = {
+            str(trip["name"]): str(trip.get("recording", "")) for trip in description["trips"]
+        }
+        name = str(description["name"])
+        kind = str(description["kind"])
+        labels = str(description["labels"])
+        facts = dict(description["facts"])
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
     # The sum comes first: a damaged length could ask for more names than memory holds, and two of
@@ -87,7 +91,8 @@ def read_vehicle(folder: Path) -> Vehicle:
             f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
         )
-    trips, start = [], 0
+    trips = []
+    start = 0
     for trip, seconds in lengths.items():
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
@@ -115,8 +120,8 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
             write_vehicle(fresh / folder, vehicle)
         if not written:
             raise DataError(f"There are no vehicles to write to {path} (from {source}).")
-        about = {"format": FORMAT, "interval_s": INTERVAL_S, "source": source}
-        _write_json(fresh / "fleet.json", about)
+        description = {"format": FORMAT, "interval_s": INTERVAL_S, "source": source}
+        _write_json(fresh / "fleet.json", description)
 
 
 def read_fleet(path: Path) -> Iterator[Vehicle]:
@@ -142,7 +147,7 @@ class StoredVehicles(Maker):
 
     @property
     def source(self) -> str:
-        """As was written when the fleet was made."""
+        """Origin of the data, as written when the fleet was made."""
         return fleet_source(Path(self.folder))
 
     @property
@@ -161,11 +166,11 @@ class StoredVehicles(Maker):
 
     @property
     def count(self) -> int:
-        """As many as are asked for and there."""
+        """Number of vehicles that are selected and present."""
         return min(self.number or self.stored, self.stored)
 
     def name(self, place: int) -> str:
-        """What the vehicle's folder is named after."""
+        """Return the name of the vehicle's folder."""
         return unquote(self._folders[place].name)
 
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
@@ -179,7 +184,7 @@ def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
 
 
 def fleet_source(path: Path) -> str:
-    """Where a fleet's data came from, as written when it was made."""
+    """Return the origin of a fleet's data, as written when it was made."""
     path = Path(path)
     if not (path / "fleet.json").is_file():
         no_fleet = "is not a fleet folder: it has no fleet.json"
@@ -187,18 +192,21 @@ def fleet_source(path: Path) -> str:
             f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data synth' and "
             "'fedwatt data import' make one."
         )
-    about = _read_json(path / "fleet.json")
-    if about.get("interval_s") != INTERVAL_S:
+    description = _read_json(path / "fleet.json")
+    if description.get("interval_s") != INTERVAL_S:
         raise DataError(
-            f"{path} is sampled every {about.get('interval_s')} s; only {INTERVAL_S} s is known. "
+            f"{path} is sampled every {description.get('interval_s')} s; "
+            f"only {INTERVAL_S} s is known. "
             f"{AGAIN}"
         )
-    return str(about.get("source", "unknown"))
+    return str(description.get("source", "unknown"))
 
 
 def _about_trip(trip: Trip) -> dict[str, Any]:
-    about = {"name": trip.name, "seconds": trip.seconds}
-    return about if trip.recording == trip.name else about | {"recording": trip.recording}
+    description = {"name": trip.name, "seconds": trip.seconds}
+    return (
+        description if trip.recording == trip.name else description | {"recording": trip.recording}
+    )
 
 
 def _table(vehicle: Vehicle) -> pa.Table:
@@ -261,7 +269,9 @@ def _write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _appearing(folder: Path) -> Iterator[Path]:
-    """A fresh folder that takes the place of `folder` if the body succeeds, and goes otherwise."""
+    """Yield a fresh folder that takes the place of `folder` if the body succeeds, and goes
+    otherwise.
+    """
     folder = folder.resolve()  # `.` has no name to make others from
     fresh, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
     with _writing(folder):
@@ -293,7 +303,9 @@ def _swap(fresh: Path, folder: Path, old: Path) -> None:
 
 @contextmanager
 def _filling(folder: Path) -> Iterator[Path]:
-    """A fresh folder whose entries move into the empty `folder`; that stays: it may be `.`."""
+    """Yield a fresh folder whose entries move into the empty `folder`; that stays: it may be
+    `.`.
+    """
     fresh = folder / ".partial"
     with _writing(folder):
         fresh.mkdir()

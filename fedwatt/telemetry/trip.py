@@ -42,7 +42,7 @@ class RawTrip:
         return len(self.time_s)
 
     def take(self, rows: IntArray | BoolArray | slice) -> "RawTrip":
-        """The trip with only these rows, in this order."""
+        """Return the trip with only these rows, in this order."""
         chosen = {name: values[rows] for name, values in self.channels.items()}
         return replace(self, time_s=self.time_s[rows], channels=chosen)
 
@@ -52,11 +52,11 @@ class RawTrip:
         return [self.take(slice(a, b)) for a, b in pairwise(borders) if a < b]
 
     def with_channels(self, changed: Mapping[str, FloatArray]) -> "RawTrip":
-        """The trip with some channels replaced."""
+        """Return the trip with some channels replaced."""
         return replace(self, channels={**self.channels, **changed})
 
     def has(self, channel: str) -> bool:
-        """Whether the channel holds at least one reading."""
+        """Return whether the channel holds at least one reading."""
         values = self.channels.get(channel)
         return values is not None and bool(np.isfinite(values).any())
 
@@ -161,8 +161,8 @@ def _refuse_misshapen(vehicle: Vehicle, trip: Trip) -> None:
                 f"{where} has no channel '{name}' ({channel.meaning}). "
                 "Every trip needs it: map it at import, or leave the trip out."
             )
-    first, *others = trip.channels
-    for name in others:
+    first, *other_channels = trip.channels
+    for name in other_channels:
         if len(trip.channels[name]) != len(trip.channels[first]):
             raise DataError(
                 f"{where}: channel '{name}' has {len(trip.channels[name])} samples but '{first}' "

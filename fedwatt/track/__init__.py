@@ -11,18 +11,20 @@ from fedwatt.runs.config import RunConfig
 
 
 def trackers(config: RunConfig, out: Path) -> list[Observer]:
-    """The trackers that a configuration asks for; RunError if the package of one is missing."""
-    found: list[Observer] = []
+    """Return the trackers that a configuration asks for; RunError if the package of one is
+    missing.
+    """
+    observers: list[Observer] = []
     if config.track.tensorboard:
         from fedwatt.track.tensorboard import TensorBoard
 
-        found.append(TensorBoard(out))
+        observers.append(TensorBoard(out))
     if config.track.mlflow:
         from fedwatt.track.mlflow import MLflow
 
-        found.append(MLflow(config, out))
+        observers.append(MLflow(config, out))
     if config.track.wandb:
         from fedwatt.track.wandb import WandB
 
-        found.append(WandB(config, out))
-    return found
+        observers.append(WandB(config, out))
+    return observers

@@ -31,7 +31,8 @@ class MLflow(Observer):
     """Logs to MLflow as a run goes on: means over seeds, and each seed's own."""
 
     def __init__(self, config: RunConfig, out: Path) -> None:
-        self.config, self.out = config, out.resolve()
+        self.config = config
+        self.out = out.resolve()
         server = os.environ.get("MLFLOW_TRACKING_URI")
         self.client = MlflowClient(server or f"sqlite:///{self.out / 'mlflow.db'}")
         self.place = None if server else (self.out / "mlflow-artifacts").as_uri()
@@ -41,11 +42,11 @@ class MLflow(Observer):
     def on_start(self, label: str, done: int, rounds: int) -> None:
         """Go on with the method's MLflow run, or begin one."""
         name = self.config.track.experiment
-        found = self.client.get_experiment_by_name(name)
+        existing = self.client.get_experiment_by_name(name)
         experiment = (
             self.client.create_experiment(name, artifact_location=self.place)
-            if found is None
-            else found.experiment_id
+            if existing is None
+            else existing.experiment_id
         )
         # MLflow's filters have no way to write a quotation mark inside a text.
         tag = f"{self.out}#{label}".replace("'", "%27")
@@ -60,30 +61,30 @@ class MLflow(Observer):
         self.client.log_batch(self.runs[label], params=params)
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """The scalars of a round."""
+        """Log the scalars of a round."""
         now = int(time() * 1000)
         values = all_scalars(record.rounds).items()
         metrics = [Metric(name, value, now, state.round) for name, value in values]
         self.client.log_batch(self.runs[label], metrics=metrics)
 
     def on_end(self, label: str, history: "History") -> None:
-        """The method is done."""
+        """End the method's MLflow run."""
         self.client.set_terminated(self.runs[label])
 
     def on_finish(self, run: Path) -> None:
         """Tables, figures, report and models, with each method."""
-        for own in self.runs.values():
+        for method_run in self.runs.values():
             for file in artefacts(run):
                 folder = "figures" if file.parent != run else None
-                self.client.log_artifact(own, str(file), folder)
+                self.client.log_artifact(method_run, str(file), folder)
 
 
 def _settings(config: RunConfig, label: str) -> dict[str, str]:
-    """The settings of a run with one of its methods, by their names in TOML."""
+    """Return the settings of a run with one of its methods, by their names in TOML."""
     tables = to_tables(config)
     # A level model is labelled after its method.
-    own = [method for method in tables.pop("method") if method["label"] in label]
-    method = max(own, key=lambda one: len(one["label"]))
+    methods = [method for method in tables.pop("method") if method["label"] in label]
+    method = max(methods, key=lambda entry: len(entry["label"]))
     flat = {f"method.{name}": str(value) for name, value in method.items()}
     for section, values in tables.items():
         if isinstance(values, dict):

@@ -18,12 +18,12 @@ class Replayed(Observer):
     seen: set[int] = field(default_factory=set)
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """What is done already counts as still to come."""
+        """Count rounds that are done already as still to come."""
         self.seen = set()
         self.tracker.on_start(label, 0, rounds)
 
     def on_round(self, label: str, state: State, record: RoundRecord) -> None:
-        """A round that was trained here after all."""
+        """Pass on a round that was trained here after all."""
         self.seen.add(state.round)
         self.tracker.on_round(label, state, record)
 
@@ -35,5 +35,5 @@ class Replayed(Observer):
         self.tracker.on_end(label, history)
 
     def on_finish(self, run: Path) -> None:
-        """The folder is complete."""
+        """Pass on that the folder is complete."""
         self.tracker.on_finish(run)

@@ -1,4 +1,4 @@
-"""What trackers are given: scalars of a round, and the files of a finished run."""
+"""Values that trackers are given: scalars of a round, and the files of a finished run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
@@ -13,7 +13,7 @@ KEYS: Final = ("seed", "round", "method")
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers of a row of rounds.parquet.
+    """Return the finite numbers of a row of rounds.parquet.
 
     >>> scalars({"seed": 1, "round": 3, "evaluated": True, "test_rmse": 48, "rate": float("nan")})
     {'test_rmse': 48.0}
@@ -34,16 +34,19 @@ def all_scalars(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     >>> all_scalars([{"seed": 1, "test_rmse": 48.0}, {"seed": 2, "test_rmse": 50.0}])
     {'test_rmse': 49.0, 'seed-1/test_rmse': 48.0, 'seed-2/test_rmse': 50.0}
     """
-    own = {row["seed"]: scalars(row) for row in rows}
-    names = dict.fromkeys(name for one in own.values() for name in one)
-    found = {name: fmean(one[name] for one in own.values() if name in one) for name in names}
-    for seed, one in own.items():
-        found |= {f"seed-{seed}/{name}": value for name, value in one.items()}
-    return found
+    by_seed = {row["seed"]: scalars(row) for row in rows}
+    names = dict.fromkeys(name for seed_scalars in by_seed.values() for name in seed_scalars)
+    means = {
+        name: fmean(seed_scalars[name] for seed_scalars in by_seed.values() if name in seed_scalars)
+        for name in names
+    }
+    for seed, seed_scalars in by_seed.items():
+        means |= {f"seed-{seed}/{name}": value for name, value in seed_scalars.items()}
+    return means
 
 
 def artefacts(run: Path) -> Iterator[Path]:
-    """The files of a finished run that are worth keeping elsewhere; those that there are."""
+    """Yield the files of a finished run that are worth keeping elsewhere; those that there are."""
     for name in ("config.toml", "report.html", "vehicles.parquet", "rounds.parquet", MODEL_FILE):
         if (run / name).is_file():
             yield run / name

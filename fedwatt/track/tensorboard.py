@@ -29,11 +29,12 @@ class TensorBoard(Observer):
         """By seed, those of the method that trains."""
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A method's curves begin; rounds that are done again replace what is there."""
-        self.done, self.writers = done, {}
+        """Open a method's curves; repeated rounds replace what is there."""
+        self.done = done
+        self.writers = {}
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """A point on every curve."""
+        """Add a point to every curve."""
         for row in record.rounds:
             seed = row["seed"]
             if seed not in self.writers:
@@ -44,12 +45,12 @@ class TensorBoard(Observer):
             self.writers[seed].flush()
 
     def on_end(self, label: str, history: "History") -> None:
-        """The curves are complete."""
+        """Close the curves."""
         for writer in self.writers.values():
             writer.close()
 
     def on_finish(self, run: Path) -> None:
-        """The errors of single vehicles, as a table."""
+        """Write the errors of single vehicles as a table."""
         rows = read_table(run, "vehicles").to_pylist()
         lines = ["| method | model | seed | vehicle | test RMSE |", "|---|---|---|---|--:|"]
         lines += [

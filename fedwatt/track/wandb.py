@@ -28,7 +28,8 @@ class WandB(Observer):
     """Logs to Weights & Biases as a run goes on: means over seeds, and each seed's own."""
 
     def __init__(self, config: RunConfig, out: Path) -> None:
-        self.config, self.out = config, out.resolve()
+        self.config = config
+        self.out = out.resolve()
         self.open: Any = None
         """The W&B run of the method that trains."""
 
@@ -37,7 +38,7 @@ class WandB(Observer):
         self.open = self._opened(label)
 
     def _opened(self, label: str, kind: str = "method") -> Any:
-        """The W&B run of a method; its id is always that of this folder and method."""
+        """Return the W&B run of a method; its id is always that of this folder and method."""
         return wandb.init(
             project=self.config.track.experiment,
             group=self.out.name,
@@ -52,15 +53,15 @@ class WandB(Observer):
         )
 
     def on_round(self, label: str, state: "State", record: "RoundRecord") -> None:
-        """The scalars of a round."""
+        """Log the scalars of a round."""
         self.open.log(all_scalars(record.rounds), step=state.round)
 
     def on_end(self, label: str, history: "History") -> None:
-        """The method is done."""
+        """End the method's W&B run."""
         self.open.finish()
 
     def on_finish(self, run: Path) -> None:
-        """The vehicles' errors as a table, and all files as one artefact."""
+        """Log the vehicles' errors as a table and all files as one artefact."""
         last = self._opened("results", kind="results")
         rows = read_table(run, "vehicles").to_pylist()
         columns: list[str | int] = ["method", "model", "seed", "vehicle", "stratum", "rmse"]

@@ -97,7 +97,7 @@ class Fleet:
     """What cleaning kept and dropped, in sentences, where it was cleaned on the way here."""
 
     def __repr__(self) -> str:
-        """Where it comes from and how large it is, not its arrays."""
+        """Return the source and size of the fleet, not its arrays."""
         size = f"{len(self.clients)} vehicles, {self.windows('train'):,} training windows"
         return f"Fleet({self.source!r}, {size})"
 
@@ -107,12 +107,12 @@ class Fleet:
         return tuple(map(self.name, range(len(self.clients))))
 
     def name(self, place: int) -> str:
-        """What the vehicle at a place is called."""
+        """Return the name of the vehicle at a place."""
         return self.clients[place].name
 
     @cached_property
     def held_out(self) -> BoolArray:
-        """Whether each vehicle is only ever tested, [vehicles]."""
+        """Return whether each vehicle is only ever tested, [vehicles]."""
         return np.array([client.held_out for client in self.clients], dtype=bool)
 
     @property
@@ -121,7 +121,7 @@ class Fleet:
         return self.clients
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """These vehicles, all at once (`fedwatt.windows.on_demand` has to make them)."""
+        """Return these vehicles, all at once (`fedwatt.windows.on_demand` has to make them)."""
         return [self.clients[place] for place in places]
 
     def prepare(self, places: Sequence[int]) -> None:
@@ -134,7 +134,7 @@ class Fleet:
         """n_k of the vehicle at a place."""
         return len(self.clients[place].ends["train"])
 
-    def told(self, place: int, windows: int) -> None:
+    def note_windows(self, place: int, windows: int) -> None:
         """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
 
     def sample(self, count: int) -> list[int]:
@@ -165,7 +165,7 @@ class Fleet:
         return self.settings.columns
 
     def windows(self, split: str) -> int:
-        """Number of windows of a split, reckoned from the vehicles at hand.
+        """Return number of windows of a split, reckoned from the vehicles at hand.
 
         Held-out vehicles have no part in training.
         """
@@ -189,15 +189,15 @@ class Fleet:
     def _data_hash(self) -> str:
         digest = blake2b(digest_size=16)
         for client in self.clients:
-            about = [client.name, client.features, client.window, client.series.shape]
-            about += [client.held_out, client.label_center_wh, client.label_scale_wh]
-            digest.update(json.dumps(about).encode())
+            identity = [client.name, client.features, client.window, client.series.shape]
+            identity += [client.held_out, client.label_center_wh, client.label_scale_wh]
+            digest.update(json.dumps(identity).encode())
             digest.update(client.series.tobytes())
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
-            for split, known in sorted(client.known.items()):
-                digest.update(split.encode() + known.tobytes())
+            for split, mask in sorted(client.known.items()):
+                digest.update(split.encode() + mask.tobytes())
             if self.mapped is not None:
                 self.mapped.release()
         return digest.hexdigest()
@@ -228,7 +228,7 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
 
 
 def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
-    """The vehicle with its motion delayed by its own lag, where `align` asks for it.
+    """Return the vehicle with its motion delayed by its own lag, where `align` asks for it.
 
     One whose facts have a lag was delayed already, as whoever learns hills from its trips does.
     """
@@ -244,7 +244,9 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     """
     vehicle.refuse_unless_trainable()
     vehicle = prepared(vehicle, settings)
-    names, target, window = feature_names(settings.features), settings.predicts, settings.window
+    names = feature_names(settings.features)
+    target = settings.predicts
+    window = settings.window
     split_of = split_of_trips(vehicle, settings)
     parts = _labelled_trips(vehicle, settings, split_of)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
@@ -269,7 +271,9 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
         strata=window_strata(of["test"], window),
-        trips={s: tuple(t for t, own in split_of.items() if own == s) for s in SPLITS},
+        trips={
+            s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
+        },
         known={split: climb_known(of[split], window) for split in judged},
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
@@ -283,20 +287,23 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
 def _labelled_trips(
     vehicle: Vehicle, settings: DataSettings, split_of: Mapping[str, str]
 ) -> list[LabelledTrip]:
-    names, target, length = feature_names(settings.features), settings.predicts, settings.window
+    names = feature_names(settings.features)
+    target = settings.predicts
+    length = settings.window
     parts = []
     for trip in usable_trips(vehicle, settings):
-        rows, split = trip_features(trip, names, vehicle.name), split_of[trip.name]
+        rows = trip_features(trip, names, vehicle.name)
+        split = split_of[trip.name]
         stride = settings.stride if split == "train" else settings.evaluation_stride
-        found = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
-        parts.append(LabelledTrip(trip, split, rows, *found))
+        labelled = target.windows(trip, vehicle.facts, vehicle.name, length=length, stride=stride)
+        parts.append(LabelledTrip(trip, split, rows, *labelled))
     return parts
 
 
 def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Target) -> None:
     """Refuse a vehicle of which a split has no window with a label."""
-    for split, own in labels.items():
-        if not len(own):
+    for split, split_labels in labels.items():
+        if not len(split_labels):
             raise DataError(
                 f"Vehicle '{vehicle.name}' has no {split} window with a label of the target "
                 f"'{target.name}'. Give it more driving, or leave the vehicle out."
@@ -304,18 +311,20 @@ def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Ta
 
 
 def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:
-    """How the vehicle's features are scaled, from `rows` [seconds, features] of training trips.
+    """Return the scaling of the features, from `rows` [seconds, features] of training trips.
 
     Climb keeps its 0, a level road, whatever the scaling.
     """
     typical = np.array([FEATURES[name].about_zero for name in names])
-    usual, zero, fixed = SCALINGS[settings.scaling](rows), about_zero(rows, typical), typical > 0
+    usual = SCALINGS[settings.scaling](rows)
+    zero = about_zero(rows, typical)
+    fixed = typical > 0
     center = np.where(fixed, zero.center, usual.center)
     return Scaler(center, np.where(fixed, zero.scale, usual.scale))
 
 
 def lacks_target(vehicle: Vehicle, settings: DataSettings) -> bool:
-    """Whether some usable trip of the vehicle has no channel of which the target is made."""
+    """Return whether some usable trip of the vehicle has no channel of which the target is made."""
     needed = set(settings.predicts.made_of)
     return any(not needed <= set(trip.channels) for trip in usable_trips(vehicle, settings))
 

@@ -22,7 +22,7 @@ NOISE_BLOCK_S = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is wrong, and how much.
+    """A kind of fault and its strength.
 
     label noise     energy of each minute off by `size` standard deviations of a minute's energy
     sensor bias     `channel` off by `size` of its own standard deviations, always
@@ -46,7 +46,7 @@ class Fault:
 
 
 def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 0) -> Vehicle:
-    """The vehicle with the fault in its training trips; `settings` say which these are."""
+    """Return the vehicle with the fault in its training trips; `settings` say which these are."""
     split_of = split_of_trips(vehicle, settings)
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
     channel = "energy_wh" if fault.kind == "label noise" else fault.channel
@@ -94,8 +94,8 @@ def spoil_some(
 def _spread(series: list[FloatArray], fault: Fault) -> float:
     if fault.kind != "label noise":
         return float(np.concatenate(series).std())
-    whole = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
-    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in whole])
+    full_blocks = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
+    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in full_blocks])
     return float(sums.std()) if len(sums) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a model sees each second: features as functions of a trip's *input* channels.
+"""Features of a model, each second: functions of a trip's *input* channels.
 
 A feature is handed the channels it names in `needs`, the seconds since its trip began, and nothing
 else; `needs` may only name inputs: no feature can depend on pack voltage, current, energy or state
@@ -33,7 +33,8 @@ SUMMARY_S = 60
 MEMORY_S = SUMMARY_S + 2
 SECOND = "second"
 STANDING_MPS = 0.5
-COMFORT_LOW_C, COMFORT_HIGH_C = 18.0, 23.0
+COMFORT_LOW_C = 18.0
+COMFORT_HIGH_C = 23.0
 CLIMB = ("climb_m", "descent_m")
 DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
 GRAVITY_MPS2 = 9.81
@@ -74,7 +75,8 @@ def acceleration(speed_mps: FloatArray) -> FloatArray:
     >>> acceleration(np.array([0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 4.0])).round(3)
     array([0.167, 0.5  , 0.833, 1.   , 0.833, 0.5  , 0.167])
     """
-    first, last = speed_mps[:1], speed_mps[-1:]
+    first = speed_mps[:1]
+    last = speed_mps[-1:]
     padded: FloatArray = np.concatenate([first, first, speed_mps, last, last])
     return (padded[4:] + padded[3:-1] - padded[1:-3] - padded[:-4]) / 6
 
@@ -84,7 +86,9 @@ def _specific_power(inputs: Inputs) -> FloatArray:
 
 
 def _late(function: Callable[[Inputs], FloatArray]) -> Callable[[Inputs], FloatArray]:
-    """The values of `function` two seconds ago; before it began, the trip stood as at its start."""
+    """Return the values of `function` two seconds ago; before it began, the trip stood as at its
+    start.
+    """
 
     def late(inputs: Inputs) -> FloatArray:
         held = {n: np.pad(x, (STREAMING_DELAY_S, 0), mode="edge") for n, x in inputs.items()}
@@ -210,7 +214,7 @@ _FEATURES: Mapping[str, Feature] = {
 
 
 class _Features(dict[str, Feature]):
-    """Those of fedwatt by name, and anybody's by a reference (`fedwatt.plugins`)."""
+    """Built-in features by name, and any other by a reference (`fedwatt.plugins`)."""
 
     def __missing__(self, name: str) -> Feature:
         feature: Feature = plugins.resolve(
@@ -270,15 +274,15 @@ def feature_names(recipe: str) -> tuple[str, ...]:
     for word in (piece.strip() for piece in recipe.split(",")):
         if word not in FEATURE_SETS and word not in FEATURES:
             if not plugins.refers(word, "feature"):
-                known = [*FEATURE_SETS, *FEATURES, *plugins.entry_points("feature")]
-                raise SettingError(unknown("feature set or feature", word, known))
+                choices = [*FEATURE_SETS, *FEATURES, *plugins.entry_points("feature")]
+                raise SettingError(unknown("feature set or feature", word, choices))
             _ = FEATURES[word]  # refuses a reference that leads nowhere
         names.update(dict.fromkeys(FEATURE_SETS.get(word, (word,))))
     return tuple(names)
 
 
 def needs_climb(features: Iterable[str]) -> bool:
-    """Whether any of these features is made of climb or descent.
+    """Return whether any of these features is made of climb or descent.
 
     >>> needs_climb(("speed", "ascent")), needs_climb(("speed", "grade"))
     (True, False)
@@ -287,7 +291,8 @@ def needs_climb(features: Iterable[str]) -> bool:
 
 
 def level_features(recipe: str) -> str:
-    """The features of a recipe that are made without climb, as a recipe; "" if there are none.
+    """Return the features of a recipe that are made without climb, as a recipe; "" if there are
+    none.
 
     >>> level_features("speed, ambient, terrain"), level_features("terrain")
     ('speed, ambient', '')
@@ -296,7 +301,7 @@ def level_features(recipe: str) -> str:
 
 
 def physics_features(trips: Sequence[Trip]) -> tuple[str, ...]:
-    """The physics features that all of these trips have the channels for."""
+    """Return the physics features that all of these trips have the channels for."""
     return tuple(
         name
         for name in FEATURE_SETS["physics"]

@@ -60,12 +60,12 @@ class LabelledTrip:
 
 
 def climb_known(trips: Sequence[LabelledTrip], window: int) -> BoolArray:
-    """Whether the climb of the trips' windows was read, [windows]."""
+    """Return whether the climb of the trips' windows was read, [windows]."""
     pieces = []
-    for one in trips:
+    for labelled in trips:
         # Climb that was not read here was given, and all of it.
-        read = one.trip.channels.get("climb_known", np.ones(one.trip.seconds))
-        pieces.append(known_windows(read, one.ends, length=window))
+        read = labelled.trip.channels.get("climb_known", np.ones(labelled.trip.seconds))
+        pieces.append(known_windows(read, labelled.ends, length=window))
     return np.concatenate(pieces)
 
 
@@ -73,12 +73,14 @@ def window_strata(trips: Sequence[LabelledTrip], window: int) -> Strata:
     """Classes of the trips' windows, for each stratum whose channel all of them have."""
     strata: Strata = {}
     for name, stratum in STRATA.items():
-        channels = [one.trip.channels.get(stratum.channel) for one in trips]
-        known = [values for values in channels if values is not None and np.isfinite(values).all()]
-        if len(known) < len(trips):
+        channels = [labelled.trip.channels.get(stratum.channel) for labelled in trips]
+        complete = [
+            values for values in channels if values is not None and np.isfinite(values).all()
+        ]
+        if len(complete) < len(trips):
             continue
-        pairs = zip(known, trips, strict=True)
-        means = [window_means(values, one.ends, length=window) for values, one in pairs]
+        pairs = zip(complete, trips, strict=True)
+        means = [window_means(values, labelled.ends, length=window) for values, labelled in pairs]
         strata[name] = (stratum.names, stratum.codes(np.concatenate(means)))
     return strata
 
@@ -87,12 +89,12 @@ def own_mix(
     training: Sequence[LabelledTrip], scaler: Scaler, window: int, components: int, selected: int
 ) -> FloatArray:
     """Map to a vehicle's own components or selected features, from its training trips alone."""
-    scaled = [scaler.forward(one.rows) for one in training]
+    scaled = [scaler.forward(labelled.rows) for labelled in training]
     if components:
         return principal_mix(np.concatenate(scaled), components)
     means = []
-    for rows, one in zip(scaled, training, strict=True):
-        columns = [window_means(column, one.ends, length=window) for column in rows.T]
+    for rows, labelled in zip(scaled, training, strict=True):
+        columns = [window_means(column, labelled.ends, length=window) for column in rows.T]
         means.append(np.stack(columns, axis=1))
-    labels = np.concatenate([one.labels for one in training])
+    labels = np.concatenate([labelled.labels for labelled in training])
     return selection_mix(np.concatenate(means), labels, selected)

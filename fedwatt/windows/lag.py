@@ -39,16 +39,19 @@ def delayed_by(values: FloatArray, lag_s: float) -> FloatArray:
     >>> delayed_by(np.array([0.0, 2.0, 6.0, 6.0]), 1.5)
     array([0., 0., 1., 4.])
     """
-    whole = int(lag_s)
-    part = lag_s - whole
-    padded = np.concatenate([np.full(whole + 1, values[0]), values])
-    now, before = padded[1 : len(values) + 1], padded[: len(values)]
+    whole_s = int(lag_s)
+    part = lag_s - whole_s
+    padded = np.concatenate([np.full(whole_s + 1, values[0]), values])
+    now = padded[1 : len(values) + 1]
+    before = padded[: len(values)]
     # Not a weighted sum where there is no part: 0 · NaN is NaN.
     return now if part == 0 else np.asarray((1 - part) * now + part * before)
 
 
 def delayed(trip: Trip, lag_s: float) -> Trip:
-    """The trip with its motion `lag_s` later, so that it goes with the energy of each second."""
+    """Return the trip with its motion `lag_s` later, so that it goes with the energy of each
+    second.
+    """
     if lag_s == 0:
         return trip
     moved = {
@@ -58,13 +61,15 @@ def delayed(trip: Trip, lag_s: float) -> Trip:
 
 
 def aligned(vehicle: Vehicle, lag_s: float) -> Vehicle:
-    """The vehicle with all trips delayed; its `lag_s` is among its facts."""
+    """Return the vehicle with all trips delayed; its `lag_s` is among its facts."""
     trips = tuple(delayed(trip, lag_s) for trip in vehicle.trips)
     return replace(vehicle, trips=trips, facts={**vehicle.facts, "lag_s": lag_s})
 
 
 def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
-    """The vehicle's lag in seconds, 0 to `LONGEST_S`; `split_of` has the split of each trip."""
+    """Return the vehicle's lag in seconds, 0 to `LONGEST_S`; `split_of` has the split of each
+    trip.
+    """
     if any("energy_wh" not in trip.channels for trip in vehicle.trips):
         return 0.0
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
@@ -83,19 +88,21 @@ def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
 
 def _left(trips: Iterable[Trip], names: tuple[str, ...], vehicle: str, lag_s: float) -> float:
     """Variance of segments' energy that the power model leaves at this lag, Wh²."""
-    features, energy_wh = [], []
+    features = []
+    energy_wh = []
     for trip in trips:
         # Every lag is judged on the same seconds, those that have a past.
         rows = trip_features(delayed(trip, lag_s), names, vehicle)[ceil(LONGEST_S) :]
         features.append(_sums(rows))
         energy_wh.append(_sums(trip.channels["energy_wh"][ceil(LONGEST_S) :]))
-    x, y = np.concatenate(features), np.concatenate(energy_wh)
+    x = np.concatenate(features)
+    y = np.concatenate(energy_wh)
     beta = ridge(x, y)
     return float(np.var(y - x @ beta[:-1]))
 
 
 def _sums(values: FloatArray) -> FloatArray:
-    """Sums over segments, [segments, ...] of values [seconds, ...]."""
-    whole = len(values) // SEGMENT_S * SEGMENT_S
-    cut: FloatArray = values[:whole].reshape(-1, SEGMENT_S, *values.shape[1:]).sum(axis=1)
+    """Return sums over segments, [segments, ...] of values [seconds, ...]."""
+    full_seconds = len(values) // SEGMENT_S * SEGMENT_S
+    cut: FloatArray = values[:full_seconds].reshape(-1, SEGMENT_S, *values.shape[1:]).sum(axis=1)
     return cut

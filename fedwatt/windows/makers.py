@@ -1,4 +1,4 @@
-"""Where vehicles come from that are made, or read, only when they are asked for.
+"""Sources of vehicles that are made, or read, only when they are needed.
 
 A maker knows how many vehicles there are and what each is called, and makes any of them, some at a
 time. It is a small value: it travels to other processes and machines, which then make the same
@@ -32,13 +32,13 @@ class Maker(ABC):
         return replace(fleet, origin=self.origin)
 
     def place(self, name: str) -> int | None:
-        """Where the vehicle with a name is; None: nowhere."""
+        """Return the place of the vehicle with this name, or None."""
         return next((k for k in range(self.count) if self.name(k) == name), None)
 
     @property
     @abstractmethod
     def source(self) -> str:
-        """Where the vehicles come from, for people."""
+        """Description of the vehicles' origin, for people."""
 
     @property
     @abstractmethod
@@ -52,8 +52,8 @@ class Maker(ABC):
 
     @abstractmethod
     def name(self, place: int) -> str:
-        """What the vehicle at a place is called."""
+        """Return the name of the vehicle at a place."""
 
     @abstractmethod
     def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
-        """The vehicles at these places, with their trips."""
+        """Return the vehicles at these places, with their trips."""

@@ -35,10 +35,12 @@ class ClientsOnDemand(Sequence[Client]):
     """The vehicles of a maker by their places; the last ones asked for are kept."""
 
     def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
-        self.maker, self.settings, self.held_out = maker, settings, held_out
+        self.maker = maker
+        self.settings = settings
+        self.held_out = held_out
         self.here: dict[int, Client] = {}
         self.stay: dict[int, Client] = {}
-        self.told: dict[int, int] = {}
+        self.window_counts: dict[int, int] = {}
         """Place -> n_k of vehicles that were made elsewhere."""
         self.workers = Workers()
         self.aside = ThreadPoolExecutor(1)
@@ -60,24 +62,26 @@ class ClientsOnDemand(Sequence[Client]):
     def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
         if isinstance(place, slice):
             return self.fetch(range(*place.indices(len(self))))
-        known = self.stay.get(place) or self.here.get(place)
-        if known is not None:
-            return known
+        client = self.stay.get(place) or self.here.get(place)
+        if client is not None:
+            return client
         if not -len(self) <= place < len(self):
             raise IndexError(place)
         return self.fetch([place % len(self)])[0]
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """The vehicles at these places, made on all cores; with `stay` they are never let go."""
-        known = all(place in self.here or place in self.stay for place in places)
-        if self.coming is not None and not known:
+        """Return the vehicles at these places, made on all cores; with `stay` they are never let
+        go.
+        """
+        all_loaded = all(place in self.here or place in self.stay for place in places)
+        if self.coming is not None and not all_loaded:
             coming, self.coming = self.coming, None
             self.here |= coming.result()
         self.here |= self._made(places)
-        found = [self.stay.get(place) or self.here[place] for place in places]
+        clients = [self.stay.get(place) or self.here[place] for place in places]
         if stay:
-            self.stay |= zip(places, found, strict=True)
-        return found
+            self.stay |= zip(places, clients, strict=True)
+        return clients
 
     def prepare(self, places: Sequence[int]) -> None:
         """Begin to make these vehicles, while others train.
@@ -96,7 +100,7 @@ class ClientsOnDemand(Sequence[Client]):
         }
 
     def __reduce__(self) -> tuple[type, tuple[Maker, DataSettings, BoolArray]]:
-        """What another process needs to make the same vehicles."""
+        """Return the arguments with which another process makes the same vehicles."""
         return ClientsOnDemand, (self.maker, self.settings, self.held_out)
 
 
@@ -108,16 +112,16 @@ class FleetOnDemand(Fleet):
     on_demand: ClassVar[bool] = True
 
     def __repr__(self) -> str:
-        """Where it comes from and how large it is."""
+        """Return the source and size of the fleet."""
         return f"FleetOnDemand({self.source!r}, {counted(len(self.clients), 'vehicle')})"
 
     def name(self, place: int) -> str:
-        """What the vehicle at a place is called."""
+        """Return the name of the vehicle at a place."""
         return self.clients.maker.name(place)
 
     @property
     def held_out(self) -> BoolArray:
-        """Whether each vehicle is only ever tested, [vehicles]."""
+        """Return whether each vehicle is only ever tested, [vehicles]."""
         return self.clients.held_out
 
     @cached_property
@@ -126,7 +130,7 @@ class FleetOnDemand(Fleet):
         return self.clients.fetch(self.sample(SAMPLE), stay=True)
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """These vehicles, made on all cores where they are not here yet."""
+        """Return these vehicles, made on all cores where they are not loaded yet."""
         return self.clients.fetch(places, stay=stay)
 
     def prepare(self, places: Sequence[int]) -> None:
@@ -136,19 +140,19 @@ class FleetOnDemand(Fleet):
     def let_go(self) -> None:
         """Forget the vehicles of the last round."""
         self.clients.here.clear()
-        self.clients.told.clear()
+        self.clients.window_counts.clear()
 
     def train_windows(self, place: int) -> int:
         """n_k of the vehicle at a place, which need not be made if it was told."""
-        told = self.clients.told.get(place)
-        return super().train_windows(place) if told is None else told
+        windows = self.clients.window_counts.get(place)
+        return super().train_windows(place) if windows is None else windows
 
-    def told(self, place: int, windows: int) -> None:
+    def note_windows(self, place: int, windows: int) -> None:
         """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
-        self.clients.told[place] = windows
+        self.clients.window_counts[place] = windows
 
     def sample(self, count: int) -> list[int]:
-        """As `Fleet.sample`; 0 stands for `SAMPLE`, since nobody can have all."""
+        """Return a sample as `Fleet.sample`; 0 stands for `SAMPLE`, since all would not fit."""
         return super().sample(count or SAMPLE)
 
     def split_hash(self) -> str:
@@ -169,7 +173,7 @@ class FleetOnDemand(Fleet):
 
 
 def fleet_on_demand(maker: Maker, settings: DataSettings | None = None) -> FleetOnDemand:
-    """The vehicles of a maker as a fleet; none of them is made yet."""
+    """Return the vehicles of a maker as a fleet; none of them is made yet."""
     settings = settings or DataSettings()
     refuse_climb(settings, maker.count)
     refuse_all_held_out(settings, maker.count, maker.source)
@@ -205,10 +209,10 @@ def sketched_fleet(
 def town_fleet(
     vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = USUAL_TRIPS
 ) -> FleetOnDemand:
-    """The vehicles of `synthetic_fleet`, made when they take part."""
+    """Return the vehicles of `synthetic_fleet`, made when they take part."""
     return fleet_on_demand(TownVehicles(vehicles, seed, trips), settings)
 
 
 def stored_fleet(folder: Path | str, settings: DataSettings | None = None) -> FleetOnDemand:
-    """The vehicles of a fleet folder, read when they take part."""
+    """Return the vehicles of a fleet folder, read when they take part."""
     return fleet_on_demand(StoredVehicles(str(folder)), settings)

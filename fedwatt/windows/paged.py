@@ -54,10 +54,14 @@ class Mapped:
     files: tuple[mmap.mmap, ...]
 
     def holds(self, clients: Sequence["Client"]) -> bool:
-        """Whether these vehicles' windows are those in the files, not some put in their place."""
+        """Return whether these vehicles' windows are those in the files, not some put in their
+        place.
+        """
         return len(clients) == len(self.clients) and all(
-            one.series is own.series and one.ends is own.ends and one.labels is own.labels
-            for one, own in zip(clients, self.clients, strict=True)
+            client.series is mapped.series
+            and client.ends is mapped.ends
+            and client.labels is mapped.labels
+            for client, mapped in zip(clients, self.clients, strict=True)
         )
 
     def release(self) -> None:
@@ -71,24 +75,25 @@ def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], M
 
     Consumes them one at a time.
     """
-    there: list[Client] = []
-    size, spill = 0, None
+    loaded: list[Client] = []
+    size = 0
+    spill = None
     with ExitStack() as open_files:
         for client in clients:
             size += _bytes(client)
             if spill is None and size > DENSE_BYTES:
                 spill = _GrowingFiles(open_files)
-                for earlier in there:
+                for earlier in loaded:
                     spill.add(earlier)
-                there.clear()
+                loaded.clear()
             if spill is None:
-                there.append(client)
+                loaded.append(client)
             else:
                 spill.add(client)
         if spill is not None:
             mapped = spill.mapped()
             return mapped.clients, mapped
-    return tuple(sorted(there, key=lambda client: natural_key(client.name))), None
+    return tuple(sorted(loaded, key=lambda client: natural_key(client.name))), None
 
 
 class _GrowingFiles:
@@ -131,7 +136,7 @@ class _GrowingFiles:
             left = left[self.files[kind].write(left.data) :]
 
     def mapped(self) -> Mapped:
-        """The vehicles with views of the files in place of their arrays."""
+        """Return the vehicles with views of the files in place of their arrays."""
         with _writing():
             # Shared, not copied on write: it reserves no memory. Nobody writes to it.
             write = mmap.ACCESS_WRITE

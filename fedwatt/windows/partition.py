@@ -44,8 +44,8 @@ def mixture_shares(skew: str, clients: int) -> FloatArray:
     array([[0.9 , 0.05, 0.05], [0.05, 0.9 , 0.05], [0.05, 0.05, 0.9 ]])
     """
     favourite = np.arange(clients) % len(REGIMES)
-    others = (1 - SKEWS[skew]) / (len(REGIMES) - 1)
-    weights = np.where(favourite == np.arange(len(REGIMES))[:, None], SKEWS[skew], others)
+    other_share = (1 - SKEWS[skew]) / (len(REGIMES) - 1)
+    weights = np.where(favourite == np.arange(len(REGIMES))[:, None], SKEWS[skew], other_share)
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
@@ -59,18 +59,18 @@ def dirichlet_shares(alpha: float, clients: int, rng: np.random.Generator) -> Fl
 def repartition(
     vehicles: Iterable[Vehicle], recipe: str, *, clients: int = 10, seed: int = 0
 ) -> list[Vehicle]:
-    """The fleet as its recipe asks: the vehicles themselves, or `clients` new ones.
+    """Return the fleet as its recipe asks: the vehicles themselves, or `clients` new ones.
 
     Every trip goes to exactly one client, and each client's share of a regime is met to within one
     trip. Clients are named "client-001" and so on, their trips "vehicle/trip".
     """
-    given = sorted(vehicles, key=lambda vehicle: natural_key(vehicle.name))
+    ordered = sorted(vehicles, key=lambda vehicle: natural_key(vehicle.name))
     alpha = _alpha(recipe)
     if recipe == "natural":
-        return given
+        return ordered
     if clients < 1:
         raise SettingError(f"A partition needs at least 1 client, not {clients}.")
-    kinds = sorted({vehicle.kind for vehicle in given})
+    kinds = sorted({vehicle.kind for vehicle in ordered})
     if len(kinds) > 1:
         raise DataError(
             f"Trips of {' and '.join(kinds)} vehicles cannot be dealt to the same clients. "
@@ -82,15 +82,15 @@ def repartition(
             shares = mixture_shares(recipe, clients)
         else:
             shares = dirichlet_shares(alpha, clients, rng)
-        dealt = deal(given, shares, seed)
+        dealt = deal(ordered, shares, seed)
         recorded = [{(v.name, trip.recording) for v, trip in trips} for trips in dealt]
         if min(map(len, recorded)) >= len(SPLITS):
-            return [_client(number, trips, given) for number, trips in enumerate(dealt, start=1)]
+            return [_client(number, trips, ordered) for number, trips in enumerate(dealt, start=1)]
         if alpha is None:
             break
     raise DataError(
         f"The partition '{recipe}' leaves one of {clients} clients with fewer than {len(SPLITS)} "
-        f"trips out of {sum(len(v.trips) for v in given)}. Ask for fewer clients or less skew."
+        f"trips out of {sum(len(v.trips) for v in ordered)}. Ask for fewer clients or less skew."
     )
 
 

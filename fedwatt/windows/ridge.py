@@ -37,7 +37,8 @@ def ridge(features: FloatArray, target: FloatArray, strength: float = RIDGE) -> 
     >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), strength=0).round(6)
     array([2., 1.])
     """
-    center, scale = features.mean(axis=0), features.std(axis=0)
+    center = features.mean(axis=0)
+    scale = features.std(axis=0)
     # A column that never changes becomes 0, and gets no weight.
     scale = np.where(scale > 1e-9 * np.maximum(np.abs(center), 1.0), scale, np.inf)
     rows = np.column_stack([(features - center) / scale, np.ones(len(features))])

@@ -39,7 +39,8 @@ def zscore(rows: FloatArray) -> Scaler:
     >>> scaler.center, scaler.scale
     (array([2., 7.]), array([1., 1.]))
     """
-    center, deviation = rows.mean(axis=0), rows.std(axis=0)
+    center = rows.mean(axis=0)
+    deviation = rows.std(axis=0)
     return Scaler(center, np.where(_varies(deviation, center), deviation, 1.0))
 
 
@@ -68,9 +69,10 @@ def about_zero(rows: FloatArray, typical: FloatArray) -> Scaler:
     >>> about_zero(np.array([[0.0], [0.002]]), np.array([0.25])).scale
     array([0.1])
     """
-    sizes, known = np.abs(rows).sum(axis=0), (rows != 0).sum(axis=0)
-    usual = np.maximum(sizes / np.maximum(known, 1), LEAST * typical)
-    return Scaler(np.zeros(rows.shape[1]), np.where(known > 0, usual, typical))
+    sizes = np.abs(rows).sum(axis=0)
+    nonzero = (rows != 0).sum(axis=0)
+    usual = np.maximum(sizes / np.maximum(nonzero, 1), LEAST * typical)
+    return Scaler(np.zeros(rows.shape[1]), np.where(nonzero > 0, usual, typical))
 
 
 def _varies(spread: FloatArray, center: FloatArray) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""How telemetry becomes windows."""
+"""Settings of the windows that are made from telemetry."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ LABEL_SCALINGS = ("vehicle", "fleet")
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """How telemetry becomes windows.
+    """Settings of the windows that are made from telemetry.
 
     `features` is a feature set ("base", "physics", "terrain"), single features, or several of them
     separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`, and
@@ -55,8 +55,8 @@ class DataSettings:
         check(self, "selected", alone, "0 when components is not. Use one of them")
         for name in ("window", "stride", "evaluation_stride"):
             check(self, name, getattr(self, name) >= 1, "at least 1 sample")
-        for name, known in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
-            check(self, name, getattr(self, name) in known, f"one of {', '.join(known)}")
+        for name, choices in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
+            check(self, name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
         positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
         check(self, "label_scale_wh", positive, "a positive number of Wh")
         object.__setattr__(self, "split", tuple(self.split))
@@ -67,7 +67,7 @@ class DataSettings:
 
     @property
     def predicts(self) -> Target:
-        """What a window predicts."""
+        """The target of a window."""
         target = get_target(self.target)
         return replace(target, horizon=self.horizon) if self.horizon else target
 

@@ -1,4 +1,4 @@
-"""Which trips train, validate and test; which vehicles only test.
+"""Splits of the trips into training, validation and test, and vehicles that only test.
 
 Splits are by recorded trip, so that no window shares a second with a window of another split; the
 parts of a trip that was cut at a gap have its weather and traffic in common and stay together.
@@ -17,17 +17,17 @@ SPLITS = ("train", "validation", "test")
 
 
 def split_counts(trips: int, shares: tuple[float, float, float]) -> tuple[int, int, int]:
-    """How many trips each split gets: nearest to `shares`, and at least one each.
+    """Return the number of trips of each split: nearest to `shares`, and at least one each.
 
     >>> split_counts(40, (0.7, 0.1, 0.2)), split_counts(4, (0.7, 0.1, 0.2))
     ((28, 4, 8), (2, 1, 1))
     """
-    wanted = trips * np.asarray(shares)
-    counts = np.maximum(np.floor(wanted + 1e-9).astype(int), 1)
+    target_counts = trips * np.asarray(shares)
+    counts = np.maximum(np.floor(target_counts + 1e-9).astype(int), 1)
     while counts.sum() < trips:
-        counts[np.argmax(wanted - counts)] += 1
+        counts[np.argmax(target_counts - counts)] += 1
     while counts.sum() > trips:
-        counts[np.argmax(np.where(counts > 1, counts - wanted, -np.inf))] -= 1
+        counts[np.argmax(np.where(counts > 1, counts - target_counts, -np.inf))] -= 1
     train, validation, test = counts.tolist()
     return train, validation, test
 
@@ -51,9 +51,9 @@ def split_trips(
 
 
 def held_out_vehicles(names: Iterable[str], count: int, seed: int) -> frozenset[str]:
-    """The `count` vehicles that never train."""
-    known = list(names) if count else []
-    return frozenset(known[k] for k in lowest_draws(known, count, seed, "held out"))
+    """Return the `count` vehicles that never train."""
+    candidates = list(names) if count else []
+    return frozenset(candidates[k] for k in lowest_draws(candidates, count, seed, "held out"))
 
 
 def lowest_draws(names: Iterable[str], count: int, seed: int, purpose: str) -> IntArray:

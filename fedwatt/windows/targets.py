@@ -1,4 +1,4 @@
-"""What a window predicts: its name, its unit, what makes it, and how a trip's windows are labelled.
+"""Targets of a window: name, unit, inputs, and the labels of a trip's windows.
 
     energy            energy that leaves the pack in the window, Wh (paper `eq:window_label_sf`)
     soc               charge that the window takes, in percentage points of state of charge
@@ -38,7 +38,7 @@ LEAST_M: Final = 100.0
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a window predicts.
+    """A quantity that a window predicts.
 
     name, unit     as reports show them
     meaning        completes "a window's ..."; `described` adds the horizon to it
@@ -76,7 +76,7 @@ class Target:
 
     @property
     def described(self) -> str:
-        """What is predicted, and of which seconds.
+        """Description of the target and the seconds it covers.
 
         >>> get_target("next").described
         'energy that leaves the pack, of the window that follows it'
@@ -106,8 +106,8 @@ class Target:
                 f"Target '{self.name}' gave labels of shape {labels.shape} for {len(ends)} "
                 "windows. Its function must return one number a window."
             )
-        known = ~np.isnan(labels)
-        return ends[known], labels[known]
+        labelled = ~np.isnan(labels)
+        return ends[labelled], labels[labelled]
 
     def grain(self, trips: Sequence[Trip], facts: Mapping[str, Any], vehicle: str) -> float:
         """Median size of the steps in which its channels move, in its unit; 0 if not stepped.
@@ -125,7 +125,7 @@ class Target:
         return float(np.median(steps)) if len(steps) else 0.0
 
     def _values(self, trip: Trip, facts: Mapping[str, Any], vehicle: str) -> dict[str, FloatArray]:
-        """What `label` is given; refuses a trip or vehicle that lacks some of it."""
+        """Return the inputs of `label`; refuse a trip or vehicle that lacks some of them."""
         values = {}
         for channel in (*self.made_of, *self.reads):
             if channel not in trip.channels:
@@ -233,9 +233,11 @@ def get_target(name: str) -> Target:
         return TARGETS[name]
     if not refers(name, "target"):
         raise SettingError(unknown("target", name, TARGETS))
-    wanted = "a Target, as fedwatt.windows.targets has them"
-    found: Target = resolve(name, "target", wanted, lambda one: isinstance(one, Target)).value
-    return found
+    expected = "a Target, as fedwatt.windows.targets has them"
+    target: Target = resolve(
+        name, "target", expected, lambda value: isinstance(value, Target)
+    ).value
+    return target
 
 
 def refuse_leaks(target: Target, features: Sequence[str]) -> None:

@@ -40,11 +40,11 @@ def window_means(values: FloatArray, ends: IntArray, *, length: int = 60) -> Flo
     return window_sums(values, ends, length=length) / length
 
 
-def known_windows(known: FloatArray, ends: IntArray, *, length: int = 60) -> BoolArray:
+def known_windows(finite: FloatArray, ends: IntArray, *, length: int = 60) -> BoolArray:
     """Windows of which at least half of the seconds are known, [W]; `known` is 0 or 1, [seconds].
 
     >>> known_windows(np.array([0.0, 1.0, 0.0, 0.0]), np.array([1, 3]), length=2)
     array([ True, False])
     """
     # In counts, which are exact, and not in means.
-    return 2 * window_sums(known, ends, length=length) >= length
+    return 2 * window_sums(finite, ends, length=length) >= length

@@ -26,7 +26,7 @@ CHUNK = 24
 
 
 def make(maker: Maker, settings: DataSettings, places: Sequence[int]) -> list[Client]:
-    """The vehicles at these places, ready for training."""
+    """Return the vehicles at these places, ready for training."""
     return [build_client(vehicle, settings) for vehicle in maker.vehicles(places)]
 
 
@@ -41,7 +41,7 @@ class Workers:
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def make(self, maker: Maker, settings: DataSettings, places: Sequence[int]) -> list[Client]:
-        """The vehicles at these places, in their order."""
+        """Return the vehicles at these places, in their order."""
         chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
         if self.count < 2 or len(chunks) < 2:
             return [client for chunk in chunks for client in make(maker, settings, chunk)]
@@ -50,12 +50,12 @@ class Workers:
         shares = [chunks[n :: self.count] for n in range(self.count)]
 
         def ask(number: int) -> list[list[Client]]:
-            own = self.processes[number]
-            return [_answer(own, (maker, settings, chunk)) for chunk in shares[number]]
+            process = self.processes[number]
+            return [_answer(process, (maker, settings, chunk)) for chunk in shares[number]]
 
         with ThreadPoolExecutor(self.count) as threads:
-            found = list(threads.map(ask, range(self.count)))
-        rows = [found[n % self.count][n // self.count] for n in range(len(chunks))]
+            answers = list(threads.map(ask, range(self.count)))
+        rows = [answers[n % self.count][n // self.count] for n in range(len(chunks))]
         return [client for row in rows for client in row]
 
     def _begin(self) -> None:
@@ -76,8 +76,8 @@ def cores() -> int:
     here = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         here = len(os.sched_getaffinity(0))
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(here, int(asked)) if asked.isdigit() and int(asked) else here
+    requested = os.environ.get("OMP_NUM_THREADS", "")
+    return min(here, int(requested)) if requested.isdigit() and int(requested) else here
 
 
 def _answer(process: subprocess.Popen[bytes], request: tuple[Any, ...]) -> list[Client]:
@@ -85,15 +85,15 @@ def _answer(process: subprocess.Popen[bytes], request: tuple[Any, ...]) -> list[
     try:
         pickle.dump(request, process.stdin, pickle.HIGHEST_PROTOCOL)
         process.stdin.flush()
-        found = pickle.load(process.stdout)
+        answer = pickle.load(process.stdout)
     except (OSError, EOFError) as error:
         raise RunError(
             "A process that makes vehicles has ended early: was it killed, or is memory short? "
             "Completed rounds are kept; continue with --resume."
         ) from error
-    if isinstance(found, Exception):
-        raise found
-    clients: list[Client] = found
+    if isinstance(answer, Exception):
+        raise answer
+    clients: list[Client] = answer
     return clients
 
 

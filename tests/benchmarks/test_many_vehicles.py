@@ -14,7 +14,7 @@ from benchmarks.many_vehicles import (
     Load,
     Watched,
     configuration,
-    make_depot,
+    make_store,
     noticed_p95,
     refuse_few_files,
 )
@@ -46,10 +46,10 @@ def test_more_vehicles_than_files_are_refused(monkeypatch: pytest.MonkeyPatch) -
         refuse_few_files(4000)
 
 
-def test_vehicles_have_the_depots_keys(tmp_path: Path) -> None:
-    depot = make_depot(tmp_path / "depot", 3)
-    fleet = list(vehicles(depot.folder, "127.0.0.1:9", range(3), 1.0, 0))
-    assert [one.name for one in fleet] == sorted(depot.registry().keys)
+def test_vehicles_have_the_keys_that_the_store_accepts(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "server", 3, configuration(Load(3, 3)))
+    fleet = list(vehicles(store.folder, "127.0.0.1:9", range(3), 1.0, 0))
+    assert [one.name for one in fleet] == sorted(name for name, _ in store.accepted().values())
     assert len({one.link.public for one in fleet}) == 3
     assert ErrorSums.from_array(ERRORS).rmse == pytest.approx(31.6, abs=0.03)
 

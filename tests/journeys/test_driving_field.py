@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.elevation.summands import plainly, totals_by
 from fedwatt.errors import RunError
 from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
 from fedwatt.journeys.driving_field import (
@@ -16,6 +15,7 @@ from fedwatt.journeys.driving_field import (
     vehicle_sums,
 )
 from fedwatt.privacy.fixed_point import add_up
+from fedwatt.sums import in_process, plainly
 
 from .towns import GRID, a_vehicle, board, boards
 
@@ -76,7 +76,7 @@ def test_a_training_trip_reads_a_field_that_has_no_part_of_itself():
 
 def test_masked_sums_make_the_same_field_as_plain_ones():
     sums = {name: one.sums for name, one in boards(4).items()}
-    found, who = learn_driving(totals_by(add_up, sums), frozenset(sums), SETTINGS)
+    found, who = learn_driving(in_process(add_up, sums), frozenset(sums), SETTINGS)
     direct = published(list(sums.values()), 3)
     assert who == frozenset(sums)
     np.testing.assert_array_equal(found.keys, direct.keys)
@@ -110,7 +110,7 @@ def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
 
 def test_whoever_drops_out_takes_its_cells_along():
     sums = {name: one.sums for name, one in boards(3).items()}
-    plain = totals_by(plainly, sums)
+    plain = in_process(plainly, sums)
 
     def totals(question, present):
         if question.kind == "sums":
@@ -125,10 +125,10 @@ def test_noise_keeps_only_what_it_cannot_explain():
     sums = {f"car-{n}": board(a_vehicle(f"car-{n}")).sums for n in range(3)}
     many = {f"{name}-{copy}": own for name, own in sums.items() for copy in range(200)}
     quiet = TerrainSettings(area=AREA, noise_multiplier=0.001, most_nodes=100)
-    found, _ = learn_driving(totals_by(plainly, many), frozenset(many), quiet)
+    found, _ = learn_driving(in_process(plainly, many), frozenset(many), quiet)
     assert 0 < len(found.keys) <= len(published(list(many.values()), 3).keys)
     loud = TerrainSettings(area=AREA, noise_multiplier=1000.0, most_nodes=100)
-    assert not len(learn_driving(totals_by(plainly, many), frozenset(many), loud)[0].keys)
+    assert not len(learn_driving(in_process(plainly, many), frozenset(many), loud)[0].keys)
 
 
 def test_with_noise_one_vehicle_is_bounded():

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.summands import plainly
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
@@ -17,6 +16,7 @@ from fedwatt.journeys.mixed_effects import (
     unit_sums,
 )
 from fedwatt.privacy.fixed_point import add_up
+from fedwatt.sums import plainly
 
 BETA = np.array([150.0, 5.0])
 

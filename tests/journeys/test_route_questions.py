@@ -5,7 +5,6 @@ import pytest
 
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.elevation.summands import plainly
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import DrivingQuestion
 from fedwatt.journeys.driving_field import SUMS, published
@@ -21,6 +20,7 @@ from fedwatt.journeys.route_questions import (
     SharedDriving,
 )
 from fedwatt.journeys.under_way import USUAL
+from fedwatt.sums import plainly
 
 from .towns import GRID, boards
 

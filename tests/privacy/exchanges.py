@@ -90,7 +90,6 @@ class Stopped:
                 exchange=self.terms.digest,
                 signers=others,
                 signatures=signatures,
-                follows=(True,) * len(others),
             )
             found[name] = reveal(states[name], agreements)[1]
         return found

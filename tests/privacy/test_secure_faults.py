@@ -48,7 +48,7 @@ def test_asking_every_vehicle_something_else_is_not_enough(held: Stopped) -> Non
     a, b, c, d = held.names
     states = {name: agree(held.sent[name], held.told(a, b, c, d))[0] for name in (a, b)}
     agree(held.sent[c], held.told(a, b, c))
-    two = Agreements(exchange=held.terms.digest, signers=(b,), signatures=(b"",), follows=(True,))
+    two = Agreements(exchange=held.terms.digest, signers=(b,), signatures=(b"",))
     with pytest.raises(DataError, match="too few neighbours"):
         reveal(states[a], two)
     with pytest.raises(SettingError, match="above half of 4"):
@@ -75,7 +75,6 @@ def test_nothing_is_revealed_before_survivors_are_agreed_to(held: Stopped) -> No
         exchange=held.terms.digest,
         signers=tuple(others),
         signatures=signatures,
-        follows=(True,) * 3,
     )
     with pytest.raises(DataError, match="out of turn"):
         reveal(held.sent[a], agreements)

@@ -1,31 +1,52 @@
 """A server that lies: keys of its own making, two stories about survivors, and large sums."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, Owner, owner_certificate
+from fedwatt.deploy.plan.plan import Plan
+from fedwatt.deploy.vehicle.handler import Credentials
 from fedwatt.errors import DataError
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.graph import Graph, degree
-from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes, vouch
+from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes
 from fedwatt.privacy.secure.messages import Agreements
 from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
+from fedwatt.runs.config import RunConfig
 from tests.privacy.exchanges import names_of, random_words, terms_of
 
-AUTHORITY = ec.derive_private_key(7, CURVE)
-TRUST = Trust(AUTHORITY.public_key())
+
+def owner(number: int) -> Owner:
+    key = ed25519.Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+    return Owner(key, owner_certificate(key))
 
 
-def identity(name: str, number: int, authority: ec.EllipticCurvePrivateKey = AUTHORITY) -> Identity:
+def identity(name: str, number: int, owner: Owner) -> Identity:
     key = ec.derive_private_key(1000 + number, CURVE)
-    return Identity(key, vouch(authority, name, public_bytes(key.public_key())))
+    certificate = owner.issue(name, VEHICLE, key.public_key(), 10)
+    return Identity(key, certificate.public_bytes(Encoding.DER))
+
+
+def trust_in(owner: Owner, revoked: frozenset[int] = frozenset()) -> Trust:
+    now = datetime.now(UTC)
+    key = ec.derive_private_key(999, CURVE)
+    certificate = owner.issue("me", VEHICLE, key.public_key(), 10)
+    plan = Plan(b"", RunConfig(), revoked, (now, now))
+    return Credentials(key, certificate, owner.certificate).trust(plan)
+
+
+OWNER = owner(7)
+TRUST = trust_in(OWNER)
 
 
 def identities(count: int) -> dict[str, Identity]:
-    return {name: identity(name, number) for number, name in enumerate(names_of(count))}
+    return {name: identity(name, number, OWNER) for number, name in enumerate(names_of(count))}
 
 
 class Signed:
@@ -50,26 +71,38 @@ def test_signed_vehicles_make_the_same_sum() -> None:
     assert (total == sum(words.values())).all()
 
 
-def test_keys_on_both_curves_make_one_sum() -> None:
-    words, who = random_words(4, 3), identities(4)
-    old, name = ec.derive_private_key(9, ec.SECP384R1()), names_of(1)[0]
-    who[name] = Identity(old, vouch(AUTHORITY, name, public_bytes(old.public_key())))
-    assert sorted(len(own.public) for own in who.values()) == [33, 33, 33, 49]
-    total, _ = rehearse(terms_of(4, 3), words, identities=who, trust=TRUST)
-    assert (total == sum(words.values())).all()
-    with pytest.raises(DataError, match="not vouched for"):
-        TRUST.check_voucher(name, who[name].public[:-1], who[name].voucher)
+@pytest.mark.parametrize(
+    ("role", "revoked", "reason"),
+    [
+        (SERVER, (), "not that of a vehicle"),
+        (VEHICLE, (5,), "the certificate of car-001 is revoked"),
+        (VEHICLE, (), ""),
+    ],
+)
+def test_certificates_count_by_role_and_until_they_are_revoked(
+    role: str, revoked: tuple[int, ...], reason: str
+) -> None:
+    key = ec.derive_private_key(1001, CURVE)
+    certificate = OWNER.issue("car-001", role, key.public_key(), 10)
+    serials = frozenset(certificate.serial_number for _ in revoked)
+    check = trust_in(OWNER, serials).check_voucher
+    arguments = ("car-001", public_bytes(key.public_key()), certificate.public_bytes(Encoding.DER))
+    if not reason:
+        check(*arguments)
+        with pytest.raises(DataError, match="is not that of its certificate"):
+            check("car-002", *arguments[1:])
+        return
+    with pytest.raises(DataError, match=reason):
+        check(*arguments)
 
 
 def test_a_server_that_puts_its_own_keys_into_a_roster_is_found_out(signed: Signed) -> None:
     me, other = names_of(2)
     roster = signed.keyed.roster(me)
-    mine = advertise(
-        signed.terms, other, identity=identity(other, 99, ec.generate_private_key(CURVE))
-    )
+    mine = advertise(signed.terms, other, identity=identity(other, 99, owner(8)))
     forged = {
         "did not sign": {"mask_keys": (mine[1].mask_key, *roster.mask_keys[1:])},
-        "not vouched for": {
+        "not signed by this fleet's owner": {
             "mask_keys": (mine[1].mask_key, *roster.mask_keys[1:]),
             "cipher_keys": (mine[1].cipher_key, *roster.cipher_keys[1:]),
             "publics": (mine[1].public, *roster.publics[1:]),
@@ -119,7 +152,6 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
                     exchange=terms.digest,
                     signers=near,
                     signatures=told,
-                    follows=(True,) * len(near),
                 ),
                 trust=TRUST,
             )

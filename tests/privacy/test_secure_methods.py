@@ -11,7 +11,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import METHODS, LocalRule, Method, get
 from fedwatt.methods.catalogue import DEFENCES
-from fedwatt.methods.defence import kept
+from fedwatt.methods.defence import selected
 from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
 from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
@@ -153,7 +153,7 @@ def test_what_a_rule_of_ones_own_hands_up_is_added_up_too() -> None:
 
     method, model = Method("telling", (Telling(),)), get_model("mlp", window=1, features=1)
     layout = reply_layout(method, model, SecureSettings(windows_limit=10), vehicles=2)
-    assert list(layout.fields.items())[2:-1] == [("told", (2, 10 * 256.0))]
+    assert list(layout.fields.items())[2:] == [("told", (2, 10 * 256.0))]
     told = torch.tensor([[[1.0], [4.0]], [[5.0], [-4.0]]])
     delta = torch.zeros(2, model.layout.size)
     windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
@@ -166,7 +166,7 @@ def test_survivors_weights_are_known_together_only() -> None:
     method = get("fo-ri-fedavg")
     model = model_of(method)
     layout = reply_layout(method, model, SETTINGS, vehicles=3)
-    assert list(layout.fields) == ["weight", "delta", "check"]
+    assert list(layout.fields) == ["weight", "delta"]
     replies = summed(method, model, replies_to(method, model, 0, [10, 20, 60]))
     assert replies.windows.tolist() == [30.0] * 3
     assert not replies.uploads
@@ -249,7 +249,7 @@ def test_a_trained_round_with_a_vehicle_lost_is_the_round_of_the_others(name: st
     replies = method.__dict__["seen"]
     model = method.adapted(federation.model)
     before = {key: table[0] for key, table in state.server.items()}
-    others = kept(replies, torch.tensor([0, 1, 3]))
+    others = selected(replies, torch.tensor([0, 1, 3]))
     _, expected = own.update(before, state.weights[0], others)
     # The largest vehicle has shared its keys and is never heard of again.
     mean = summed(own, model, replies, last={"car-002": "shares"})

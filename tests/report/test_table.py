@@ -54,16 +54,23 @@ def test_csv_keeps_full_precision():
 
 
 def test_all_tables_are_there(made):
-    assert list(made) == ["results", "differences", "rounds-to-threshold", "strata", "time"]
+    assert list(made) == [
+        "results",
+        "differences",
+        "strata",
+        "shared-models",
+        "rounds-to-threshold",
+        "time",
+    ]
 
 
 def test_results_state_what_they_are(made):
     rows = {row[0]: row for row in made["results"].rows}
-    assert rows["FedAvg"][1] == "3"
-    assert rows["FO-RI-FedAvg"][1] == "2; seed 2 diverged at round 17"
+    assert rows["FedAvg"][1] == "shared" and rows["FedAvg"][-1] == "3"
+    assert rows["FO-RI-FedAvg"][-1] == "2; seed 2 diverged at round 17"
     assert "|Y| + 1 Wh" in made["results"].note and "8 % of them here" in made["results"].note
     # No vehicle is held out in this run, so there is no column for it.
-    assert not any("held-out" in column.title for column in made["results"].columns)
+    assert not any("held-out" in column.title for column in made["shared-models"].columns)
 
 
 def test_rounds_to_threshold_by_hand(made):
@@ -98,4 +105,4 @@ def test_terminal_gets_a_few_columns(run_folder):
     head, rows = final_results(run_folder)
     assert head[0] == "Method" and head[-1] == "Seeds"
     assert [len(row) for row in rows] == [len(head)] * 2
-    assert rows[1][0] == "FO-RI-FedAvg" and " ± " in rows[1][1]
+    assert rows[1][0] == "FO-RI-FedAvg" and " ± " in rows[1][2]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedwatt.deploy.execute import refuse_undeployable
+from fedwatt.deploy.server.execute import refuse_undeployable
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export_run import export_run
 from fedwatt.edge.trips import predict_trip

@@ -28,20 +28,20 @@ def refuse_filled(out: Path) -> None:
 
 
 def say_made(out: Path) -> None:
-    """Where the new fleet is and what to do with it."""
+    """Print the place of the new fleet and the next command."""
     train = f"fedwatt run --data {quote(str(out))}"
     console.print(f"The fleet is in {out}. Train on it with: {train}", soft_wrap=True)
 
 
 def say_account(account: "Account", units: tuple[str, ...]) -> None:
-    """What cleaning kept and dropped, a line for each of `units` and each channel that was lost."""
+    """Print what cleaning kept and dropped: a line per unit and per lost channel."""
     for sentence in (*map(account.sentence, units), *account.lost_channels()):
         console.print(f"Cleaning: {sentence}")
 
 
 @contextmanager
 def import_progress() -> Iterator[Callable[[int, int, str], None]]:
-    """A bar that follows an import: bytes while reading, rows while cleaning."""
+    """Yield a bar that follows an import: bytes while reading, rows while cleaning."""
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("reading", total=None)

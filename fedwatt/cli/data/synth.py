@@ -12,7 +12,7 @@ from fedwatt.cli.data import shared
 
 
 class Engine(StrEnum):
-    """What moves the vehicles: our own town, or SUMO's traffic."""
+    """The simulator that moves the vehicles: the built-in town, or SUMO."""
 
     TOWN = "town"
     SUMO = "sumo"

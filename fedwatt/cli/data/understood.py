@@ -1,4 +1,4 @@
-"""What `fedwatt data import auto` understood: shown as a table, kept as a mapping."""
+"""Result of `fedwatt data import auto`: shown as a table, stored as a mapping."""
 
 from pathlib import Path
 from shlex import quote
@@ -27,32 +27,32 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
     from fedwatt.telemetry.recognise.understand import understand
 
     with console.status("Looking at the files ..."):
-        found = understand(paths, answers)
-    table = Table(title=found.sample.path.name, title_justify="left")
+        understanding = understand(paths, answers)
+    table = Table(title=understanding.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):
         table.add_column(name, overflow="fold")
-    for line in column_lines(found):
+    for line in column_lines(understanding):
         readings = ", ".join(text[:LONGEST_READING] for text in line.readings)
         style = "" if line.taken_as else "dim"
         table.add_row(
             line.column, line.taken_as or "not used", line.unit, readings, line.why, style=style
         )
     console.print(table)
-    for sentence in sentences(found):
+    for sentence in sentences(understanding):
         console.print(sentence, soft_wrap=True)
-    refuse_incomplete(found)
-    return found
+    refuse_incomplete(understanding)
+    return understanding
 
 
 def say_next(out: Path) -> None:
-    """The commands from here to a predicted trip, for a vehicle and a test trip of this fleet."""
+    """Print the commands from here to a predicted trip of this fleet."""
     from fedwatt.telemetry.store import read_vehicle, vehicle_folders
     from fedwatt.windows import DataSettings
     from fedwatt.windows.split import split_trips
 
     folders = vehicle_folders(out)
     vehicles = (read_vehicle(folder) for folder in folders)
-    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda one: len(one[1].trips))
+    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda pair: len(pair[1].trips))
     recordings = {trip.name: trip.recording for trip in vehicle.trips}
     if len(set(recordings.values())) < FEWEST_TRIPS:
         console.print(
@@ -79,13 +79,13 @@ def say_next(out: Path) -> None:
         console.print(f"  {command}", soft_wrap=True)
 
 
-def keep_mapping(found: "Understanding", out: Path) -> Path:
+def keep_mapping(understanding: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
     from fedwatt.telemetry.recognise.mapping_text import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = mapping_text(found)
+    text = mapping_text(understanding)
     if path.exists() and path.read_text(encoding="utf-8") != text:
         aside = path.with_suffix(".toml.bak")
         path.replace(aside)

@@ -38,7 +38,7 @@ class SlowerInTorch(UserWarning):
 
 
 def compiled(source: str) -> ctypes.CDLL | None:
-    """The functions of `source`; None where they cannot be compiled."""
+    """Return the functions of `source`; None where they cannot be compiled."""
     # Threads that need the same source at once wait for the first instead of compiling it, too.
     with _one_at_a_time:
         return _compiled(source)
@@ -57,7 +57,8 @@ def _compiled(source: str) -> ctypes.CDLL | None:
 
 def _loaded(source: str, compiler: Sequence[str]) -> ctypes.CDLL | None:
     with TemporaryDirectory(prefix="fedwatt-") as folder:
-        code, library = Path(folder, "source.c"), Path(folder, "library.so")
+        code = Path(folder, "source.c")
+        library = Path(folder, "library.so")
         code.write_text(source, encoding="utf-8")
         for flags in ((*FLAGS, WIDE), FLAGS):
             command = [*compiler, *flags, str(code), "-o", str(library), "-lm"]

@@ -40,7 +40,10 @@ class Kernel:
         device: int,
         shared: int,
     ) -> None:
-        self.driver, self.function, self.context, self.device = driver, function, context, device
+        self.driver = driver
+        self.function = function
+        self.context = context
+        self.device = device
         self.shared = shared
 
     def __call__(
@@ -66,7 +69,7 @@ class Kernel:
 
 
 def as_c(argument: Tensor | int | None) -> Any:
-    """An argument as C takes it; a tensor must outlive the call."""
+    """Return an argument as C takes it; a tensor must outlive the call."""
     if isinstance(argument, int):
         return ctypes.c_longlong(argument)
     return ctypes.c_void_p(None if argument is None else argument.data_ptr())
@@ -75,7 +78,7 @@ def as_c(argument: Tensor | int | None) -> Any:
 def cuda_kernels(
     source: str, names: tuple[str, ...], device: int, *, shared: int = 0
 ) -> Mapping[str, Launch] | None:
-    """The kernels `names` of `source` for one GPU; None where there is no compiler.
+    """Return the kernels `names` of `source` for one GPU; None where there is no compiler.
 
     A block of threads gets `shared` bytes of shared memory besides what the source declares. Where
     there is a compiler that does not take the source, or the GPU not its code, a warning says why.
@@ -102,13 +105,14 @@ def _nvrtc() -> ctypes.CDLL | None:
 
 def machine_code(compiler: ctypes.CDLL, source: str, architecture: str) -> bytes:
     """`source` compiled by NVRTC; RuntimeError with the compiler's words if it does not take it."""
-    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    program = ctypes.c_void_p()
+    size = ctypes.c_size_t()
     compiler.nvrtcCreateProgram(
         ctypes.byref(program), source.encode(), b"fedwatt.cu", 0, None, None
     )
     # Functions need not say that they are for a GPU: there are no others.
-    given = (f"--gpu-architecture={architecture}".encode(), b"--device-as-default-execution-space")
-    options = (ctypes.c_char_p * len(given))(*given)
+    flags = (f"--gpu-architecture={architecture}".encode(), b"--device-as-default-execution-space")
+    options = (ctypes.c_char_p * len(flags))(*flags)
     try:
         if compiler.nvrtcCompileProgram(program, len(options), options):
             compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
@@ -127,7 +131,8 @@ def _loaded(
     binary: bytes, names: tuple[str, ...], device: int, shared: int
 ) -> Mapping[str, Launch]:
     driver = ctypes.CDLL("libcuda.so.1")
-    module, context = ctypes.c_void_p(), ctypes.c_void_p()
+    module = ctypes.c_void_p()
+    context = ctypes.c_void_p()
 
     def checked(fault: int, what: str) -> None:
         if fault:
@@ -137,13 +142,15 @@ def _loaded(
         torch.cuda.current_stream().synchronize()  # makes this GPU's context the current one
         checked(driver.cuCtxGetCurrent(ctypes.byref(context)), "tell its context")
         checked(driver.cuModuleLoadData(ctypes.byref(module), binary), "take its code")
-    found = {}
+    functions = {}
     for name in names:
         function = ctypes.c_void_p()
-        asked = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
-        checked(asked, f"find '{name}' in it")
+        status = driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode())
+        checked(status, f"find '{name}' in it")
         if shared:
-            given = driver.cuFuncSetAttribute(function, MAX_DYNAMIC_SHARED, ctypes.c_int(shared))
-            checked(given, f"give '{name}' {shared} bytes of shared memory")
-        found[name] = Kernel(driver, function, context, device, shared)
-    return found
+            attribute_status = driver.cuFuncSetAttribute(
+                function, MAX_DYNAMIC_SHARED, ctypes.c_int(shared)
+            )
+            checked(attribute_status, f"give '{name}' {shared} bytes of shared memory")
+        functions[name] = Kernel(driver, function, context, device, shared)
+    return functions

@@ -8,7 +8,7 @@ class ElasticKernel(Kernel):
     """For `ElasticModel`; its exits lie behind the model's own weights and are left alone."""
 
     def step(self, model: ElasticModel, batch: int, window: int) -> ModelStep | None:
-        """The model's own."""
+        """Return the model's own."""
         return kernel_for(model.base).step(model.base, batch, window)
 
 

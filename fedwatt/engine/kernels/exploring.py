@@ -1,4 +1,4 @@
-"""Where rules that explore take a step's gradients, as C traced from their `explore`.
+"""Points at which exploring rules take a step's gradients, as C traced from their `explore`.
 
 A rule that explores asks for gradients at points of its own: SAM's second one is uphill of the
 first. What it does between two gradients is element-wise but for sums over the weights (a norm), so
@@ -41,14 +41,14 @@ class _Reached(Exception):
 def traced_points(
     rules: Sequence[LocalRule], plans: Sequence[Rows], inputs: Mapping[str, Tensor]
 ) -> tuple[Statements, ...]:
-    """The points of a step's gradients, of `inputs` that include all of FOUND.
+    """Return the points of a step's gradients, of `inputs` that include all of FOUND.
 
     Untraceable where the step cannot be told as points alone.
     """
     asked = 0
 
     def explore(of: Mapping[str, Tensor], stop: int) -> Tensor:
-        """What the rules return, or the point of their gradient number `stop`."""
+        """Return the result of the rules, or the point of their gradient number `stop`."""
         nonlocal asked
         asked = 0
 
@@ -70,9 +70,9 @@ def traced_points(
         except _Reached as here:
             return here.point
 
-    whole = statements(lambda of: explore(of, MOST + 1), inputs, sums=True)
+    complete = statements(lambda of: explore(of, MOST + 1), inputs, sums=True)
     count = asked
-    if count == 0 or whole.result != FOUND[count - 1]:
+    if count == 0 or complete.result != FOUND[count - 1]:
         raise Untraceable("it does not return the last gradient that it asked for")
     return tuple(
         statements(lambda of, stop=stop: explore(of, stop), inputs, sums=True)
@@ -81,34 +81,37 @@ def traced_points(
 
 
 def vectors(points: Sequence[Statements]) -> int:
-    """How many vectors of weights a step keeps points and gradients in.
+    """Return the number of weight vectors that hold a step's points and gradients.
 
     All gradients but the last are kept, and a point lies where its own gradient goes, or the one
     before it.
     """
-    return max(len(points) - 1, int(any(own.result != "weight" for own in points)))
+    return max(len(points) - 1, int(any(point.result != "weight" for point in points)))
 
 
-def points_as_c(points: Sequence[Statements], given: Sequence[str], entries: Sequence[str]) -> str:
+def points_as_c(
+    points: Sequence[Statements], declared: Sequence[str], entries: Sequence[str]
+) -> str:
     """`points`, a table of functions, NULL where a gradient is taken at the weights themselves.
 
     `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each
     weight.
     """
-    functions, names = [], []
-    for place, own in enumerate(points):
-        if own.result == "weight":
+    functions = []
+    names = []
+    for place, point in enumerate(points):
+        if point.result == "weight":
             names.append("NULL")
             continue
-        found = (f"const float {name} = found[{n}][i];" for n, name in enumerate(FOUND[:place]))
-        read = ("const float weight = weights[i], anchor = anchors[i];", *found, *entries)
+        gradients = (f"const float {name} = found[{n}][i];" for n, name in enumerate(FOUND[:place]))
+        read = ("const float weight = weights[i], anchor = anchors[i];", *gradients, *entries)
         loads = "\n        ".join(read)
         text = POINT.substitute(
             place=place,
-            numbers="\n    ".join((*given, *own.numbers)),
+            numbers="\n    ".join((*declared, *point.numbers)),
             loads=loads,
-            weights="\n        ".join(own.weights),
-            result=own.result,
+            weights="\n        ".join(point.weights),
+            result=point.result,
         )
         functions.append(Template(text).substitute(loads=loads))
         names.append(f"point_{place}")

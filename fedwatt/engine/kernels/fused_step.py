@@ -52,29 +52,30 @@ class CStep:
     where they do so in a way that has no C."""
 
     def columns(self, job: Job) -> Tensor:
-        """The rate and all numbers, [P, count], float64."""
+        """Return the rate and all numbers, [P, count], float64."""
         values = [job.rate, *(_value(job, source) for source in self.numbers)]
-        shape, device = (len(job.anchor), len(values)), job.anchor.device
+        shape = (len(job.anchor), len(values))
+        device = job.anchor.device
         columns = torch.empty(shape, dtype=torch.float64, device=device)
         for place, value in enumerate(values):
             columns[:, place] = value.flatten() if isinstance(value, Tensor) else value
         return columns
 
     def weights(self, job: Job) -> list[Tensor]:
-        """The tensors, each [P, D] of the anchor's type."""
-        found = (_value(job, source) for source in self.tensors)
-        return [torch.as_tensor(v).to(job.anchor.dtype).contiguous() for v in found]
+        """Return the tensors, each [P, D] of the anchor's type."""
+        values = (_value(job, source) for source in self.tensors)
+        return [torch.as_tensor(v).to(job.anchor.dtype).contiguous() for v in values]
 
 
 def c_step(job: Job) -> CStep | None:
-    """The step of a job's rules as C; None where it has to be left to torch."""
+    """Return the step of a job's rules as C; None where it has to be left to torch."""
     if job.anchor.dtype != torch.float32 or job.anchor.is_cuda:
         return None
     return traced_step(job)
 
 
 def traced_step(job: Job) -> CStep | None:
-    """The step of a job's rules as C, whatever it trains in; None where it cannot be traced.
+    """Return the step of a job's rules as C, whatever it trains in; None where it cannot be traced.
 
     What can be traced treats every weight alike, whatever its place.
     """
@@ -110,15 +111,16 @@ def _traced(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep | None:
 
 
 def _mixes(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> bool:
-    """Whether a row of a trial stack moves otherwise than it does alone."""
+    """Return whether a row of a trial stack moves otherwise than it does alone."""
     terms = [torch.rand(ROWS, COLUMNS) for _ in range(4)]
 
     def moved(rows: slice) -> Tensor:
-        own = [{name: entry[rows] for name, entry in plan.items()} for plan in plans]
-        return direction(rules, own, *(term[rows] for term in terms))
+        row_plans = [{name: entry[rows] for name, entry in plan.items()} for plan in plans]
+        return direction(rules, row_plans, *(term[rows] for term in terms))
 
     try:
-        together, alone = moved(slice(None)), [moved(slice(k, k + 1)) for k in range(ROWS)]
+        together = moved(slice(None))
+        alone = [moved(slice(k, k + 1)) for k in range(ROWS)]
         return not torch.allclose(together, torch.cat(alone), rtol=1e-4, equal_nan=True)
     except Exception:  # it needs more than a trial has, or fails in training, too
         return False
@@ -133,7 +135,8 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
     inputs: dict[str, Tensor] = {name: torch.rand(ROWS, COLUMNS) for name in names}
     inputs["rate"] = torch.rand(ROWS, 1)
     sources: dict[str, Source] = {}
-    own_rules, own_plans = [], []
+    own_rules = []
+    own_plans = []
     for place, (rule, plan) in enumerate(zip(rules, plans, strict=True)):
         columns = {name: torch.rand(ROWS, 1) for name in numbers(rule)}
         for where, values in (("rule", columns), ("plan", plan)):
@@ -152,33 +155,28 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
 
         return statements(function, inputs)
 
-    found = {"first": step(True), "later": step(False)}
+    steps = {"first": step(True), "later": step(False)}
     points = _points(own_rules, own_plans, inputs)
-    traced = (*found.values(), *(points or ()))
-    text = " ".join(line for own in traced for line in (*own.numbers, *own.weights))
+    traced = (*steps.values(), *(points or ()))
+    text = " ".join(
+        line for traced_step in traced for line in (*traced_step.numbers, *traced_step.weights)
+    )
     used = {name: source for name, source in sources.items() if re.search(rf"\b{name}\b", text)}
     by_row = [name for name in used if inputs[name].shape[1:] != (COLUMNS,)]
     by_weight = [name for name in used if name not in by_row]
     looks_back = any(rule.looks_back for rule in rules)
     constants = _constants(1 + len(by_row), len(by_weight), looks_back, points or ())
-    given = ["const double rate = number[0];"]
-    given += [f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)]
-    entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
-    # Where nobody looks back the weights are changed in place and read from there.
-    read = "weights" if looks_back else "result"
-    parts = [
-        STEP.substitute(
-            name=name,
-            numbers="\n    ".join((*given, *own.numbers)),
-            loops=_loops(own, entry_lines, read),
-        )
-        for name, own in found.items()
+    declarations = ["const double rate = number[0];"]
+    declarations += [
+        f"const double {name} = number[{i}];" for i, name in enumerate(by_row, start=1)
     ]
-    parts.append(points_as_c(points or (), given, entry_lines))
+    entry_lines = [f"const float {name} = tensors[{i}][i];" for i, name in enumerate(by_weight)]
+    parts = _step_functions(steps, declarations, entry_lines, looks_back)
+    parts.append(points_as_c(points or (), declarations, entry_lines))
     return CStep(
         "".join((PRELUDE.read_text("utf-8"), constants, *parts)),
-        found["first"],
-        found["later"],
+        steps["first"],
+        steps["later"],
         tuple(used[name] for name in by_row),
         tuple(used[name] for name in by_weight),
         looks_back,
@@ -186,8 +184,27 @@ def _generated(rules: Sequence[LocalRule], plans: Sequence[Rows]) -> CStep:
     )
 
 
+def _step_functions(
+    steps: Mapping[str, Statements],
+    declarations: Sequence[str],
+    entries: Sequence[str],
+    looks_back: bool,
+) -> list[str]:
+    """Return the C functions of the first and of the later steps."""
+    # Where no rule looks back, the weights are changed in place and read from there.
+    read = "weights" if looks_back else "result"
+    return [
+        STEP.substitute(
+            name=name,
+            numbers="\n    ".join((*declarations, *statements_of_step.numbers)),
+            loops=_loops(statements_of_step, entries, read),
+        )
+        for name, statements_of_step in steps.items()
+    ]
+
+
 def _constants(numbers: int, tensors: int, back: bool, points: Sequence[Statements]) -> str:
-    """What C knows when it is compiled."""
+    """Return the constants that C is compiled with."""
     return (
         f"enum {{ NUMBERS = {numbers}, TENSORS = {tensors}, LOOKS_BACK = {int(back)}, "
         f"GRADIENTS = {len(points)}, VECTORS = {vectors(points)} }};\n"
@@ -197,23 +214,23 @@ def _constants(numbers: int, tensors: int, back: bool, points: Sequence[Statemen
 def _points(
     rules: Sequence[LocalRule], plans: Sequence[Rows], inputs: Mapping[str, Tensor]
 ) -> tuple[Statements, ...] | None:
-    """Where a step takes its gradients; None where C cannot tell."""
+    """Return the points of a step's gradients; None where C cannot express them."""
     try:
         return traced_points(rules, plans, inputs)
     except Untraceable:
         return None
 
 
-def _loops(own: Statements, entries: Sequence[str], read: str) -> str:
-    """The loop over weights, and a quicker one for where the numbers of a row allow it."""
-    lines = "\n        ".join((*entries, *own.weights))
-    loop = LOOP.substitute(weights=lines, result=own.result, read=read)
-    if not own.quick:
+def _loops(statements: Statements, entries: Sequence[str], read: str) -> str:
+    """Return the loop over weights, and a quicker one for where the numbers of a row allow it."""
+    lines = "\n        ".join((*entries, *statements.weights))
+    loop = LOOP.substitute(weights=lines, result=statements.result, read=read)
+    if not statements.quick:
         return loop
     quick = loop
-    for _, function, quicker in own.quick:
+    for _, function, quicker in statements.quick:
         quick = quick.replace(f"= {function}", f"= {quicker}")  # whole calls: two may be alike
-    conditions = " && ".join(condition for condition, *_ in own.quick)
+    conditions = " && ".join(condition for condition, *_ in statements.quick)
     return f"if ({conditions}) {{\n{quick}    }} else {{\n{loop}    }}"
 
 
@@ -223,8 +240,11 @@ class FusedStep:
     def __init__(
         self, functions: tuple[Any, Any], anchor: Tensor, numbers: Tensor, tensors: list[Tensor]
     ) -> None:
-        self.functions, self.anchor, self.numbers = functions, anchor.contiguous(), numbers
-        self.tensors, self.pointers = tensors, pointers(tensors)
+        self.functions = functions
+        self.anchor = anchor.contiguous()
+        self.numbers = numbers
+        self.tensors = tensors
+        self.pointers = pointers(tensors)
 
     def part(self, rows: slice) -> "FusedStep":
         """For some of the vehicles."""
@@ -234,16 +254,16 @@ class FusedStep:
     def __call__(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, *, first: bool
     ) -> None:
-        """As `move`: the result goes to `previous`, or to `weights` where no rule looks back."""
+        """Take the step of `move`: into `previous`, or into `weights` where no rule looks back."""
         rows, columns = weights.shape
         result = weights if previous is None else previous
-        own = (gradient, weights, result, self.anchor, self.numbers)
+        tensors = (gradient, weights, result, self.anchor, self.numbers)
         step = self.functions[0 if first else 1]
-        step(*(tensor.data_ptr() for tensor in own), self.pointers, rows, columns)
+        step(*(tensor.data_ptr() for tensor in tensors), self.pointers, rows, columns)
 
 
 def fused_step(job: Job) -> FusedStep | None:
-    """The step of a job in one pass, or None if it has to be left to torch."""
+    """Return the step of a job in one pass, or None if it has to be left to torch."""
     step = c_step(job) if job.rules else None
     library = compiled(step.source) if step is not None else None
     if step is None or library is None:
@@ -256,12 +276,12 @@ def fused_step(job: Job) -> FusedStep | None:
 
 
 def pointers(tensors: Sequence[Tensor]) -> Any:
-    """Where the tensors are, for C; the tensors themselves must be kept."""
+    """Return the tensors' addresses for C; the caller must hold on to the tensors."""
     return (ctypes.c_void_p * max(1, len(tensors)))(*(tensor.data_ptr() for tensor in tensors))
 
 
 def step_timed_as(rules: Sequence[LocalRule]) -> str:
-    """What the time of a step of these rules is booked under."""
+    """Return the label under which the time of a step of these rules is recorded."""
     costs = (rule.step_timed_as for rule in rules if rule.step_timed_as != LocalRule.step_timed_as)
     return next(costs, LocalRule.step_timed_as)
 
@@ -275,7 +295,7 @@ def _value(job: Job, source: Source) -> float | Tensor:
 
 
 def _sample(rows: Tensor, anchor: Tensor) -> Tensor:
-    """A plan's entry for ROWS models of COLUMNS weights.
+    """Return a plan's entry for ROWS models of COLUMNS weights.
 
     What has the weights' type is sampled in float32, the type that C computes in.
     """

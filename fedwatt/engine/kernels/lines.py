@@ -34,19 +34,19 @@ def followed(
     `layout` is an MLP's: matrix [in, out] and bias [out] of each layer; `windows` are flat
     [batch, inputs].
     """
-    given = (weights, lines, offsets, windows)
-    plain = all(each.is_cpu and each.dtype == torch.float64 for each in given)
+    arguments = (weights, lines, offsets, windows)
+    plain = all(each.is_cpu and each.dtype == torch.float64 for each in arguments)
     # Where shapes are wrong torch says so; C would read on.
     fits = (weights.shape[-1], windows.shape[-1]) == (layout.size, widths_of(layout)[0])
-    recorded = torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    recorded = torch.is_grad_enabled() and any(each.requires_grad for each in arguments)
     library = compiled(SOURCE.read_text("utf-8")) if plain and fits and not recorded else None
     if library is None:
-        return by_torch(layout, *given)
-    return by_compiler(library, layout, *(each.contiguous() for each in given))
+        return by_torch(layout, *arguments)
+    return by_compiler(library, layout, *(each.contiguous() for each in arguments))
 
 
 def widths_of(layout: Layout) -> list[int]:
-    """Inputs, units of each hidden layer, 1.
+    """Return inputs, units of each hidden layer, 1.
 
     >>> widths_of(Layout({"a.weight": (8, 4), "a.bias": (4,), "b.weight": (4, 1), "b.bias": (1,)}))
     [8, 4, 1]
@@ -76,7 +76,8 @@ def by_compiler(
     """`followed`, by lines.c."""
     widths = widths_of(layout)
     sizes = [(inputs + 1) * units for inputs, units in pairwise(widths)]
-    width, begin = torch.tensor(widths), torch.tensor([0, *accumulate(sizes[:-1])])
+    width = torch.tensor(widths)
+    begin = torch.tensor([0, *accumulate(sizes[:-1])])
     task = Task(
         *(each.data_ptr() for each in (width, begin, weights, offsets)),
         len(widths) - 2,
@@ -85,7 +86,9 @@ def by_compiler(
         float(offsets.abs().max()),
     )
     predictions = weights.new_empty((len(lines), len(offsets), len(windows)))
-    function, pointer, number = library.along, ctypes.c_void_p, ctypes.c_int64
+    function = library.along
+    pointer = ctypes.c_void_p
+    number = ctypes.c_int64
     function.argtypes = [ctypes.POINTER(Task), pointer, number, pointer, number, pointer]
     enough: int = function(
         task, lines.data_ptr(), len(lines), windows.data_ptr(), len(windows), predictions.data_ptr()
@@ -99,27 +102,31 @@ def by_torch(
     layout: Layout, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
 ) -> Tensor:
     """`followed`, by torch."""
-    here, there = layout.split(weights), layout.split(lines)
-    first, *others = (name.removesuffix(".weight") for name in here if name.endswith(".weight"))
+    here = layout.split(weights)
+    directions = layout.split(lines)
+    first, *later_layers = (
+        name.removesuffix(".weight") for name in here if name.endswith(".weight")
+    )
     reach = float(offsets.abs().max())
-    layers = [_affine_terms(here, there, first, [windows[None]])]
+    layers = [_affine_terms(here, directions, first, [windows[None]])]
     switching = _may_switch(layers[0], reach)
     smooth = ~switching.any(dim=-1)
-    for layer in others:
+    for layer in later_layers:
         on = (layers[-1][0] > 0).to(weights.dtype)
-        layers.append(_affine_terms(here, there, layer, [term * on for term in layers[-1]]))
-        if layer != others[-1]:
+        layers.append(_affine_terms(here, directions, layer, [term * on for term in layers[-1]]))
+        if layer != later_layers[-1]:
             smooth &= ~_may_switch(layers[-1], reach).any(dim=-1)
     last = [term.expand_as(layers[-1][-1]) for term in layers[-1]]
     predictions = _powers(offsets, len(last)) @ torch.cat(last, dim=-1).mT
-    bent, powers = (~smooth).nonzero(), _powers(offsets, len(layers[1]))
+    bent = (~smooth).nonzero()
+    powers = _powers(offsets, len(layers[1]))
     # Not too many at a time, so that a wide radius does not fill the memory.
-    width = len(here[f"{others[-1]}.weight"])
+    width = len(here[f"{later_layers[-1]}.weight"])
     few = max(1, BLOCK[weights.device.type] // (len(offsets) * width))
     for begin in range(0, len(bent), few):
         line, row = bent[begin : begin + few].unbind(-1)
         predictions[line, :, row] = _bent(
-            (here, there), others, layers[:2], switching[line, row], line, row, powers
+            (here, directions), later_layers, layers[:2], switching[line, row], line, row, powers
         )
     return predictions
 
@@ -141,7 +148,7 @@ def _bent(
     those of the layers from the second on; `switching` [N, width] says which units of the first
     layer may switch, `powers` [J, ...] are 1, s, s², ...
     """
-    here, there = parts
+    here, directions = parts
     first, second = ([terms[0][0, row], *(t[line, row] for t in terms[1:])] for terms in layers)
     s = powers[:, 1:2]
     # As many units for every pair; where fewer switch, others of which c is 0.
@@ -150,17 +157,18 @@ def _bent(
     z = torch.addcmul(z0, s, z1)
     c = z.relu() - z * (z0 > 0)
     weight = f"{names[0]}.weight"
-    rows = [here[weight][units], there[weight][line[:, None], units]]
+    rows = [here[weight][units], directions[weight][line[:, None], units]]
     factors = torch.cat([powers.expand(len(line), -1, -1), c, s * c], dim=-1)
     x = torch.bmm(factors, torch.cat([torch.stack(second, dim=1), *rows], dim=1))
     for layer in names[1:]:
-        weight, bias = f"{layer}.weight", f"{layer}.bias"
+        weight = f"{layer}.weight"
+        bias = f"{layer}.bias"
         # x(W + s·D) + b + s·d, with both matrices in one product.
         still = here[weight].expand(len(line), -1, -1)
-        both = torch.bmm(x.relu_(), torch.cat([still, there[weight][line]], dim=-1))
+        both = torch.bmm(x.relu_(), torch.cat([still, directions[weight][line]], dim=-1))
         width = len(here[bias])
         x = torch.addcmul(both[..., :width], s, both[..., width:])
-        x += torch.addcmul(here[bias], s, there[bias][line][:, None])
+        x += torch.addcmul(here[bias], s, directions[bias][line][:, None])
     return x.squeeze(-1)
 
 
@@ -175,16 +183,17 @@ def _may_switch(terms: Sequence[Tensor], reach: float) -> Tensor:
     return terms[0].abs() < change
 
 
-def _affine_terms(here: Parts, there: Parts, layer: str, terms: list[Tensor]) -> list[Tensor]:
+def _affine_terms(here: Parts, directions: Parts, layer: str, terms: list[Tensor]) -> list[Tensor]:
     """Coefficients of the powers of s in (Σ sⁱ xᵢ)(W + s·D) + b + s·d, each [M, batch, out].
 
     W and b are in `here`, D and d of M lines in `there`. What is the same for all lines has an M
     of 1: x₀ always, and all that comes of it and W.
     """
-    weight, direction = here[f"{layer}.weight"], there[f"{layer}.weight"]
+    weight = here[f"{layer}.weight"]
+    direction = directions[f"{layer}.weight"]
     still = [term @ weight for term in terms]
     moved = [torch.bmm(term.expand(len(direction), -1, -1), direction) for term in terms]
     result = [still[0], *(a + b for a, b in zip(still[1:], moved, strict=False)), moved[-1]]
     result[0] = result[0] + here[f"{layer}.bias"]
-    result[1] = result[1] + there[f"{layer}.bias"].unsqueeze(-2)
+    result[1] = result[1] + directions[f"{layer}.bias"].unsqueeze(-2)
     return result

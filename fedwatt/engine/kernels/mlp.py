@@ -25,20 +25,31 @@ class MLPKernel(Kernel):
         self, model: MLP, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss
     ) -> Fill:
         """With δ_i the error of layer i: ∂W_i = x_iᵀ δ_i, ∂b_i = Σ δ_i, δ_{i-1} = δ_i W_iᵀ."""
-        here, there = model.layout.split(weights), model.layout.split(gradient)
+        here = model.layout.split(weights)
+        gradients = model.layout.split(gradient)
         stack, batch = windows.shape[:2]
-        inputs, errors = [windows.flatten(-2)], []
+        inputs = [windows.flatten(-2)]
+        errors = []
         for width in model.hidden:
             inputs.append(weights.new_empty((stack, batch, width)))
             errors.append(weights.new_empty((stack, batch, width)))
         biases = [here[f"{layer}.bias"].unsqueeze(-2) for layer in model.layers]
         matrices = [here[f"{layer}.weight"] for layer in model.layers]
         prediction = weights.new_empty((stack, batch))
-        output, offset = matrices[-1].mT, here["output.bias"]
+        output = matrices[-1].mT
+        offset = here["output.bias"]
         # Behind the last ReLU as before it: what comes of each hidden layer and goes into the next.
         forward = list(zip(biases, inputs, matrices, inputs[1:], strict=False))
         backward = [
-            (there[f"{layer}.weight"], there[f"{layer}.bias"], x.mT, error, x, below, matrix.mT)
+            (
+                gradients[f"{layer}.weight"],
+                gradients[f"{layer}.bias"],
+                x.mT,
+                error,
+                x,
+                below,
+                matrix.mT,
+            )
             for layer, x, error, below, matrix in zip(
                 model.layers,
                 inputs,

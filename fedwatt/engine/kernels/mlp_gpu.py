@@ -68,16 +68,16 @@ struct {name} {{
 
 
 def columns(step: CStep) -> dict[str, str]:
-    """What a weight's step reads besides itself and its gradient → where it is at first."""
-    text = " ".join(line for own in (step.first, step.later) for line in own.weights)
-    found = {"previous": "anchor"} if step.looks_back else {}
+    """Return the inputs of a weight's step besides itself and its gradient, with their origin."""
+    text = " ".join(line for statements in (step.first, step.later) for line in statements.weights)
+    sources = {"previous": "anchor"} if step.looks_back else {}
     if re.search(r"\banchor\b", text):
-        found["anchor"] = "anchor"
-    return found | {name: f"{name} + begins" for name in (_name(*of) for of in step.tensors)}
+        sources["anchor"] = "anchor"
+    return sources | {name: f"{name} + begins" for name in (_name(*of) for of in step.tensors)}
 
 
 def movers(step: CStep) -> str:
-    """The rules' steps as C++."""
+    """Return the rules' steps as C++."""
     names = list(columns(step))
     loads = [
         f"const float4 v{i} = *(const float4 *)(scratch + {i} * SCRATCH + i);"
@@ -101,30 +101,30 @@ def _name(place: int, where: str, name: str) -> str:
     return f"{where}{place}_{name}"
 
 
-def _rule(name: str, step: CStep, own: Statements) -> str:
+def _rule(name: str, step: CStep, statements: Statements) -> str:
     numbers = {"rate": "number[0]"}
     numbers |= {_name(*s): f"number[{i}]" for i, s in enumerate(step.numbers, start=1)}
-    for line in own.numbers:
-        found = re.fullmatch(r"const (?:double|int) (\w+) = (.*);", line)
-        if found is None:
+    for line in statements.numbers:
+        match = re.fullmatch(r"const (?:double|int) (\w+) = (.*);", line)
+        if match is None:
             raise Untraceable("a sum over weights has no kernel")
-        numbers[found[1]] = found[2]
+        numbers[match[1]] = match[2]
     factors: dict[str, str] = {}
 
-    def factor(found: re.Match[str]) -> str:
-        return factors.setdefault(found[0], f"factor{len(factors)}")
+    def factor(match: re.Match[str]) -> str:
+        return factors.setdefault(match[0], f"factor{len(factors)}")
 
     # What is the same for all weights of a row is rounded to float once.
     cast = re.compile(r"\(float\)(?:\w+|\([^()]*\))")
-    lines = [cast.sub(factor, line) for line in (*own.weights, own.result)]
+    lines = [cast.sub(factor, line) for line in (*statements.weights, statements.result)]
     entries = [f"const float {n} = of.{n};" for n in columns(step)]
-    given = [f"{n} = {value};" for n, value in numbers.items()]
-    given += [f"{n} = {value};" for value, n in factors.items()]
+    declarations = [f"{n} = {value};" for n, value in numbers.items()]
+    declarations += [f"{n} = {value};" for value, n in factors.items()]
     return RULE.format(
         name=name,
         numbers=", ".join(numbers),
         factors=", ".join(factors.values()) or "none",
-        given="\n        ".join(given),
+        given="\n        ".join(declarations),
         weights="\n        ".join((*entries, *lines[:-1])),
         result=lines[-1],
     )
@@ -141,7 +141,8 @@ class GpuRound:
 
     def __call__(self, job: Job) -> Tensor:
         """Δ_k [P, D]."""
-        anchor, batches = job.anchor.contiguous(), job.batches
+        anchor = job.anchor.contiguous()
+        batches = job.batches
         starts, labels, shares = (values.contiguous() for values in batches.tensors)
         steps = torch.tensor(job.steps, device=anchor.device)
         # A stack of several jobs has its numbers in float32; alone they are the same.
@@ -160,8 +161,9 @@ class GpuRound:
 
 
 def gpu_round(job: Job) -> GpuRound | None:
-    """The round of a job in one kernel, or None if it has to be recorded step by step."""
-    model, pool = job.model, job.batches.pool
+    """Return the round of a job in one kernel, or None if it has to be recorded step by step."""
+    model = job.model
+    pool = job.batches.pool
     if type(model) is not MLP or len(model.hidden) != 2:
         return None
     if job.anchor.dtype != torch.float32 or not job.anchor.is_cuda:
@@ -172,10 +174,12 @@ def gpu_round(job: Job) -> GpuRound | None:
         return None  # made for other windows: torch says so
     if any(rule.shapes_loss for rule in job.rules) and job.shapes_loss:  # which waits for the GPU
         return None
-    step, slope = traced_step(job), c_slope(job.loss)
+    step = traced_step(job)
+    slope = c_slope(job.loss)
     if step is None or slope is None:
         return None
-    inputs, features = model.window * model.features, pool.series.shape[1]
+    inputs = model.window * model.features
+    features = pool.series.shape[1]
     sizes = Sizes(inputs, features, *model.hidden, job.batches.size, warps_for(step))
     device = job.anchor.device.index
     if not sizes.fit(device):
@@ -192,10 +196,10 @@ def _compiled(
     except Untraceable:
         return None
     shared = 4 * sizes.shared_numbers
-    found = cuda_kernels(source, ("train_round",), device, shared=shared)
-    if found is None:
+    kernels = cuda_kernels(source, ("train_round",), device, shared=shared)
+    if kernels is None:
         return None
-    return GpuRound(step, found["train_round"], 32 * sizes.warps, sizes.scratch(step))
+    return GpuRound(step, kernels["train_round"], 32 * sizes.warps, sizes.scratch(step))
 
 
 def warps_for(step: CStep) -> int:
@@ -205,7 +209,7 @@ def warps_for(step: CStep) -> int:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a kernel is compiled for."""
+    """The sizes that a kernel is compiled for."""
 
     inputs: int
     features: int
@@ -215,7 +219,9 @@ class Sizes:
     warps: int
 
     def fit(self, device: int) -> bool:
-        """Whether a GPU has tensor cores for TF32, and registers and shared memory enough."""
+        """Return whether a GPU has tensor cores for TF32, and registers and shared memory
+        enough.
+        """
         properties = torch.cuda.get_device_properties(device)
         return (
             properties.major >= 8
@@ -236,12 +242,13 @@ class Sizes:
     @property
     def shared_numbers(self) -> int:
         """Floats of `Shared` in mlp.cu."""
-        windows, units2 = _up(self.batch, 8), _up(self.units2, 16)
+        windows = _up(self.batch, 8)
+        units2 = _up(self.units2, 16)
         units1 = 16 * self.warps // self._shares
-        own = windows * _stride(8 * self._shares * self._tiles)
-        own += max(2, self._shares) * windows * _stride(units1)
-        own += 2 * windows * _stride(units2) + units1 * _stride(units2) + units2
-        return own + units1 + units2 + 1 + windows
+        vehicle_numbers = windows * _stride(8 * self._shares * self._tiles)
+        vehicle_numbers += max(2, self._shares) * windows * _stride(units1)
+        vehicle_numbers += 2 * windows * _stride(units2) + units1 * _stride(units2) + units2
+        return vehicle_numbers + units1 + units2 + 1 + windows
 
     def scratch(self, step: CStep) -> int:
         """Floats of a vehicle's scratch in mlp.cu."""
@@ -281,5 +288,5 @@ def _up(number: int, to: int) -> int:
 
 
 def _stride(numbers: int) -> int:
-    """As in mlp.cu."""
+    """Return the stride as mlp.cu computes it."""
     return (numbers + 23) // 32 * 32 + 8

@@ -21,23 +21,25 @@ class RecurrentKernel(Kernel):
     """For `GRU` and `LSTM` themselves."""
 
     def represent(self, model: GRU | LSTM, parts: Parts, windows: Tensor) -> Tensor | None:
-        """The state after the last second, on a GPU."""
-        whole = _whole_window(model, parts["input.weight"], windows)
-        if whole is None:
+        """Return the state after the last second, on a GPU."""
+        window_kernel = _whole_window(model, parts["input.weight"], windows)
+        if window_kernel is None:
             return None
-        own = [parts[name] for name in model.layout.shapes if not name.startswith("output")]
+        tensors = [parts[name] for name in model.layout.shapes if not name.startswith("output")]
         lead = parts["input.bias"].dim() - 1
-        return whole.last_state(torch.cat([part.flatten(lead) for part in own], -1), windows)
+        return window_kernel.last_state(
+            torch.cat([part.flatten(lead) for part in tensors], -1), windows
+        )
 
     def fill(
         self, model: GRU | LSTM, weights: Tensor, windows: Tensor, gradient: Tensor, loss: Loss
     ) -> Fill | None:
         """Forward and back in one kernel each, on a GPU."""
-        whole = _whole_window(model, weights, windows)
-        if whole is None:
+        window_kernel = _whole_window(model, weights, windows)
+        if window_kernel is None:
             return None
         return partial(
-            whole.fill,
+            window_kernel.fill,
             layout=model.layout,
             weights=weights,
             windows=windows,
@@ -47,7 +49,8 @@ class RecurrentKernel(Kernel):
 
     def step(self, model: GRU | LSTM, batch: int, window: int) -> ModelStep:
         """See recurrent.c: z_t and the gates of all seconds, and a few single blocks."""
-        size, rows = model.hidden * batch, model.hidden + model.features + 1
+        size = model.hidden * batch
+        rows = model.hidden + model.features + 1
         seconds = (window + 1) * rows * batch + window * BLOCKS_KEPT[type(model)] * size
         single = 2 * 4 * model.hidden * rows + 7 * size + batch
         return ModelStep(
@@ -59,7 +62,7 @@ class RecurrentKernel(Kernel):
         )
 
     def step_numbers(self, model: GRU | LSTM, batch: int) -> int:
-        """Those of one second: what all seconds keep is written once and read once."""
+        """Return the numbers of one second: the others are written once and read once."""
         return 2 * model.layout.size + 12 * model.hidden * batch
 
 

@@ -41,7 +41,7 @@ GATES: Final = {"GRU": 3, "LSTM": 4}
 
 @dataclass(frozen=True)
 class CellShape:
-    """What the kernels are compiled for; `kind` is "GRU" or "LSTM"."""
+    """The shape that the kernels are compiled for; `kind` is "GRU" or "LSTM"."""
 
     kind: str
     features: int
@@ -81,14 +81,14 @@ class WholeWindow:
         vehicles, batch, seconds, _ = windows.shape
         last = windows.new_empty((vehicles, batch, self.cell.hidden))
         unit = (KEPT[self.cell.kind], self.cell.hidden, TILE)
-        kept = windows.new_empty((vehicles, -(-batch // TILE), seconds, *unit)) if keep else None
-        self._run("forward", weights, windows, kept, last)
-        return last, kept
+        stored = windows.new_empty((vehicles, -(-batch // TILE), seconds, *unit)) if keep else None
+        self._run("forward", weights, windows, stored, last)
+        return last, stored
 
-    def backward(self, weights: Tensor, windows: Tensor, kept: Tensor, slope: Tensor) -> Tensor:
+    def backward(self, weights: Tensor, windows: Tensor, stored: Tensor, slope: Tensor) -> Tensor:
         """Gradient [P, tiles, cell.size] of each tile, from the last state's [P, batch, hidden]."""
-        gradient = windows.new_empty((*kept.shape[:2], self.cell.size))
-        self._run("backward", weights, windows, kept, slope.contiguous(), gradient)
+        gradient = windows.new_empty((*stored.shape[:2], self.cell.size))
+        self._run("backward", weights, windows, stored, slope.contiguous(), gradient)
         return gradient
 
     def _run(self, name: str, weights: Tensor, windows: Tensor, *tensors: Tensor | None) -> None:
@@ -101,7 +101,8 @@ class WholeWindow:
             weights = weights.contiguous()
         if windows.stride()[2:] != (windows.shape[3], 1):
             windows = windows.contiguous()
-        blocks, threads = (-(-batch // TILE), vehicles), 4 * self.cell.hidden
+        blocks = (-(-batch // TILE), vehicles)
+        threads = 4 * self.cell.hidden
         lie = (weights, weights.stride(0), windows, windows.stride(0), windows.stride(1))
         self.launch[name](blocks, threads, *lie, *tensors, batch, seconds)
 
@@ -117,15 +118,16 @@ class WholeWindow:
         loss: Loss,
     ) -> None:
         """Write the gradient [P, D] of the loss at `weights` [P, D]."""
-        here, there = layout.split(weights), layout.split(gradient)
-        last, kept = self.forward(weights, windows, keep=True)
-        assert kept is not None
+        here = layout.split(weights)
+        gradients = layout.split(gradient)
+        last, stored = self.forward(weights, windows, keep=True)
+        assert stored is not None
         prediction = torch.bmm(last, here["output.weight"]).squeeze(-1) + here["output.bias"]
         error = loss.slope(prediction, labels).mul_(share)
-        torch.bmm(last.mT, error.unsqueeze(-1), out=there["output.weight"])
-        torch.sum(error, dim=1, keepdim=True, out=there["output.bias"])
+        torch.bmm(last.mT, error.unsqueeze(-1), out=gradients["output.weight"])
+        torch.sum(error, dim=1, keepdim=True, out=gradients["output.bias"])
         slope = error.unsqueeze(-1) * here["output.weight"].mT
-        tiles = self.backward(weights, windows, kept, slope)
+        tiles = self.backward(weights, windows, stored, slope)
         torch.sum(tiles, dim=1, out=gradient[:, : self.cell.size])
 
     def last_state(self, weights: Tensor, windows: Tensor) -> Tensor:
@@ -144,28 +146,30 @@ class _Followed(torch.autograd.Function):
     """`WholeWindow` for autograd."""
 
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, windows: Tensor, whole: WholeWindow) -> Tensor:
-        last, kept = whole.forward(weights, windows, keep=ctx.needs_input_grad[0])
-        ctx.whole = whole
-        ctx.save_for_backward(weights, windows, kept)
+    def forward(ctx: Any, weights: Tensor, windows: Tensor, window_kernel: WholeWindow) -> Tensor:
+        last, stored = window_kernel.forward(weights, windows, keep=ctx.needs_input_grad[0])
+        ctx.whole = window_kernel
+        ctx.save_for_backward(weights, windows, stored)
         return last
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, None, None]:
-        weights, windows, kept = ctx.saved_tensors
-        return ctx.whole.backward(weights, windows, kept, slopes[0]).sum(dim=1), None, None
+        weights, windows, stored = ctx.saved_tensors
+        return ctx.whole.backward(weights, windows, stored, slopes[0]).sum(dim=1), None, None
 
 
 def whole_window(cell: CellShape, weights: Tensor, windows: Tensor) -> WholeWindow | None:
-    """The kernels for a model's weights and windows, or None where torch has to do it."""
+    """Return the kernels for a model's weights and windows, or None where torch has to do it."""
     if not (weights.is_cuda and fits(cell, weights, windows)):
         return None
     return _whole_window(cell, weights.dtype, weights.device.index)
 
 
 def fits(cell: CellShape, weights: Tensor, windows: Tensor) -> bool:
-    """Whether the kernels can do it. Where something is wrong torch says so; they would read on."""
+    """Return whether the kernels can do it. Where something is wrong torch says so; they would read
+    on.
+    """
     alike = weights.device == windows.device and weights.dtype == windows.dtype
     shaped = windows.shape[-1] == cell.features and windows.shape[-2] > 0
     small = max(cell.hidden, cell.features) <= LARGEST

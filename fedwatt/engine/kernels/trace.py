@@ -24,7 +24,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROWS, COLUMNS = 2, 211  # unlike any other length, so that a shape tells what a value is
+# unlike any other length, so that a shape tells what a value is
+ROWS = 2
+COLUMNS = 211
 
 
 class Untraceable(Exception):
@@ -39,7 +41,7 @@ class Value:
     is_weight: bool
 
     def __str__(self) -> str:
-        """As it stands in a statement."""
+        """Return the text that stands for it in a statement."""
         return self.name
 
 
@@ -100,7 +102,7 @@ Term = Callable[[Any], str]
 
 
 def _sum(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any], sign: str) -> str:
-    """a ± alpha · b."""
+    """Return a ± alpha · b."""
     alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     scaled = term(args[1]) if alpha == 1 else f"{term(alpha)} * {term(args[1])}"
     return f"{term(args[0])} {sign} {scaled}"
@@ -110,9 +112,9 @@ def _clamp(term: Term, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Between two bounds, either of which may be missing; NaN stays."""
     low, high = (*args[1:], None, None)[:2]
     low, high = kwargs.get("min", low), kwargs.get("max", high)
-    found = term(args[0])
-    found = found if low is None else f"at_least({found}, {term(low)})"
-    return found if high is None else f"at_most({found}, {term(high)})"
+    operand = term(args[0])
+    operand = operand if low is None else f"at_least({operand}, {term(low)})"
+    return operand if high is None else f"at_most({operand}, {term(high)})"
 
 
 OTHERS: Final[dict[str, Callable[[Term, Sequence[Any], Mapping[str, Any]], str]]] = {
@@ -177,10 +179,11 @@ class _Reading(TorchFunctionMode):
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, inputs: Mapping[str, Tensor], sums: bool) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.sums, self.count = sums, 0
+        self.sums = sums
+        self.count = 0
         self.numbers: list[str] = []
         self.weights: list[str] = []
-        self.known: dict[tuple[Any, ...], Value] = {}
+        self.values_of: dict[tuple[Any, ...], Value] = {}
         self.logarithms: dict[str, str] = {}
         """x of each weight that is log x."""
         self.scaled: dict[str, tuple[str, str]] = {}
@@ -209,7 +212,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         terms = [*args, *(kwargs or {}).values()]
         # Taken before the operation runs, which may write over what it reads.
         before = {
-            _key(term): self.known.get(_key(term)) for term in terms if isinstance(term, Tensor)
+            _key(term): self.values_of.get(_key(term)) for term in terms if isinstance(term, Tensor)
         }
         out = func(*args, **(kwargs or {}))
         if not isinstance(out, Tensor):
@@ -249,7 +252,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before: Mapping[Any, Value | None],
         weight: bool,
     ) -> str:
-        """The operation as C; `before` has the values of its tensors, `weight` is its result's."""
+        """Return the operation as C; `before` has the values of its tensors, `weight` is its
+        result's.
+        """
 
         def term(of: Any) -> str:
             if not isinstance(of, Tensor):
@@ -267,14 +272,15 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._power(*self.scaled[term(args[0])])
         if name in OTHERS:
             return OTHERS[name](term, args, kwargs)
-        found = OPERATIONS.get(name, "")
-        if found and not kwargs and len(args) == len(set(re.findall(r"{\d}", found))):
-            return found.format(*(term(of) for of in args))
+        operation = OPERATIONS.get(name, "")
+        if operation and not kwargs and len(args) == len(set(re.findall(r"{\d}", operation))):
+            return operation.format(*(term(of) for of in args))
         raise Untraceable(f"torch's '{name}' is not one of the operations that are known in C")
 
     def _power(self, x: str, y: str) -> str:
         """e^(y log x) for a weight x and a number y, which fixes what it is at 0 and infinity."""
-        condition, quicker = f"fabs({y}) < 0.98", f"small_log_power({x},"
+        condition = f"fabs({y}) < 0.98"
+        quicker = f"small_log_power({x},"
         if x in self.positive:
             condition += f" && {self.positive[x]} >= 1.17549436e-38"
             quicker = f"positive_log_power({x},"
@@ -290,17 +296,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         And what is known to be above 0, which makes a power quicker still.
         """
         values = [before.get(_key(of)) for of in args]
-        known = [own for own in values if own is not None]
+        present = [operand for operand in values if operand is not None]
         if name == "abs" and value.is_weight:
             self.sizes.add(value.name)
-        if name == "add" and len(known) == 2 and len(args) == 2:
-            for size, number in (known, known[::-1]):
+        if name == "add" and len(present) == 2 and len(args) == 2:
+            for size, number in (present, present[::-1]):
                 if size.name in self.sizes and not number.is_weight:
                     self.positive[value.name] = number.name
-        if name == "log" and value.is_weight and known:
-            self.logarithms[value.name] = known[0].name
-        if name == "mul" and len(known) == 2:
-            for a, b in (known, known[::-1]):
+        if name == "log" and value.is_weight and present:
+            self.logarithms[value.name] = present[0].name
+        if name == "mul" and len(present) == 2:
+            for a, b in (present, present[::-1]):
                 if a.name in self.logarithms and not b.is_weight:
                     self.scaled[value.name] = (self.logarithms[a.name], b.name)
 
@@ -311,16 +317,17 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return Value(name, weight)
 
     def _total(self, name: str, args: Sequence[Any], value: Value) -> Value:
-        """A sum of a weight over all weights, or its length."""
-        total, term = self._name(), f"(double){value}"
+        """Return a sum of a weight over all weights, or its length."""
+        total = self._name()
+        term = f"(double){value}"
         squared = name == "linalg_vector_norm"
         if squared and args[1:2] not in ([], (), (2,), [2]):
             raise Untraceable(f"torch's '{name}' is known of order 2 alone")
         each = f"{term} * {term}" if squared else term
         weights = "\n        ".join(self.weights)
         self.numbers.append(TOTAL.format(name=total, weights=weights, term=each))
-        found = Value(total, False)
-        return self._declare(f"square_root({found})", False) if squared else found
+        sum_value = Value(total, False)
+        return self._declare(f"square_root({sum_value})", False) if squared else sum_value
 
     def _name(self) -> str:
         self.count += 1
@@ -328,23 +335,23 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _learn(self, tensor: Tensor, value: Value) -> None:
         self.alive.append(tensor)
-        self.known[_key(tensor)] = value
+        self.values_of[_key(tensor)] = value
 
     def _forget_views(self, changed: Tensor) -> None:
-        """What else lies in the memory of a tensor that was changed in place has changed, too."""
+        """Forget every view of a tensor that was changed in place."""
         memory = _key(changed)[0]
-        self.known = {key: value for key, value in self.known.items() if key[0] != memory}
+        self.values_of = {key: value for key, value in self.values_of.items() if key[0] != memory}
 
     def value(self, tensor: Tensor, *, weight: bool) -> str:
-        """The name of a result."""
-        found = self.known.get(_key(tensor))
-        if found is None:
+        """Return the name of a result."""
+        traced = self.values_of.get(_key(tensor))
+        if traced is None:
             raise Untraceable("the result is not computed from what a step is given")
-        return f"(float){found}" if weight and not found.is_weight else found.name
+        return f"(float){traced}" if weight and not traced.is_weight else traced.name
 
 
 def literal(value: Any, weight: bool) -> str:
-    """A Python number as C writes it.
+    """Return a Python number as C writes it.
 
     >>> literal(0.1, True), literal(2, False), literal(-inf, False)
     ('0.1f', '2.0', '-INFINITY')
@@ -359,7 +366,7 @@ def literal(value: Any, weight: bool) -> str:
 
 
 def _key(tensor: Any) -> tuple[Any, ...]:
-    """What tells a tensor from others while it lives, however many objects stand for it."""
+    """Return a key of a tensor's memory while it lives, whatever object refers to it."""
     if not isinstance(tensor, Tensor):
         return (None,)
     storage = tensor.untyped_storage()
@@ -367,7 +374,9 @@ def _key(tensor: Any) -> tuple[Any, ...]:
 
 
 def _is_weight(tensor: Tensor) -> bool:
-    """Whether a tensor has an entry for each weight; Untraceable if it has neither that shape."""
+    """Return whether a tensor has an entry for each weight; Untraceable if it has neither that
+    shape.
+    """
     if tensor.shape == (ROWS, COLUMNS):
         return True
     if tensor.shape in ((), (1,), (ROWS,), (1, 1), (ROWS, 1)):

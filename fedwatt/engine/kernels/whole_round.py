@@ -41,7 +41,7 @@ NUMBERS: Final = ("features", "batch", "columns")
 
 
 class RoundArguments(ctypes.Structure):
-    """What the vehicles of a round share: `round_t` in whole_round.c."""
+    """Arguments that the vehicles of a round share: `round_t` in whole_round.c."""
 
     _fields_: ClassVar = [
         *((name, ctypes.c_void_p) for name in POINTERS),
@@ -53,19 +53,25 @@ class WholeRound:
     """Vehicles of a stack, each trained by one call."""
 
     def __init__(self, job: Job, step: CStep, model: ModelStep, library: Any) -> None:
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        pointer = ctypes.c_void_p
+        number = ctypes.c_int64
         library.train.argtypes = [pointer, number, number, pointer, number, pointer, pointer]
         library.train.restype = ctypes.c_double
-        self.function, self.cost = library.train, step_timed_as(job.rules)
-        anchor, batches = job.anchor.contiguous(), job.batches
+        self.function = library.train
+        self.cost = step_timed_as(job.rules)
+        anchor = job.anchor.contiguous()
+        batches = job.batches
         self.batches = batches
-        pool, windows, (_, columns) = batches.pool, batches.pool.train, anchor.shape
-        kept = (pool.series, windows.starts, windows.labels, anchor, step.columns(job))
+        pool = batches.pool
+        windows = batches.pool.train
+        _, columns = anchor.shape
+        inputs = (pool.series, windows.starts, windows.labels, anchor, step.columns(job))
         tensors = step.weights(job)
-        self.kept = [*(tensor.contiguous() for tensor in kept), *tensors]
-        self.sizes, self.tensors = torch.tensor(model.sizes), pointers(tensors)
+        self.kept = [*(tensor.contiguous() for tensor in inputs), *tensors]
+        self.sizes = torch.tensor(model.sizes)
+        self.tensors = pointers(tensors)
         self.round = RoundArguments(
-            *(tensor.data_ptr() for tensor in self.kept[: len(kept)]),
+            *(tensor.data_ptr() for tensor in self.kept[: len(inputs)]),
             ctypes.addressof(self.tensors),
             self.sizes.data_ptr(),
             _sgemm(),
@@ -85,14 +91,15 @@ class WholeRound:
 
     def __call__(self, row: int, steps: int) -> tuple[Tensor, float]:
         """(Δ_k [D] after `steps` of the vehicle in `row`, seconds of the steps themselves)."""
-        order, delta = self.batches.draws[row].order(), self.deltas[row]
+        order = self.batches.draws[row].order()
+        delta = self.deltas[row]
         base = int(self.batches.pool.train.offsets[self.batches.vehicles[row]])
         where = order.ctypes.data, base, self._memory(), delta.data_ptr()
         seconds: float = self.function(ctypes.byref(self.round), row, steps, *where)
         return delta, seconds
 
     def _memory(self) -> int:
-        """Where a thread's own memory is: its vehicles share it, so it stays in a core's cache."""
+        """Return the size of a thread's memory: its vehicles share it, so it stays in the cache."""
         if not hasattr(self.own, "memory"):
             self.own.memory = torch.empty(self.floats)
         address: int = self.own.memory.data_ptr()
@@ -100,7 +107,7 @@ class WholeRound:
 
 
 def whole_round(job: Job) -> WholeRound | None:
-    """The round of a job in C, or None if it has to be left to torch."""
+    """Return the round of a job in C, or None if it has to be left to torch."""
     step = c_step(job)
     model = kernel_for(job.model).step(job.model, job.batches.size, job.batches.pool.window)
     if step is None or model is None or (model.multiplies and not _sgemm()):
@@ -121,7 +128,7 @@ def c_slope(loss: Loss) -> str | None:
     """`loss_slope` in C, traced from the loss; None, with a warning, where it cannot be."""
     inputs = {name: torch.rand(ROWS, COLUMNS) for name in ("prediction", "label")}
     try:
-        found = statements(lambda of: loss.slope(of["prediction"], of["label"]), inputs)
+        slope = statements(lambda of: loss.slope(of["prediction"], of["label"]), inputs)
     except Untraceable as problem:
         name = type(loss).__name__
         warnings.warn(
@@ -130,21 +137,21 @@ def c_slope(loss: Loss) -> str | None:
             stacklevel=2,
         )
         return None
-    lines = "\n    ".join((*found.numbers, *found.weights))
-    return SLOPE.format(statements=lines, result=found.result)
+    lines = "\n    ".join((*slope.numbers, *slope.weights))
+    return SLOPE.format(statements=lines, result=slope.result)
 
 
 @cache
 def _sgemm() -> int | None:
-    """Where the matrix product of torch's own linear algebra library is; None: not to be found."""
+    """Return the address of the matrix product in torch's linear algebra library, or None."""
     if byteorder != "little":
         return None
     folder = Path(torch.__file__).parent / "lib"
     for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
         if (folder / name).exists():
             try:
-                found = ctypes.CDLL(str(folder / name)).sgemm_
+                symbol = ctypes.CDLL(str(folder / name)).sgemm_
             except (OSError, AttributeError):
                 return None
-            return ctypes.cast(found, ctypes.c_void_p).value
+            return ctypes.cast(symbol, ctypes.c_void_p).value
     return None

@@ -10,9 +10,6 @@ w_k times the server rule's `summand`, which stands for Δ_k [D], and w_k times 
     IFCA           w_k Δ_k in the block of its centre [J D], w_k, and w_k in that centre's place [J]
     private        Δ̃_k = Δ_k · min(1, c/‖Δ_k‖) for Δ_k, clipped on board, with a share of the noise
 
-and for all of them the words by which vehicles tell later that a model came of it
-(`privacy.check_words`).
-
 The server rules run unchanged: they are given R replies, R the number of survivors, that are all
 equal to the rule's `mean_of_sums`. Every rule above is linear in its replies once the weights are
 known, so it makes the same model of these as of the replies themselves. A rule that looks at single
@@ -29,7 +26,6 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.models import Model
-from fedwatt.privacy.check_words import CHECK, ROOM, WORDS, CheckKey
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -66,7 +62,6 @@ def reply_layout(
     for name, template in method.uploads(model).items():
         limit = method.server.sum_limits.get(name, settings.upload_limit)
         fields[name] = (template.numel(), heaviest * limit)
-    fields[CHECK] = (WORDS, ROOM * heaviest * largest)
     return Layout(fields, vehicles=vehicles, bits=settings.bits)
 
 
@@ -78,12 +73,10 @@ def reply_values(
     uploads: Rows,
     layout: Layout,
     survivors: int = 1,
-    check: CheckKey | None = None,
 ) -> dict[str, FloatArray]:
     """What one vehicle adds: from Δ_k [D], n_k and its uploads without a stack of vehicles.
 
-    `survivors` are the fewest that a sum is made of, by which noise for privacy is shared out;
-    without `check` the words of that name are 0.
+    `survivors` are the fewest that a sum is made of, by which noise for privacy is shared out.
     A vehicle with more windows than the layout has room for weighs as much as there is room for.
     """
     _, heaviest = layout.fields["weight"]
@@ -93,8 +86,7 @@ def reply_values(
     step = layout.steps["delta"]
     values["delta"] = with_share(method.server, summand, survivors, step)
     weighted = {name: (weight * value).numpy() for name, value in values.items()}
-    words = np.zeros(WORDS) if check is None else check.words(layout, weight, weighted["delta"])
-    return {"weight": np.array([weight]), **weighted, CHECK: words}
+    return {"weight": np.array([weight]), **weighted}
 
 
 def means(

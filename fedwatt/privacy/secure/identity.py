@@ -1,10 +1,11 @@
-"""Who a vehicle is to the others of a sum: its own key, vouched for by the depot's authority.
+"""Identities of vehicles in secure aggregation: a key on P-256 and a voucher for it.
 
-ECDSA on P-256 or P-384 with SHA-384, as Flower's node keys are. A voucher is the authority's
-signature of a vehicle's name and public key. Vehicles check vouchers and signatures themselves, so
-a server that carries their messages cannot put keys of its own into a sum.
+ECDSA with SHA-384. A voucher ties a name to a public key; in a deployment it is the vehicle's
+certificate (`deploy.plan.certificates`). Vehicles check vouchers and signatures themselves, so a
+server that carries their messages cannot put keys of its own into a sum.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
@@ -17,21 +18,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fedwatt.errors import DataError
 from fedwatt.privacy.secure.agreement import framed
 
-CURVES: Final = {33: ec.SECP256R1(), 49: ec.SECP384R1()}
-"""By the bytes of a public key. Vehicles' new keys are of the first, which costs a server a tenth
-of the time to check; the depot's own, and vehicles' of earlier versions, of the second."""
-CURVE: Final = CURVES[33]
+CURVE: Final = ec.SECP256R1()
 ALGORITHM: Final = ec.ECDSA(SHA384())
 
 
 def public_bytes(key: ec.EllipticCurvePublicKey) -> bytes:
-    """A public key as 33 or 49 bytes."""
+    """Return a public key as 33 bytes."""
     return key.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
-
-
-def vouch(authority: ec.EllipticCurvePrivateKey, name: str, public: bytes) -> bytes:
-    """The authority's word that `public` is the key of the vehicle `name`."""
-    return authority.sign(framed(b"fedwatt vehicle", name.encode(), public), ALGORITHM)
 
 
 @dataclass(frozen=True)
@@ -53,15 +46,10 @@ class Identity:
 
 @dataclass(frozen=True)
 class Trust:
-    """The authority whose vouchers count."""
+    """The check that a vehicle makes of other vehicles' vouchers."""
 
-    authority: ec.EllipticCurvePublicKey
-
-    def check_voucher(self, name: str, public: bytes, voucher: bytes) -> None:
-        """DataError unless the authority vouched for a vehicle's key."""
-        vouched = framed(b"fedwatt vehicle", name.encode(), public)
-        if not _verified(public_bytes(self.authority), voucher, vouched):
-            raise DataError(f"the key of {name} is not vouched for by the depot")
+    check_voucher: Callable[[str, bytes, bytes], None]
+    """Raises DataError unless the voucher ties this name to this public key."""
 
 
 def check_signature(name: str, public: bytes, signature: bytes, *parts: bytes) -> None:
@@ -73,8 +61,8 @@ def check_signature(name: str, public: bytes, signature: bytes, *parts: bytes) -
 @lru_cache(maxsize=4096)
 def _verified(public: bytes, signature: bytes, content: bytes) -> bool:
     try:
-        key = ec.EllipticCurvePublicKey.from_encoded_point(CURVES[len(public)], public)
+        key = ec.EllipticCurvePublicKey.from_encoded_point(CURVE, public)
         key.verify(signature, content, ALGORITHM)
-    except (InvalidSignature, ValueError, KeyError):
+    except (InvalidSignature, ValueError):
         return False
     return True

@@ -87,8 +87,6 @@ class Agreed:
     exchange: bytes
     vehicle: str
     signature: bytes
-    follows: bool = True
-    """Whether it knows how the model came about that the sum is about; signed, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +96,6 @@ class Agreements:
     exchange: bytes
     signers: tuple[str, ...]
     signatures: tuple[bytes, ...]
-    follows: tuple[bool, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

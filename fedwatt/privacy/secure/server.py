@@ -189,10 +189,8 @@ def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agr
     for name in good:
         signers = tuple(other for other in keyed.graph.neighbours(name) if other in good)
         signatures = tuple(good[other].signature for other in signers)
-        follows = tuple(good[other].follows for other in signers)
-        passed[name] = Agreements(
-            exchange=keyed.terms.digest, signers=signers, signatures=signatures, follows=follows
-        )
+        digest = keyed.terms.digest
+        passed[name] = Agreements(exchange=digest, signers=signers, signatures=signatures)
     return passed, rejected
 
 

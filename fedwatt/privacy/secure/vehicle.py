@@ -83,8 +83,6 @@ class Sent:
     """Of each of them, the share of its seed and then that of its mask key."""
     arrived: bytes = b""
     """For which survivors it signed; empty before."""
-    follows: bool = True
-    """Whether it knows how the model of the question came about."""
 
 
 def advertise(
@@ -148,10 +146,8 @@ def share_keys(
     )
 
 
-def mask_input(
-    state: Shared, inbox: Inbox, words: Words, *, follows: bool = True
-) -> tuple[Sent, Masked]:
-    """The vehicle's vector [length] under its masks; what `follows` says, it will sign."""
+def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]:
+    """Return the vehicle's vector [length] under its masks."""
     _in_order(state, Shared, inbox.exchange)
     me, terms, roster = state.vehicle, state.terms, state.roster
     # Words of 48 and of 64 bits are of one machine type: what tells them apart is their size.
@@ -186,7 +182,6 @@ def mask_input(
         sharing=sharing,
         publics=tuple(publics[name] for name in sharing),
         shares=tuple(texts[name] for name in sharing),
-        follows=follows,
     )
     return sent, Masked(exchange=terms.digest, vehicle=me, words=packed(masked, terms.bits))
 
@@ -213,9 +208,8 @@ def agree(
             "would unmask it, so a second set is refused."
         )
     state = replace(state, arrived=survivors.arrived)
-    signature = b"" if identity is None else identity.sign(*_statement(state, state.follows))
-    agreed = Agreed(exchange=terms.digest, vehicle=me, signature=signature, follows=state.follows)
-    return state, agreed
+    signature = b"" if identity is None else identity.sign(*_statement(state))
+    return state, Agreed(exchange=terms.digest, vehicle=me, signature=signature)
 
 
 def reveal(
@@ -229,16 +223,15 @@ def reveal(
     alive = set(names_of(state.vehicles, state.arrived))
     publics = dict(zip(state.sharing, state.publics, strict=True))
     signers = set(agreements.signers) - {me}
-    lengths = {len(agreements.signers), len(agreements.signatures), len(agreements.follows)}
-    if not signers <= alive & publics.keys() or len(lengths) > 1:
+    paired = len(agreements.signers) == len(agreements.signatures)
+    if not signers <= alive & publics.keys() or not paired:
         raise DataError(f"{me} was sent agreements of vehicles that are not its neighbours.")
     if len(signers) + 1 < Graph(terms, state.vehicles).signatures_needed:
         raise DataError(f"{me} was sent the agreement of too few neighbours.")
     if trust is not None:
-        rows = zip(agreements.signers, agreements.signatures, agreements.follows, strict=True)
-        for name, signature, follows in rows:
+        for name, signature in zip(agreements.signers, agreements.signatures, strict=True):
             if name != me:
-                check_signature(name, publics[name], signature, *_statement(state, follows))
+                check_signature(name, publics[name], signature, *_statement(state))
     shares = tuple(
         text[:SHARE_BYTES] if name in alive else text[SHARE_BYTES:]
         for name, text in zip(state.sharing, state.shares, strict=True)
@@ -251,16 +244,10 @@ def _advertised(terms: Terms, name: str, mask_key: bytes, cipher_key: bytes) -> 
     return b"advert", terms.digest, name.encode(), mask_key, cipher_key
 
 
-def followers(state: Sent, agreements: Agreements) -> int:
-    """Vehicles of its group, this one among them, that say they know how the model came about."""
-    pairs = zip(agreements.signers, agreements.follows, strict=True)
-    return state.follows + len({name for name, follows in pairs if follows} - {state.vehicle})
-
-
-def _statement(state: Sent, follows: bool) -> tuple[bytes, ...]:
-    """What an agreement's signature is of: all of the roster, who survived, who knows the model."""
+def _statement(state: Sent) -> tuple[bytes, ...]:
+    """Return the signed content of an agreement: all of the roster, and who survived."""
     roster = sha256(framed(*(name.encode() for name in state.vehicles))).digest()
-    return b"survivors", state.terms.digest, roster, state.arrived, bytes([follows])
+    return b"survivors", state.terms.digest, roster, state.arrived
 
 
 def _check_keys(

@@ -1,4 +1,4 @@
-"""What an import read, kept, dropped and repaired, and why.
+"""Account of an import: rows, trips and vehicles read, kept, dropped and repaired, and why.
 
 Every stage of cleaning returns an `Account`; accounts add up, so a vehicle's is the sum over its
 trips and a fleet's the sum over its vehicles. Rows and trips balance: read = kept + dropped.
@@ -34,7 +34,7 @@ class Account:
 
     @staticmethod
     def passed_over(unit: str, count: int, reason: str) -> "Account":
-        """What was read and dropped in one go."""
+        """Return the account of units that were read and dropped together."""
         return Account.of("read", unit, count) + Account.of("dropped", unit, count, reason)
 
     @staticmethod
@@ -49,18 +49,18 @@ class Account:
         return Account.total((self, other))
 
     def count(self, action: Action, unit: str, reason: str | None = None) -> int:
-        """How many `unit` met `action`, over all reasons unless one is named.
+        """Return the number of `unit` that met `action`, over all reasons unless one is named.
 
         >>> Account.of("dropped", "trips", 3, "under 120 s").count("dropped", "trips")
         3
         """
-        found = self.reasons(action, unit)
-        return sum(found.values()) if reason is None else found.get(reason, 0)
+        counts = self.reasons(action, unit)
+        return sum(counts.values()) if reason is None else counts.get(reason, 0)
 
     def reasons(self, action: Action, unit: str) -> dict[str, int]:
-        """Counts by reason, most frequent first."""
-        found = {w: n for (a, u, w), n in self.entries.items() if (a, u) == (action, unit)}
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        """Return counts by reason, most frequent first."""
+        counts = {w: n for (a, u, w), n in self.entries.items() if (a, u) == (action, unit)}
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def to_json(self) -> dict[str, Any]:
         """Nested dictionaries of text and integers, for `facts` and JSON files."""
@@ -104,9 +104,10 @@ class Account:
         dropped = self.reasons("dropped", unit)
         why = ", ".join(f"{number:,} {reason}" for reason, number in dropped.items())
         lost = f"{sum(dropped.values()):,} dropped" + (f": {why}" if why else "")
-        kept, parts = self.count("kept", unit), self.count("kept", "parts")
-        cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept else ""
-        return f"{counted(kept, unit.removesuffix('s'))} kept{cut}; {lost}."
+        kept_count = self.count("kept", unit)
+        parts = self.count("kept", "parts")
+        cut = f", cut at gaps into {parts:,}" if unit == "trips" and parts > kept_count else ""
+        return f"{counted(kept_count, unit.removesuffix('s'))} kept{cut}; {lost}."
 
     def sentences(self) -> list[str]:
         """All of it for people: vehicles, trips, rows, and channels that were left out.
@@ -117,22 +118,23 @@ class Account:
         Cleaning: 9 trips kept; 0 dropped.
         Cleaning: 0 rows kept; 0 dropped.
         """
-        found = [self.sentence(unit) for unit in ("vehicles", "trips", "rows")]
-        found += [f"{rows:,} rows {why}." for why, rows in self.reasons("repaired", "rows").items()]
-        return [f"Cleaning: {one}" for one in (*found, *self.lost_channels())]
+        lines = [self.sentence(unit) for unit in ("vehicles", "trips", "rows")]
+        lines += [f"{rows:,} rows {why}." for why, rows in self.reasons("repaired", "rows").items()]
+        return [f"Cleaning: {line}" for line in (*lines, *self.lost_channels())]
 
     def lost_channels(self) -> list[str]:
-        """A sentence for each channel of which some vehicle has no reading within its limits.
+        """Return a sentence for each channel of which some vehicle has no reading within its
+        limits.
 
         >>> Account.of("dropped", "channels", 2, "soc is 31 to 96, outside 0 to 1").lost_channels()
         ['soc is 31 to 96, outside 0 to 1, and left out in 2 vehicles. Is its unit another?']
         """
-        found: dict[str, tuple[str, int]] = {}
+        lost: dict[str, tuple[str, int]] = {}
         for reason, vehicles in self.reasons("dropped", "channels").items():
             # Every vehicle has a range of its own: the most frequent one stands for all.
-            usual, so_far = found.get(reason.partition(" ")[0], (reason, 0))
-            found[reason.partition(" ")[0]] = usual, so_far + vehicles
+            usual, so_far = lost.get(reason.partition(" ")[0], (reason, 0))
+            lost[reason.partition(" ")[0]] = usual, so_far + vehicles
         return [
             f"{usual}, and left out in {counted(vehicles, 'vehicle')}. Is its unit another?"
-            for usual, vehicles in found.values()
+            for usual, vehicles in lost.values()
         ]

@@ -1,4 +1,4 @@
-"""Why nothing is left of a trip that was long enough: what cut it, not that its parts are short."""
+"""Cause of the cuts of a trip of which nothing is left although it was long enough."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -19,7 +19,7 @@ GAP = "over the gap limit of"
 
 
 def cause_of_cuts(trip: RawTrip, account: Account, cleaning: Cleaning) -> str:
-    """What cut a recorded trip into useless parts; "" if it was too short from the start.
+    """Return what cut a recorded trip into useless parts; "" if it was too short already.
 
     `account` is that of its cleaning. The most particular cause is told.
     """
@@ -48,7 +48,7 @@ def _beyond_limits(trip: RawTrip) -> Iterator[str]:
 
 
 def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
-    """Whether most steps of time are longer than the gap that is bridged."""
+    """Return whether most steps of time are longer than the gap that is bridged."""
     usual = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
     if usual > cleaning.maximum_gap_s:
         cure = f"--maximum-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
@@ -57,12 +57,12 @@ def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
 
 def _slow_channels(trip: RawTrip, cleaning: Cleaning) -> Iterator[str]:
     for name in ("speed_mps", *energy_source(trip)):
-        known = np.isfinite(trip.channels[name]) & np.isfinite(trip.time_s)
-        yield from _slow(np.unique(trip.time_s[known]), f"readings of {name}", cleaning)
+        recorded = np.isfinite(trip.channels[name]) & np.isfinite(trip.time_s)
+        yield from _slow(np.unique(trip.time_s[recorded]), f"readings of {name}", cleaning)
 
 
 def _stuck(trip: RawTrip, account: Account) -> Iterator[str]:
-    """A reason for which most rows were dropped before the trip was cut."""
+    """Yield a reason for which most rows were dropped before the trip was cut."""
     for reason, rows in account.reasons("dropped", "rows").items():
         if rows > MANY * trip.rows and ("stuck" in reason or "frozen" in reason):
             yield reason

@@ -30,14 +30,16 @@ def clean_vehicle(
     electric: bool = True,
     already: Account | None = None,
 ) -> tuple[Vehicle | None, Account]:
-    """The vehicle with its usable trips; None when too few are left or its numbers make no sense.
+    """Return the vehicle with its usable trips; None when too few are left or its numbers make no
+    sense.
 
     `electric` says that nothing but the pack moves it. `already` is the account of what happened to
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
     trips = list(trips)
-    accounts, seen = [_beyond_limits(trips)], Counter[str]()
+    accounts = [_beyond_limits(trips)]
+    seen = Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
         accounts.append(account)
@@ -94,7 +96,9 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
     if reason := _unusable(trip, cleaning):
         account += Account.of("dropped", "trips", 1, reason)
         return [], account + Account.of("dropped", "rows", trip.rows, reason)
-    parts, reasons, kept_rows = [], Counter[str](), 0
+    parts = []
+    reasons = Counter[str]()
+    kept_rows = 0
     ordered, ordered_account = in_order(trip)
     accounts = [account, ordered_account]
     for part in ordered:
@@ -119,8 +123,8 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
         accounts.append(Account.of("dropped", "rows", rows, reason))
     if parts:
         seconds = round(sum(part.seconds * part.interval_s for part in parts))
-        kept = {"trips": 1, "parts": len(parts), "rows": kept_rows, "seconds": seconds}
-        accounts += [Account.of("kept", unit, count) for unit, count in kept.items()]
+        kept_counts = {"trips": 1, "parts": len(parts), "rows": kept_rows, "seconds": seconds}
+        accounts += [Account.of("kept", unit, count) for unit, count in kept_counts.items()]
     else:
         # The reason that took most of its rows stands for the whole trip.
         worst = next(iter(dict(reasons.most_common(1))), "nothing left after cleaning")
@@ -131,7 +135,9 @@ def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
 def _by_cause(
     trip: RawTrip, reasons: Counter[str], account: Account, cleaning: Cleaning
 ) -> Counter[str]:
-    """The reasons, with what cut the trip in the place of parts that are too short or empty."""
+    """Return the reasons, with what cut the trip in the place of parts that are too short or
+    empty.
+    """
     short = (f"under {cleaning.minimum_seconds:g} s", "no speed")
     cause = cause_of_cuts(trip, account, cleaning)
     if not cause or not (reasons.keys() <= set(short)):
@@ -170,13 +176,14 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
     for name, channel in CHANNELS.items():
         if channel.fallback is None:
             continue
-        known = [part.channels[name] for part in parts if name in part.channels]
-        missing = len(parts) - len(known)
+        recorded = [part.channels[name] for part in parts if name in part.channels]
+        missing = len(parts) - len(recorded)
         if not missing:
             continue
-        value, how = channel.fallback, f"taken as {channel.fallback:g}"
-        if name == "ambient_c" and known:
-            value = float(np.median(np.concatenate(known)))
+        value = channel.fallback
+        how = f"taken as {channel.fallback:g}"
+        if name == "ambient_c" and recorded:
+            value = float(np.median(np.concatenate(recorded)))
             how = "taken from the vehicle's other trips"
         parts = [
             replace(part, channels={name: np.full(part.seconds, value), **part.channels})
@@ -187,10 +194,12 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
 
 
 def _all_dropped(account: Account, reason: str) -> Account:
-    """The account of a vehicle that is left out for `reason`, which is counted once: with it."""
+    """Return the account of a vehicle that is left out for `reason`, which is counted once: with
+    it.
+    """
     entries = {key: number for key, number in account.entries.items() if key[0] != "kept"}
     left_out = Account(entries) + Account.of("dropped", "vehicles", 1, reason)
     for unit in ("trips", "rows"):
-        kept = account.count("kept", unit)
-        left_out += Account.of("dropped", unit, kept, "of vehicles left out")
+        kept_count = account.count("kept", unit)
+        left_out += Account.of("dropped", unit, kept_count, "of vehicles left out")
     return left_out

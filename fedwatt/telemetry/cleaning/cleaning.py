@@ -8,7 +8,7 @@ from fedwatt.errors import check
 
 @dataclass(frozen=True, kw_only=True)
 class Cleaning:
-    """What counts as a usable trip, and the clock it is resampled to.
+    """Criteria of a usable trip, and the clock it is resampled to.
 
     A part under `minimum_seconds` or `minimum_metres` is dropped, as is a vehicle with fewer than
     `minimum_trips` usable trips. A trip is cut where nothing was recorded for `maximum_gap_s`, or,

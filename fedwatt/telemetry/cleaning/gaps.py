@@ -33,16 +33,16 @@ def cut_at_gaps(trip: RawTrip, cleaning: Cleaning) -> tuple[list[RawTrip], Accou
         covered &= here
     # Filled before cutting: a part may begin with a value read just before it.
     filled = {n: forward_filled(trip.channels[n]) for n in essentials if n in HELD_ESSENTIALS}
-    kept = trip.with_channels(filled)
+    filled_trip = trip.with_channels(filled)
     if not covered.all():
-        kept = kept.take(covered)
-    stands = forward_filled(kept.channels["speed_mps"]) == 0
+        filled_trip = filled_trip.take(covered)
+    stands = forward_filled(filled_trip.channels["speed_mps"]) == 0
     standing_gap_s = max(maximum_gap_s, cleaning.maximum_standing_gap_s)
     limit_s = np.where(stands[:-1] & stands[1:], standing_gap_s, maximum_gap_s)
-    cuts = np.flatnonzero(np.diff(kept.time_s) > limit_s) + 1
+    cuts = np.flatnonzero(np.diff(filled_trip.time_s) > limit_s) + 1
     reason = f"cut at a gap over {maximum_gap_s:g} s"
     accounts.append(Account.of("repaired", "trips", len(cuts), reason))
-    return kept.cut(cuts), Account.total(accounts)
+    return filled_trip.cut(cuts), Account.total(accounts)
 
 
 def _covered(time_s: FloatArray, values: FloatArray, maximum_gap_s: float) -> BoolArray:
@@ -52,9 +52,9 @@ def _covered(time_s: FloatArray, values: FloatArray, maximum_gap_s: float) -> Bo
     >>> _covered(np.arange(6.0), np.array([nan, 1.0, nan, 2.0, nan, nan]), maximum_gap_s=2.0)
     array([False,  True,  True,  True, False, False])
     """
-    known = np.isfinite(values)
-    if known.all() or not known.any():
-        return known
-    before = np.maximum.accumulate(np.where(known, time_s, -np.inf))
-    after = np.minimum.accumulate(np.where(known, time_s, np.inf)[::-1])[::-1]
+    finite = np.isfinite(values)
+    if finite.all() or not finite.any():
+        return finite
+    before = np.maximum.accumulate(np.where(finite, time_s, -np.inf))
+    after = np.minimum.accumulate(np.where(finite, time_s, np.inf)[::-1])[::-1]
     return np.asarray(after - before <= maximum_gap_s)

@@ -34,7 +34,7 @@ METRES_PER_DEGREE = 111_195.0
 
 
 def without_glitches(trip: RawTrip, maximum_gap_s: float) -> tuple[list[RawTrip], Account]:
-    """The trip without impossible readings, cut where the speed is not to be believed."""
+    """Return the trip without impossible readings, cut where the speed is not to be believed."""
     trip, account = _within_limits(trip)
     trip, position_account = _without_position_jumps(trip)
     trip, frozen_account = _without_frozen_rows(trip, maximum_gap_s)
@@ -80,7 +80,8 @@ def jumps(
     """
     taken_s = np.clip(np.diff(time_s), LEAST_STEP_S, max(LEAST_STEP_S, hold_s))
     fast = np.flatnonzero(np.abs(step) > limit * taken_s)
-    spikes, lone = [], []
+    spikes = []
+    lone = []
     i = 0
     while i < len(fast):
         to = int(fast[i]) + 1
@@ -97,21 +98,21 @@ def jumps(
 
 
 def _without_speed_jumps(trip: RawTrip) -> tuple[list[RawTrip], Account]:
-    known = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
-    if len(known) < 2:
+    recorded = np.flatnonzero(np.isfinite(trip.channels["speed_mps"]))
+    if len(recorded) < 2:
         return [trip], Account()
-    speed = trip.channels["speed_mps"][known]
+    speed = trip.channels["speed_mps"][recorded]
     rows = updates(speed)
-    time_s = trip.time_s[known]
+    time_s = trip.time_s[recorded]
     hold_s = usual_hold_s(time_s, rows)
     spikes, lone = jumps(time_s[rows], np.diff(speed[rows]), ACCELERATION_LIMIT_MPS2, hold_s)
     if not spikes and not lone:
         return [trip], Account()
     wrong = np.zeros(trip.rows, dtype=bool)
     for first, after in spikes:
-        wrong[known[rows[first]] : known[rows[after]]] = True
+        wrong[recorded[rows[first]] : recorded[rows[after]]] = True
     mended = trip.with_channels({"speed_mps": np.where(wrong, np.nan, trip.channels["speed_mps"])})
-    cuts = known[rows[lone]]
+    cuts = recorded[rows[lone]]
     account = Account.of("repaired", "values", int(wrong.sum()), "spike in speed_mps")
     account += Account.of("repaired", "trips", len(cuts), "cut where speed jumped")
     return mended.cut(cuts), account
@@ -121,12 +122,12 @@ def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
     if not all(trip.has(name) for name in POSITION):
         return trip, Account()
     latitude, longitude = (trip.channels[name] for name in POSITION)
-    known = np.flatnonzero(np.isfinite(latitude) & np.isfinite(longitude))
-    if len(known) < 2:
+    located = np.flatnonzero(np.isfinite(latitude) & np.isfinite(longitude))
+    if len(located) < 2:
         return trip, Account()
-    fixes = updates(latitude[known], longitude[known])
-    hold_s = usual_hold_s(trip.time_s[known], fixes)
-    rows = known[fixes]
+    fixes = updates(latitude[located], longitude[located])
+    hold_s = usual_hold_s(trip.time_s[located], fixes)
+    rows = located[fixes]
     time_s = trip.time_s[rows]
     north_m = np.diff(latitude[rows]) * METRES_PER_DEGREE
     east_m = np.diff(longitude[rows]) * METRES_PER_DEGREE * np.cos(np.radians(latitude[rows[0]]))
@@ -176,7 +177,8 @@ def _without_frozen_rows(trip: RawTrip, maximum_gap_s: float) -> tuple[RawTrip, 
 def _runs(
     time_s: FloatArray, columns: tuple[FloatArray, ...], maximum_gap_s: float
 ) -> tuple[BoolArray, FloatArray]:
-    """Whether a row only repeats the one before, and how long its run was recorded. Both [rows].
+    """Return whether a row only repeats the one before, and how long its run was recorded. Both
+    [rows].
 
     A gap ends a run: what was not recorded did not stand still.
 

@@ -89,10 +89,11 @@ def without_copies(trip: RawTrip, source: IntArray) -> tuple[RawTrip, Account]:
         return trip, Account()
     spans: list[tuple[float, float, IntArray]] = []
     for rows in sorted((np.flatnonzero(source == name) for name in names), key=len, reverse=True):
-        begin, end = np.nanmin(trip.time_s[rows]), np.nanmax(trip.time_s[rows])
+        begin = np.nanmin(trip.time_s[rows])
+        end = np.nanmax(trip.time_s[rows])
         if all(end < other_begin or begin > other_end for other_begin, other_end, _ in spans):
             spans.append((float(begin), float(end), rows))
     spans.sort(key=lambda span: span[0])
-    kept = np.concatenate([rows for _, _, rows in spans])
-    copies = trip.rows - len(kept)
-    return trip.take(kept), Account.of("dropped", "rows", copies, "trip also in another file")
+    rows_kept = np.concatenate([rows for _, _, rows in spans])
+    copies = trip.rows - len(rows_kept)
+    return trip.take(rows_kept), Account.of("dropped", "rows", copies, "trip also in another file")

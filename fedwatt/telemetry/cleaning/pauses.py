@@ -23,7 +23,7 @@ DATED_S = 1e8
 def split_at_pauses(
     recordings: Sequence[RawTrip], *, pause_s: float
 ) -> tuple[list[RawTrip], Account]:
-    """The trips of these recordings, in order of time, and an account of parked rows.
+    """Return the trips of these recordings, in order of time, and an account of parked rows.
 
     A trip is named by its beginning where the time has a date, else by its recording and number.
     """
@@ -34,12 +34,12 @@ def split_at_pauses(
         accounts.append(account)
         numbered = 0
         for part in parts:
-            kept = part.take(~_parked(part, pause_s))
-            dropped = part.rows - kept.rows
+            driven = part.take(~_parked(part, pause_s))
+            dropped = part.rows - driven.rows
             reason = f"parked: standing for over {pause_s / 60:g} min"
             accounts.append(Account.of("dropped", "rows", dropped, reason))
-            cuts = np.flatnonzero(np.diff(kept.time_s) > pause_s) + 1
-            for trip in kept.cut(cuts):
+            cuts = np.flatnonzero(np.diff(driven.time_s) > pause_s) + 1
+            for trip in driven.cut(cuts):
                 numbered += 1
                 trips.append(_named(trip, recording.name, numbered))
     return trips, Account.total(accounts)

@@ -22,7 +22,8 @@ SWAPS = {
     "km/h read as m/s": 3.6,
 }
 SWAP_WITHIN = 0.15
-RATIO_LOW, RATIO_HIGH = 0.72, 1.35
+RATIO_LOW = 0.72
+RATIO_HIGH = 1.35
 RATIO_LEAST_M = 2_000.0
 FAST_MPS = 50.0
 FAST_SHARE = 0.05
@@ -31,7 +32,7 @@ SIGN_WH_PER_KM = -20.0
 
 
 def implausible(trips: Sequence[Trip], *, electric: bool) -> str:
-    """Why these trips cannot be right, or "" when nothing speaks against them.
+    """Return the reason why these trips cannot be right, or "" when nothing speaks against them.
 
     `electric` says that nothing but the pack moves the vehicle, so that its net energy has a sign.
     No vehicle's own number is in the text, so that a fleet counts vehicles of one fault together.
@@ -55,7 +56,8 @@ def implausible(trips: Sequence[Trip], *, electric: bool) -> str:
 
 
 def _other_unit(ratio: float) -> str:
-    """The mix-up of units that explains `ratio`, distance by speed over distance by position.
+    """Return the mix-up of units that explains `ratio`, distance by speed over distance by
+    position.
 
     >>> _other_unit(0.63)
     'distance by speed about 0.62 times distance by position (is speed in mph read as km/h?)'
@@ -68,11 +70,13 @@ def _other_unit(ratio: float) -> str:
 
 
 def _speed_over_position(trips: Sequence[Trip]) -> float | None:
-    by_speed, by_position = 0.0, 0.0
+    by_speed = 0.0
+    by_position = 0.0
     for trip in trips:
         if "latitude_deg" not in trip.channels or trip.seconds < 2:
             continue
-        latitude, longitude = trip.channels["latitude_deg"], trip.channels["longitude_deg"]
+        latitude = trip.channels["latitude_deg"]
+        longitude = trip.channels["longitude_deg"]
         east = np.diff(longitude) * np.cos(np.radians(latitude[0]))
         metres = np.hypot(np.diff(latitude), east) * METRES_PER_DEGREE
         by_speed += float(trip.channels["speed_mps"][1:].sum()) * trip.interval_s

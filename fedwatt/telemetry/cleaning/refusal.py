@@ -1,4 +1,4 @@
-"""Why an import keeps no vehicle, and what to do about it."""
+"""Explanation of an import that keeps no vehicle, with advice."""
 
 import re
 from collections.abc import Collection
@@ -35,7 +35,7 @@ def nothing_left(account: Account) -> str:
 
 
 def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
-    """What to do, for the reasons that vehicles and trips were left out for."""
+    """Return advice for the reasons for which vehicles and trips were dropped."""
     advice = []
     if any(why.endswith("?)") for why in vehicles):
         advice.append("Correct the unit or sign, in the mapping if there is one, and import again.")
@@ -52,7 +52,7 @@ def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
 
 
 def _limits(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
-    """The limits that would have to be lower for more to be kept."""
+    """Return the limits that would have to be lower for more to be kept."""
     under = [why for why in trips if why.startswith("under ")]
     met = {
         "the minimum trips": "of vehicles left out" in trips

@@ -31,30 +31,31 @@ def resample(
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
     samples = int(np.ceil(np.round(time_s[-1] / interval_s, 6)))
     edges_s: FloatArray = np.arange(samples + 1, dtype=np.float64) * interval_s
-    found: dict[str, FloatArray] = {}
+    channels: dict[str, FloatArray] = {}
     for name, channel in CHANNELS.items():
         if channel.rule == "none" or not trip.has(name):
             continue
-        known = np.isfinite(trip.channels[name])
-        times, values = time_s[known], trip.channels[name][known]
+        recorded = np.isfinite(trip.channels[name])
+        times = time_s[recorded]
+        values = trip.channels[name][recorded]
         rule = rules.get(name, channel.rule)
         if rule == "held":
-            found[name] = held(times, values, edges_s[1:])
+            channels[name] = held(times, values, edges_s[1:])
         elif rule == "linear" and name not in POSITION:
-            found[name] = between_updates(times, (values,), edges_s[1:])[0]
+            channels[name] = between_updates(times, (values,), edges_s[1:])[0]
         elif rule == "mean":
-            found[name] = interval_mean(times, values, edges_s, time_s[-1])
+            channels[name] = interval_mean(times, values, edges_s, time_s[-1])
         elif rule == "any":
-            found[name] = any_set(times, values, edges_s, time_s[-1])
-    found.update(_position(trip, time_s, edges_s))
-    if "grade" in found:
-        found["grade"] = centred_mean(found["grade"], round(GRADE_SMOOTHING_S / interval_s))
-    if "soc" in found:
-        found["soc"] = np.clip(found["soc"], 0.0, 1.0)
+            channels[name] = any_set(times, values, edges_s, time_s[-1])
+    channels.update(_position(trip, time_s, edges_s))
+    if "grade" in channels:
+        channels["grade"] = centred_mean(channels["grade"], round(GRADE_SMOOTHING_S / interval_s))
+    if "soc" in channels:
+        channels["soc"] = np.clip(channels["soc"], 0.0, 1.0)
     total_wh = cumulative_energy_wh(trip, time_s, held_power=rules.get("power_w") != "linear")
     if total_wh is not None:
-        found["energy_wh"] = np.diff(np.interp(edges_s, time_s, total_wh))
-    return found
+        channels["energy_wh"] = np.diff(np.interp(edges_s, time_s, total_wh))
+    return channels
 
 
 def held(time_s: FloatArray, values: FloatArray, at_s: FloatArray) -> FloatArray:
@@ -80,7 +81,7 @@ def updates(*columns: FloatArray) -> IntArray:
 
 
 def usual_hold_s(time_s: FloatArray, rows: IntArray) -> float:
-    """How long a value usually stands, from the rows at which it was updated.
+    """Return the usual time between updates of a value, from the rows of its updates.
 
     1.5 times the median spacing of updates; at most 5 s, since a value that stands longer is steady
     rather than slow, unless rows themselves are further apart.
@@ -116,7 +117,8 @@ def between_updates(
     leave_s = np.maximum(knots_s[:-1], knots_s[1:] - hold_s)
     # knot 0, then for every later knot: where its line begins, and the knot itself
     line_s = np.empty(2 * len(rows) - 1)
-    line_s[0::2], line_s[1::2] = knots_s, leave_s
+    line_s[0::2] = knots_s
+    line_s[1::2] = leave_s
     # A line begins at the value of the knot before.
     before = np.repeat(rows, 2)[:-1]
     return tuple(np.interp(at_s, line_s, values[before]) for values in columns)
@@ -161,7 +163,7 @@ def any_set(
 def _integral(
     time_s: FloatArray, values: FloatArray, end_s: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Times and running integral of the held signal from 0 to `end_s`, [rows + 1] each.
+    """Return times and running integral of the held signal from 0 to `end_s`, [rows + 1] each.
 
     The first value reaches back to 0.
     """
@@ -172,11 +174,11 @@ def _integral(
 def _position(trip: RawTrip, time_s: FloatArray, edges_s: FloatArray) -> dict[str, FloatArray]:
     if not all(trip.has(name) for name in POSITION):
         return {}
-    known = np.isfinite([trip.channels[name] for name in POSITION]).all(axis=0)
-    if not known.any():
+    located = np.isfinite([trip.channels[name] for name in POSITION]).all(axis=0)
+    if not located.any():
         return {}
-    readings = tuple(trip.channels[name][known] for name in POSITION)
-    lines = between_updates(time_s[known], readings, edges_s[1:])
+    readings = tuple(trip.channels[name][located] for name in POSITION)
+    lines = between_updates(time_s[located], readings, edges_s[1:])
     return dict(zip(POSITION, lines, strict=True))
 
 
@@ -220,15 +222,15 @@ def forward_filled(values: FloatArray) -> FloatArray:
     >>> forward_filled(np.array([np.nan, 1.0, np.nan, 3.0]))
     array([1., 1., 1., 3.])
     """
-    known = np.isfinite(values)
-    return values if known.all() or not known.any() else values[last_known(known)]
+    finite = np.isfinite(values)
+    return values if finite.all() or not finite.any() else values[last_known(finite)]
 
 
-def last_known(known: BoolArray) -> IntArray:
+def last_known(finite: BoolArray) -> IntArray:
     """Place of the last known entry at or before each; of the first known before that. [entries].
 
     >>> last_known(np.array([False, True, False, True])).tolist()
     [1, 1, 1, 3]
     """
-    last = np.maximum.accumulate(np.where(known, np.arange(len(known)), -1))
-    return np.where(last < 0, np.argmax(known), last)
+    last = np.maximum.accumulate(np.where(finite, np.arange(len(finite)), -1))
+    return np.where(last < 0, np.argmax(finite), last)

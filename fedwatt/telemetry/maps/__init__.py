@@ -1,4 +1,4 @@
-"""What maps add to a trip: elevation and grade, speed limits and what lies along the road."""
+"""Map data of a trip: elevation and grade, speed limits and features along the road."""
 
 from fedwatt.telemetry.maps.elevation import read_terrain, with_elevation
 from fedwatt.telemetry.maps.enrich import EnrichedVehicles

@@ -21,14 +21,15 @@ class BoxIndex:
 
     @staticmethod
     def of(low_deg: FloatArray, high_deg: FloatArray) -> "BoxIndex":
-        """A grid of boxes given by their south-west and north-east corners. Both [items, 2].
+        """Return a grid of boxes given by their south-west and north-east corners. Both [items, 2].
 
         >>> low = np.zeros((2, 2))
         >>> boxes = BoxIndex.of(low, low + [[0.0, 0.0], [0.0, 0.001]])
         >>> boxes.pairs(np.array([[0.0, 0.0015], [0.0, 0.0005], [1.0, 1.0]]))
         (array([0, 1, 1]), array([1, 0, 1]))
         """
-        first, last = _cell(low_deg), _cell(high_deg)
+        first = _cell(low_deg)
+        last = _cell(high_deg)
         rows, columns = (last - first + 1).T
         item, place = _expanded(rows * columns)
         row = first[item, 0] + place // columns[item]
@@ -45,11 +46,11 @@ class BoxIndex:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         row, column = _cell(place_deg).T
         key = row * COLUMNS + column
-        found = np.minimum(np.searchsorted(self.cells, key), len(self.cells) - 1)
-        hit = self.cells[found] == key
-        counts = np.where(hit, self.starts[found + 1] - self.starts[found], 0)
+        places = np.minimum(np.searchsorted(self.cells, key), len(self.cells) - 1)
+        hit = self.cells[places] == key
+        counts = np.where(hit, self.starts[places + 1] - self.starts[places], 0)
         position, place = _expanded(counts)
-        return position, self.items[self.starts[found[position]] + place]
+        return position, self.items[self.starts[places[position]] + place]
 
 
 def _cell(place_deg: FloatArray) -> IntArray:

@@ -45,8 +45,10 @@ class RasterHeights:
 
     def __getitem__(self, place: tuple[IntArray, IntArray]) -> FloatArray:
         """Heights at these rows and columns, NaN where unknown; in the shape of `place`."""
-        (rows, columns), rasterio = place, _rasterio(self.path)
-        top, left = int(rows.min()), int(columns.min())
+        rows, columns = place
+        rasterio = _rasterio(self.path)
+        top = int(rows.min())
+        left = int(columns.min())
         size = int(columns.max()) - left + 1, int(rows.max()) - top + 1
         with _readable(rasterio, self.path), rasterio.open(self.path) as file:
             window = rasterio.windows.Window(left, top, *size)
@@ -90,7 +92,7 @@ def read_terrain(paths: Iterable[str | Path]) -> Tiles:
 
 
 def read_hgt(path: Path) -> Tile:
-    """An SRTM tile; its position is in its name, such as N42W084.hgt."""
+    """Return an SRTM tile; its position is in its name, such as N42W084.hgt."""
     name = SRTM_NAME.match(path.name)
     if name is None:
         raise DataError(
@@ -111,10 +113,11 @@ def read_hgt(path: Path) -> Tile:
 
 
 def read_geotiff(path: Path) -> Tile:
-    """A GeoTIFF in geographic coordinates (WGS 84), north up."""
+    """Return a GeoTIFF in geographic coordinates (WGS 84), north up."""
     rasterio = _rasterio(path)
     with _readable(rasterio, path), rasterio.open(path) as file:
-        place, geographic = file.transform, file.crs is None or file.crs.is_geographic
+        place = file.transform
+        geographic = file.crs is None or file.crs.is_geographic
         rows, columns = file.shape
     if not geographic or place.b or place.d or place.e > 0 or min(rows, columns) < 2:
         raise DataError(
@@ -122,7 +125,8 @@ def read_geotiff(path: Path) -> Tile:
             "Reproject it: gdalwarp -t_srs EPSG:4326 IN OUT."
         )
     # The transform gives the corner of the first cell; heights belong to its middle.
-    north, west = place.f + place.e / 2, place.c + place.a / 2
+    north = place.f + place.e / 2
+    west = place.c + place.a / 2
     return Tile(RasterHeights(path, (rows, columns)), north, west, -place.e, place.a)
 
 
@@ -149,22 +153,24 @@ READERS = {
 
 
 def with_elevation(vehicle: Vehicle, terrain: Terrain) -> Vehicle:
-    """The vehicle with `elevation_m` and `grade` in every trip that the terrain covers."""
+    """Return the vehicle with `elevation_m` and `grade` in every trip that the terrain covers."""
     trips = tuple(add_elevation(trip, terrain) for trip in vehicle.trips)
     covered = sum("grade" in trip.channels for trip in trips)
     return replace(vehicle, trips=trips, facts={**vehicle.facts, "trips_with_terrain": covered})
 
 
 def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
-    """The trip with elevation and grade; unchanged where it has no position or no known height."""
+    """Return the trip with elevation and grade; unchanged where it has no position or no known
+    height.
+    """
     if any(name not in trip.channels for name in POSITION):
         return trip
     raw_m = terrain.elevation_m(*(trip.channels[name] for name in POSITION))
-    known = np.flatnonzero(np.isfinite(raw_m))
-    if len(known) < 2:
+    rows = np.flatnonzero(np.isfinite(raw_m))
+    if len(rows) < 2:
         return trip
     # A feature must have no holes, so grade goes on from what is known; elevation says what it is.
-    bridged_m = np.interp(np.arange(len(raw_m)), known, raw_m[known])
+    bridged_m = np.interp(np.arange(len(raw_m)), rows, raw_m[rows])
     grade = road_grade(bridged_m, trip.channels["speed_mps"] * trip.interval_s)
     return replace(trip, channels={**trip.channels, "elevation_m": raw_m, "grade": grade})
 
@@ -182,7 +188,8 @@ def road_grade(
     distance_m = np.cumsum(step_m) - step_m[0]
     # One post a place: a car that stands still must not add wiggles of its receiver to the road.
     moved = np.flatnonzero(np.r_[True, np.diff(distance_m) > 0])
-    road_m, height_m = distance_m[moved], elevation_m[moved]
+    road_m = distance_m[moved]
+    height_m = elevation_m[moved]
     back = np.maximum(distance_m - span_m / 2, road_m[0])
     ahead = np.minimum(distance_m + span_m / 2, road_m[-1])
     run_m = ahead - back

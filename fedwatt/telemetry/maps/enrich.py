@@ -42,7 +42,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
         self._enriched = self._all(vehicles)
 
     def sentences(self) -> list[str]:
-        """What was added so far, for people."""
+        """Return sentences on what was added so far."""
         sentences = []
         if self._terrain is not None:
             sentences.append(
@@ -62,7 +62,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
 
     def _all(self, vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
         for vehicle in vehicles:
-            enriched = self._one(vehicle)
+            enriched = self._with_maps(vehicle)
             self._count(enriched)
             if self._only_enriched:
                 covered = tuple(trip for trip in enriched.trips if self._is_covered(trip))
@@ -74,7 +74,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
         if self.trips:
             self._refuse_if_useless()
 
-    def _one(self, vehicle: Vehicle) -> Vehicle:
+    def _with_maps(self, vehicle: Vehicle) -> Vehicle:
         if self._terrain is not None:
             vehicle = with_elevation(vehicle, self._terrain)
         if self._extract is not None:
@@ -84,8 +84,8 @@ class EnrichedVehicles(Iterator[Vehicle]):
         return vehicle
 
     def _is_covered(self, trip: Trip) -> bool:
-        asked = {"grade": self._terrain, "intersection": self._extract}
-        return all(source is None or name in trip.channels for name, source in asked.items())
+        sources = {"grade": self._terrain, "intersection": self._extract}
+        return all(source is None or name in trip.channels for name, source in sources.items())
 
     def _count(self, vehicle: Vehicle) -> None:
         self.vehicles += 1

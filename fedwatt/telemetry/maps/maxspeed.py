@@ -21,7 +21,7 @@ USUAL_KMH = {
 
 
 def limit_mps(text: str) -> float:
-    """The limit that a value of `maxspeed` states; NaN where it states none.
+    """Return the limit that a value of `maxspeed` states; NaN where it states none.
 
     Of several values the lowest counts. National codes such as `DE:urban` are not looked up.
 
@@ -30,11 +30,11 @@ def limit_mps(text: str) -> float:
     >>> limit_mps("DE:urban"), limit_mps("signals"), limit_mps("500")
     (nan, nan, nan)
     """
-    lowest = min((_one(piece.strip().lower()) for piece in text.split(";")), default=inf)
+    lowest = min((_single_limit(piece.strip().lower()) for piece in text.split(";")), default=inf)
     return lowest if lowest < inf else nan
 
 
-def _one(text: str) -> float:
+def _single_limit(text: str) -> float:
     """One limit; infinity where `text` is none."""
     number = NUMBER.fullmatch(text)
     if number is not None and number[2] in UNITS:

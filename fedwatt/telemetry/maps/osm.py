@@ -56,7 +56,7 @@ class Extract:
         self._read: tuple[Box, Roads] | None = None
 
     def around(self, vehicle: Vehicle) -> Roads | None:
-        """The roads around a vehicle's trips; None if it has no positions."""
+        """Return the roads around a vehicle's trips; None if it has no positions."""
         needed = region(vehicle.trips)
         if needed is None:
             return None
@@ -112,9 +112,9 @@ def _entities(path: Path) -> Iterator[Any]:
     """Drivable ways and nodes with tags of interest; nodes come before ways in every extract."""
     osmium = _osmium()
     drivable = [("highway", value) for value in USUAL_KMH]
-    wanted = osmium.filter.TagFilter(*drivable, *FOCUS, *BUS_STOPS)
+    tag_filter = osmium.filter.TagFilter(*drivable, *FOCUS, *BUS_STOPS)
     reading = osmium.FileProcessor(str(path), osmium.osm.NODE | osmium.osm.WAY)
-    return iter(reading.with_locations("sparse_file_array").with_filter(wanted))
+    return iter(reading.with_locations("sparse_file_array").with_filter(tag_filter))
 
 
 def _osmium() -> Any:
@@ -122,7 +122,8 @@ def _osmium() -> Any:
 
 
 def _add_node(ways: _Ways, node: Any, box: Box) -> None:
-    latitude, longitude = node.location.lat, node.location.lon
+    latitude = node.location.lat
+    longitude = node.location.lon
     if not box.meets(Box(latitude, longitude, latitude, longitude)):
         return
     tags = node.tags
@@ -142,11 +143,11 @@ def _add_way(ways: _Ways, way: Any, box: Box) -> None:
     if kind not in USUAL_KMH or tags.get("motor_vehicle") == "no" or tags.get("area") == "yes":
         return
     nodes = [(node.ref, node.x, node.y) for node in way.nodes]
-    known = [(x, y) for _, x, y in nodes if x != UNKNOWN]
-    if not known:
+    located = [(x, y) for _, x, y in nodes if x != UNKNOWN]
+    if not located:
         ways.without_nodes += 1
         return
-    x, y = zip(*known, strict=True)
+    x, y = zip(*located, strict=True)
     degrees = [COORDINATE_DEG * side for side in (min(y), min(x), max(y), max(x))]
     if not box.meets(Box(*degrees)):
         return

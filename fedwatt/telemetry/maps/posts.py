@@ -30,11 +30,11 @@ MOST_POSTS = 100_000_000
 
 
 def read_posts(path: Path) -> Tile:
-    """The points of a CSV or Parquet file as one tile of heights."""
+    """Return the points of a CSV or Parquet file as one tile of heights."""
     latitude_deg, longitude_deg, elevation_m = _columns(path)
-    kept = np.isfinite(latitude_deg) & np.isfinite(longitude_deg) & np.isfinite(elevation_m)
+    valid = np.isfinite(latitude_deg) & np.isfinite(longitude_deg) & np.isfinite(elevation_m)
     latitude_deg, longitude_deg, elevation_m = (
-        values[kept] for values in (latitude_deg, longitude_deg, elevation_m)
+        values[valid] for values in (latitude_deg, longitude_deg, elevation_m)
     )
     if len(elevation_m) < 4:
         raise DataError(f"{path.name} has {len(elevation_m)} points with a height; 4 are needed.")
@@ -62,25 +62,27 @@ def _columns(path: Path) -> list[FloatArray]:
     """Latitude, longitude and height of all rows."""
     try:
         table = pq.read_table(path) if path.suffix.lower() == ".parquet" else pc.read_csv(path)
-        there = {name.strip().lower(): name for name in table.column_names}
-        found = []
+        spellings = {name.strip().lower(): name for name in table.column_names}
+        columns = []
         for channel, names in NAMES.items():
-            name = next((there[one] for one in names if one in there), None)
+            name = next((spellings[spelling] for spelling in names if spelling in spellings), None)
             if name is None:
                 raise DataError(
                     f"{path.name} has no column '{channel}' (nor {', '.join(names[1:])}). A file "
                     "of points has a latitude, a longitude and a height in each row."
                 )
             values = table[name].cast(pa.float64()).to_numpy(zero_copy_only=False)
-            found.append(np.asarray(values, dtype=np.float64))
-        return found
+            columns.append(np.asarray(values, dtype=np.float64))
+        return columns
     except (OSError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
         raise DataError(f"{path.name} is not a file of points: {reason}.") from problem
 
 
 def _places(path: Path, degrees: FloatArray, what: str) -> tuple[IntArray, float]:
-    """Number of each point along one axis of the lattice, from 0, and the step in degrees."""
+    """Return number of each point along one axis of the lattice, from 0, and the step in
+    degrees.
+    """
     offset = degrees - degrees.min()
     apart = np.diff(np.unique(np.round(offset, 7)))
     if not len(apart):

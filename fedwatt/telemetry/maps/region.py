@@ -21,22 +21,23 @@ class Box:
     east: float
 
     def covers(self, other: "Box") -> bool:
-        """Whether no part of `other` lies outside."""
+        """Return whether no part of `other` lies outside."""
         within_latitudes = self.south <= other.south and other.north <= self.north
         return within_latitudes and self.west <= other.west and other.east <= self.east
 
     def meets(self, other: "Box") -> bool:
-        """Whether the two have a place in common."""
+        """Return whether the two have a place in common."""
         same_latitudes = self.south <= other.north and other.south <= self.north
         return same_latitudes and self.west <= other.east and other.west <= self.east
 
     def joined(self, other: "Box") -> "Box":
-        """The smallest box that covers both."""
-        south, west = min(self.south, other.south), min(self.west, other.west)
+        """Return the smallest box that covers both."""
+        south = min(self.south, other.south)
+        west = min(self.west, other.west)
         return Box(south, west, max(self.north, other.north), max(self.east, other.east))
 
     def widened(self, metres: float) -> "Box":
-        """The box with a margin of `metres` all around.
+        """Return the box with a margin of `metres` all around.
 
         >>> Box(60, 10, 60, 10).widened(111_195).east.__round__(2)
         12.06
@@ -53,7 +54,7 @@ class Box:
 
 
 def has_positions(trip: Trip) -> bool:
-    """Whether the trip has a latitude and a longitude at least once."""
+    """Return whether the trip has a latitude and a longitude at least once."""
     recorded = all(name in trip.channels for name in POSITION)
     return recorded and bool(np.isfinite(places(trip)).all(axis=1).any())
 
@@ -64,10 +65,10 @@ def places(trip: Trip) -> FloatArray:
 
 
 def region(trips: Iterable[Trip]) -> Box | None:
-    """The box around all positions; None if there are none."""
-    known = [places(trip) for trip in trips if has_positions(trip)]
-    if not known:
+    """Return the box around all positions; None if there are none."""
+    located = [places(trip) for trip in trips if has_positions(trip)]
+    if not located:
         return None
-    south, west = np.min([np.nanmin(place_deg, axis=0) for place_deg in known], axis=0).tolist()
-    north, east = np.max([np.nanmax(place_deg, axis=0) for place_deg in known], axis=0).tolist()
+    south, west = np.min([np.nanmin(place_deg, axis=0) for place_deg in located], axis=0).tolist()
+    north, east = np.max([np.nanmax(place_deg, axis=0) for place_deg in located], axis=0).tolist()
     return Box(south, west, north, east)

@@ -1,4 +1,4 @@
-"""Which road a vehicle is on each second, and what the map knows there.
+"""Matching of a vehicle's positions to roads, and the attributes of the matched road.
 
 A position belongs to the segment of road with the lowest distance plus a penalty for pointing
 elsewhere than the vehicle moves (so that neither a crossing street nor the opposite carriageway
@@ -73,7 +73,9 @@ class Roads:
         return BoxIndex.of(self.spot_deg - around, self.spot_deg + around)
 
     def match(self, place_deg: FloatArray) -> Match:
-        """The segment each position of a drive belongs to. `place_deg` is [seconds, 2], finite."""
+        """Return the segment each position of a drive belongs to. `place_deg` is [seconds, 2],
+        finite.
+        """
         second, segment = self.segments.pairs(place_deg)
         start_m = _metres(self.start_deg[segment], place_deg[second])
         along_m = _metres(self.end_deg[segment], place_deg[second]) - start_m
@@ -88,14 +90,14 @@ class Roads:
         near = np.flatnonzero(distance_m <= REACH_M)
         best = near[np.lexsort((score[near], second[near]))]
         seconds, first = np.unique(second[best], return_index=True)
-        found = np.full(len(place_deg), -1)
-        found[seconds] = segment[best[first]]
+        matched = np.full(len(place_deg), -1)
+        matched[seconds] = segment[best[first]]
         forward = np.ones(len(place_deg), bool)
         forward[seconds] = cosine[best[first]] >= 0
-        return Match(found, forward)
+        return Match(matched, forward)
 
     def flags(self, place_deg: FloatArray, way: IntArray) -> BoolArray:
-        """What lies near each position on its way (-1 off the map). [seconds, flags]."""
+        """Return the flags near each position on its way (-1 off the map), [seconds, flags]."""
         second, spot = self.spots.pairs(place_deg)
         distance_m = np.hypot(*_metres(self.spot_deg[spot], place_deg[second]).T)
         here = (self.spot_way[spot] == ANYWHERE) | (self.spot_way[spot] == way[second])
@@ -107,7 +109,7 @@ class Roads:
 
 
 def headings(place_deg: FloatArray) -> FloatArray:
-    """Unit vectors (north, east) of motion, held while standing; zeros if it never moves.
+    """Return unit vectors (north, east) of motion, held while standing; zeros if it never moves.
 
     >>> headings(np.array([[0.0, 0.0], [0.0, 0.0001], [0.0, 0.0002]])).tolist()
     [[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]
@@ -125,8 +127,11 @@ def headings(place_deg: FloatArray) -> FloatArray:
 
 
 def with_map(vehicle: Vehicle, roads: Roads) -> Vehicle:
-    """The vehicle with speed limit and flags in every trip that the roads cover."""
-    trips, covered, seconds, assumed = [], 0, 0, 0
+    """Return the vehicle with speed limit and flags in every trip that the roads cover."""
+    trips = []
+    covered = 0
+    seconds = 0
+    assumed = 0
     for trip in vehicle.trips:
         matched = add_map(trip, roads)
         if matched is None:
@@ -141,7 +146,8 @@ def with_map(vehicle: Vehicle, roads: Roads) -> Vehicle:
 
 
 def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
-    """The trip with map channels and how many samples have an assumed limit; None if not covered.
+    """Return the trip with map channels and how many samples have an assumed limit; None if not
+    covered.
 
     A trip is covered if at least `LEAST_SHARE` of its samples lie on a road. Where it leaves the
     map (a car park, a gap in the map) the last limit stands and no flag is set.
@@ -149,16 +155,16 @@ def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
     if not has_positions(trip):
         return None
     place_deg = places(trip)
-    known = np.flatnonzero(np.isfinite(place_deg).all(axis=1))
+    rows = np.flatnonzero(np.isfinite(place_deg).all(axis=1))
     segment = np.full(len(place_deg), -1)
     forward = np.ones(len(place_deg), bool)
-    segment[known], forward[known] = roads.match(place_deg[known])
+    segment[rows], forward[rows] = roads.match(place_deg[rows])
     on_road = segment >= 0
     if on_road.mean() < LEAST_SHARE:
         return None
     way = np.where(on_road, roads.way[segment], -1)
     flags = np.zeros((len(place_deg), len(FLAGS)), bool)
-    flags[known] = roads.flags(place_deg[known], way[known])
+    flags[rows] = roads.flags(place_deg[rows], way[rows])
     last = last_known(on_road)
     against = np.where(forward, 0, 1)[last]
     channels = {

@@ -46,20 +46,23 @@ class Tile:
         slack = 1e-6
         inside = (row >= -slack) & (row <= rows - 1 + slack)
         inside &= (column >= -slack) & (column <= columns - 1 + slack)
-        found = np.full(len(row), np.nan)
+        elevations = np.full(len(row), np.nan)
         if not inside.any():
-            return found
+            return elevations
         row, column = np.clip(row[inside], 0, rows - 1), np.clip(column[inside], 0, columns - 1)
         top = np.minimum(row.astype(int), rows - 2)
         left = np.minimum(column.astype(int), columns - 2)
-        down, right = row - top, column - left
+        down = row - top
+        right = column - left
         around = [top, top, top + 1, top + 1], [left, left + 1, left, left + 1]
         corners = np.asarray(self.heights_m[np.stack(around[0]), np.stack(around[1])], float)
         corners[corners == self.void] = np.nan
-        up, aside = 1 - down, 1 - right
+        up = 1 - down
+        aside = 1 - right
         shares = np.stack([up * aside, up * right, down * aside, down * right])
         shares[~np.isfinite(corners)] = 0.0
-        height, weight = (shares * np.nan_to_num(corners)).sum(axis=0), shares.sum(axis=0)
+        height = (shares * np.nan_to_num(corners)).sum(axis=0)
+        weight = shares.sum(axis=0)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found[inside] = np.where(weight > self.least_weight, height / weight, np.nan)
-        return found
+            elevations[inside] = np.where(weight > self.least_weight, height / weight, np.nan)
+        return elevations

@@ -25,15 +25,15 @@ def csv_members(path: Path) -> dict[str, int]:
     # A Mac adds a hidden twin "._name.csv" to every file it packs.
     visible = [file for file in files if not Path(file.filename).name.startswith(".")]
     tables = [file for file in visible if file.filename.lower().endswith(".csv")]
-    found = {file.filename: int(file.uncompressed) for file in tables}
-    if (total := sum(found.values())) > unpacked_bound(path):
+    sizes = {file.filename: int(file.uncompressed) for file in tables}
+    if (total := sum(sizes.values())) > unpacked_bound(path):
         raise DataError(
             f"{path.name} would unpack to {total / 1e9:,.1f} GB, more than {MOST_TIMES} times its "
             "size, and no telemetry is packed so tightly. Is it damaged? Unpack it to import it."
         )
-    if not found:
+    if not sizes:
         raise DataError(f"{path.name} holds no CSV file. Is it VED's dynamic data?")
-    return found
+    return sizes
 
 
 def read_members(path: Path, feed: Callable[[str], CsvFeed], seen: Callable[[int], None]) -> None:
@@ -63,11 +63,11 @@ def _py7zr(path: Path) -> Any:
 
 
 def _broken(py7zr: Any) -> tuple[type[Exception], ...]:
-    """What a truncated or overwritten archive makes py7zr raise, wherever it notices."""
-    own = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
+    """Return the exceptions that py7zr raises for a truncated or overwritten archive."""
+    raised = (py7zr.exceptions.ArchiveError, py7zr.exceptions.UnsupportedCompressionMethodError)
     packing = (lzma.LZMAError, zlib.error, EOFError, struct.error, OSError)
     # Headers cut in the middle show as missing attributes or impossible numbers.
-    return (*own, *packing, TypeError, AttributeError, ValueError, IndexError, MemoryError)
+    return (*raised, *packing, TypeError, AttributeError, ValueError, IndexError, MemoryError)
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
@@ -81,7 +81,10 @@ class _Member:
     """Passes what py7zr unpacks to a feed (the interface of py7zr.io.Py7zIO)."""
 
     def __init__(self, feed: CsvFeed, size: int, seen: Callable[[int], None]) -> None:
-        self._feed, self._expected, self._seen, self._written = feed, size, seen, 0
+        self._feed = feed
+        self._expected = size
+        self._seen = seen
+        self._written = 0
         self._finished = False
 
     def write(self, s: bytes | bytearray) -> int:
@@ -118,7 +121,9 @@ class _Members:
         self, sizes: dict[str, int], feed: Callable[[str], CsvFeed], seen: Callable[[int], None]
     ) -> None:
         self.made: list[_Member] = []
-        self._sizes, self._feed, self._seen = sizes, feed, seen
+        self._sizes = sizes
+        self._feed = feed
+        self._seen = seen
 
     def create(self, filename: str) -> _Member:
         # py7zr may hand out the name with its own folder before it.

@@ -19,7 +19,10 @@ def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
     if "%z" in form or "%Z" in form:
         return parsed(text, form)
     local, offset_s = without_zone(text)
-    return pl.coalesce(*(parsed(local, one) for one in ((form,) if form else FORMATS))) - offset_s
+    return (
+        pl.coalesce(*(parsed(local, date_format) for date_format in ((form,) if form else FORMATS)))
+        - offset_s
+    )
 
 
 def without_zone(text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
@@ -37,8 +40,8 @@ def parsed(text: pl.Expr, form: str) -> pl.Expr:
     if not any(code in form for code in ("%d", "%j")):
         since = text.str.to_time(form, strict=False)
         return since.cast(pl.Int64).cast(pl.Float64) * 1e-9
-    found = text.str.to_datetime(form, strict=False, time_unit="us", ambiguous="earliest")
-    return found.dt.epoch("us").cast(pl.Float64) * 1e-6
+    parsed_time = text.str.to_datetime(form, strict=False, time_unit="us", ambiguous="earliest")
+    return parsed_time.dt.epoch("us").cast(pl.Float64) * 1e-6
 
 
 def joined(columns: Sequence[str]) -> pl.Expr:

@@ -47,8 +47,8 @@ def limit_kmh(column: str) -> pl.Expr:
     ends = pl.col(column).str.strip_chars(" ;").str.split("-")
     numbers = ends.list.eval(pl.element().cast(pl.Float64, strict=False))
     # A list that holds something else than numbers has a mean of the rest: not to be trusted.
-    whole = numbers.list.eval(pl.element().is_not_null()).list.all()
-    return pl.when(whole).then(numbers.list.mean())
+    all_numbers = numbers.list.eval(pl.element().is_not_null()).list.all()
+    return pl.when(all_numbers).then(numbers.list.mean())
 
 
 def flag(column: str) -> pl.Expr:

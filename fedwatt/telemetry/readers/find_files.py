@@ -34,7 +34,7 @@ class FoundTable:
 
 def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
     """CSV, Parquet and .7z files, each once; folders are searched with everything below them."""
-    found: dict[Path, FoundTable] = {}
+    tables: dict[Path, FoundTable] = {}
     paths = as_paths(paths)
     for path in paths:
         if path.is_dir():
@@ -42,39 +42,39 @@ def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
             if not inside and not any(path.rglob("*.xlsx")):
                 raise DataError(f"{path} holds no .csv, .parquet or .7z file.")
             for file in inside:
-                found.setdefault(file.resolve(), FoundTable(file, False))
+                tables.setdefault(file.resolve(), FoundTable(file, False))
         elif not path.exists():
             raise DataError(f"{path} does not exist.")
         elif _is_table(path) or path.suffix.lower() in NAMED_ONLY:
-            found[path.resolve()] = FoundTable(path, True)
+            tables[path.resolve()] = FoundTable(path, True)
         elif path.suffix.lower() != ".xlsx":
             raise DataError(
                 f"{path.name} cannot be read: telemetry is {', '.join(TABLES)} "
                 "(and .xlsx for VED's static data). Unpack archives and save spreadsheets as CSV."
             )
-    if not found:
+    if not tables:
         raise DataError(
             f"No telemetry to read among {', '.join(map(str, paths))}. Save spreadsheets as CSV."
         )
-    return list(found.values())
+    return list(tables.values())
 
 
 def find_static(paths: Iterable[str | Path]) -> list[Path]:
-    """Static .xlsx files: named, in the folders named, or beside the files named."""
-    found: dict[Path, Path] = {}
+    """Return static .xlsx files: named, in the folders named, or beside the files named."""
+    files: dict[Path, Path] = {}
     for path in as_paths(paths):
         if path.suffix.lower() == ".xlsx":
-            found[path.resolve()] = path
+            files[path.resolve()] = path
             continue
         inside = path.rglob("*.xlsx") if path.is_dir() else path.parent.glob("*.xlsx")
         for file in sorted(inside):
             if "static" in file.name.lower() and not file.name.startswith("~"):
-                found.setdefault(file.resolve(), file)
-    return list(found.values())
+                files.setdefault(file.resolve(), file)
+    return list(files.values())
 
 
 def as_paths(paths: Iterable[str | Path] | str | Path) -> list[Path]:
-    """The paths as a list; a single path is a list of one."""
+    """Return the paths as a list; a single path is a list of one."""
     return [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
 
 

@@ -108,17 +108,18 @@ class CsvMapping:
 
     @property
     def has_energy(self) -> bool:
-        """Whether some set of channels gives energy."""
+        """Return whether some set of channels gives energy."""
         return any(all(n in self.channels for n in names) for names in ENERGY_SOURCES)
 
     @property
     def charge_only(self) -> bool:
-        """Whether the state of charge is all that is known of the pack."""
+        """Return whether the state of charge is all that is known of the pack."""
         return "soc" in self.channels and not self.has_energy
 
 
 def named_columns(table: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns that a table of a mapping names: one, several that belong together, or none.
+    """Return the columns that a table of a mapping names: one, several that belong together, or
+    none.
 
     >>> named_columns({"column": "t"}), named_columns({"column": ["Date", "Time"]})
     (('t',), ('Date', 'Time'))
@@ -134,12 +135,12 @@ def shipped_mappings() -> tuple[str, ...]:
 
 
 def shipped_tables(name: str) -> dict[str, Any]:
-    """The tables of a mapping that comes with the package."""
+    """Return the tables of a mapping that comes with the package."""
     return tomllib.loads((SHIPPED / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def load_mapping(mapping: str | Path) -> CsvMapping:
-    """The mapping in a TOML file, or the shipped one of this name."""
+    """Return the mapping in a TOML file, or the shipped one of this name."""
     if isinstance(mapping, str) and mapping in shipped_mappings():
         return mapping_of(shipped_tables(mapping), f"{mapping}.toml")
     path = Path(mapping)
@@ -164,9 +165,12 @@ def parse_mapping(text: str, where: str) -> CsvMapping:
 def mapping_of(values: Mapping[str, Any], where: str) -> CsvMapping:
     """Check the tables of a mapping; `where` names them in messages."""
     top = _Table(values, where, _KEYS[""])
-    file, time = top.table("file", optional=True), top.table("time")
-    channels, cleaning = top.table("channels"), top.table("cleaning", optional=True)
-    vehicle, trip = top.table("vehicle"), top.table("trip")
+    file = top.table("file", optional=True)
+    time = top.table("time")
+    channels = top.table("channels")
+    cleaning = top.table("cleaning", optional=True)
+    vehicle = top.table("vehicle")
+    trip = top.table("trip")
     mapping = CsvMapping(
         source=str(values.get("name", where.removesuffix(".toml"))),
         time_columns=time.names("column", least=1),
@@ -225,7 +229,7 @@ class _Table:
         return str(value)
 
     def number(self, key: str, allowed: str, holds: Callable[[float], bool]) -> float | None:
-        """A number that holds, or None where it is not set; `allowed` is for messages."""
+        """Return a number that holds, or None where it is not set; `allowed` is for messages."""
         value = self.values.get(key)
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if value is not None and not (is_number and holds(value)):
@@ -236,7 +240,7 @@ class _Table:
         return self.number(key, "a number of seconds above 0", lambda value: value > 0)
 
     def names(self, key: str, *, least: int = 0) -> tuple[str, ...]:
-        """The column, or columns, that a key names."""
+        """Return the column, or columns, that a key names."""
         value = self.values.get(key, [])
         names = tuple(value) if isinstance(value, list) else (value,)
         if len(names) < least or not all(isinstance(name, str) and name for name in names):
@@ -245,7 +249,8 @@ class _Table:
 
 
 def _channel(name: str, channels: _Table) -> ChannelMap:
-    values, where = channels.values[name], channels.where.replace("]", f".{name}]")
+    values = channels.values[name]
+    where = channels.where.replace("]", f".{name}]")
     if not isinstance(values, dict):
         raise SettingError(f"{where} must be a table with column and unit.")
     table = _Table(values, where, _KEYS["channel"])
@@ -271,11 +276,11 @@ def _channel(name: str, channels: _Table) -> ChannelMap:
 
 
 def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> tuple[str, str]:
-    """Where names of vehicles or trips come from: how, and the column, name or source."""
-    given = [way for way in ways if way in table.values]
-    if len(given) != 1:
+    """Return the origin of the names of vehicles or trips: the kind, and the column or source."""
+    present = [way for way in ways if way in table.values]
+    if len(present) != 1:
         raise SettingError(f"{table.where} must hold exactly one of {' or '.join(ways)}.")
-    (how,) = given
+    (how,) = present
     text = table.values[how]
     if how == "from":
         return how, table.choice(how, sources, "")
@@ -285,7 +290,7 @@ def _origin(table: _Table, ways: tuple[str, ...], sources: tuple[str, ...]) -> t
 
 
 def _pattern(vehicle: _Table) -> str:
-    """The expression whose group is the vehicle's name in its file's; "" for all of it."""
+    """Return the expression whose group is the vehicle's name in its file's; "" for all of it."""
     text = str(vehicle.values.get("pattern", ""))
     try:
         groups = re.compile(text).groups

@@ -43,7 +43,7 @@ def import_csv(
 
 
 def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
-    """How trips that are read through a mapping are cleaned.
+    """Return the cleaning of trips that are read through a mapping.
 
     The mapping's longest gap counts unless the cleaning asks for another than the usual one.
     """
@@ -95,21 +95,24 @@ class MappingReader:
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
         names = {code: trip for (_, trip), code in self._codes.items()}
-        mapping, chosen = self._mapping, []
+        mapping = self._mapping
+        chosen = []
         by_gaps = mapping.trip == ("from", "gaps")
         split = partial(split_at_pauses, pause_s=mapping.pause_s) if by_gaps else None
         electric = mapping.facts.get("powertrain", "ev") == "ev"
         for name, kinds in sorted(self._kinds.items()):
-            known = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
-            facts = {**known, **mapping.facts}
+            description = {"source": mapping.source, "file_kind": "+".join(sorted(kinds))}
+            facts = {**description, **mapping.facts}
             vehicle = Vehicle(name, (), mapping.kind, mapping.labels, facts)
             chosen.append(Candidate(name, vehicle, electric, names.__getitem__, split=split))
         return chosen, Account()
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
         """Rows of channels in their own units, with the vehicle's and the trip's name."""
-        present, mapping = set(frame.columns), self._mapping
-        channels, time_s = mapping.channels.items(), _seconds(mapping)
+        present = set(frame.columns)
+        mapping = self._mapping
+        channels = mapping.channels.items()
+        time_s = _seconds(mapping)
         by_gaps = mapping.trip == ("from", "gaps")
         if by_gaps:
             # One line of time for a vehicle, whatever files it lies in; but a clock that starts
@@ -127,11 +130,14 @@ class MappingReader:
         )
 
     def _add(self, tidy: pl.DataFrame, spill: Spill, kind: str) -> Account:
-        keyed, accounts = tidy, []
+        keyed = tidy
+        accounts = []
         for column, what in (("time_s", "time"), ("vehicle", "vehicle"), ("trip_name", "trip")):
             rows = keyed.height
-            known = pl.col(column).is_not_null()
-            keyed = keyed.filter(known & pl.col(column).is_finite() if what == "time" else known)
+            has_value = pl.col(column).is_not_null()
+            keyed = keyed.filter(
+                has_value & pl.col(column).is_finite() if what == "time" else has_value
+            )
             accounts.append(Account.passed_over("rows", rows - keyed.height, f"without a {what}"))
         for part in keyed.partition_by("vehicle", maintain_order=True):
             vehicle = str(part["vehicle"][0])
@@ -146,9 +152,11 @@ class MappingReader:
         return Account.total(accounts)
 
     def _no_vehicle(self, rows: int) -> str:
-        """Why no row could be used: there is none, or none says whose and when it is."""
-        first, *others = (table.path.name for table in self._tables)
-        files = f"{first} and {len(others)} more" if others else first
+        """Return the reason why no row could be used: there is none, or none says whose and when it
+        is.
+        """
+        first, *other_names = (table.path.name for table in self._tables)
+        files = f"{first} and {len(other_names)} more" if other_names else first
         if not rows:
             return f"No rows in {files}, only a header. Export the recording again."
         return (
@@ -160,12 +168,15 @@ class MappingReader:
         self, frame: pl.DataFrame, tidy: pl.DataFrame, where: str, row: int
     ) -> None:
         names = self._mapping.time_columns
-        given = frame.select(time=joined(names) if len(names) > 1 else pl.col(names[0]))["time"]
-        bad = given.is_not_null() & tidy["time_s"].is_null()
+        time_texts = frame.select(time=joined(names) if len(names) > 1 else pl.col(names[0]))[
+            "time"
+        ]
+        bad = time_texts.is_not_null() & tidy["time_s"].is_null()
         if tidy.height and int(bad.sum()) > MOSTLY * tidy.height:
             first = int(bad.arg_max() or 0)
             raise DataError(
-                f"{where}, row {row + first}, column '{' '.join(names)}': {given[first]!r} is not "
+                f"{where}, row {row + first}, column '{' '.join(names)}': "
+                f"{time_texts[first]!r} is not "
                 f"a time in unit '{self._mapping.time_unit}'. Set unit or format in [time]."
             )
 
@@ -186,13 +197,13 @@ class MappingReader:
 def _layout(mapping: CsvMapping) -> TableLayout:
     origins = (mapping.vehicle, mapping.trip)
     is_text = mapping.time_unit == "iso"
-    wanted = {column: WantedColumn(text=is_text) for column in mapping.time_columns}
-    wanted |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
+    columns = {column: WantedColumn(text=is_text) for column in mapping.time_columns}
+    columns |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
     for channel in mapping.channels.values():
         for column in channel.columns:
-            wanted[column] = WantedColumn(channel.aliases, required=not channel.optional)
+            columns[column] = WantedColumn(channel.aliases, required=not channel.optional)
     hint = f"The mapping '{mapping.source}' asks for it."
-    return TableLayout(wanted, mapping.form, hint=hint)
+    return TableLayout(columns, mapping.form, hint=hint)
 
 
 def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:
@@ -204,8 +215,8 @@ def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:
         return pl.lit(text)
     if text == "folder":
         return pl.lit(path.parent.name)
-    found = re.search(pattern, path.stem) if pattern else None
-    return pl.lit((found and found[1]) or path.stem)
+    match = re.search(pattern, path.stem) if pattern else None
+    return pl.lit((match and match[1]) or path.stem)
 
 
 def _seconds(mapping: CsvMapping) -> pl.Expr:
@@ -226,7 +237,7 @@ def _channel(name: str, channel: ChannelMap, present: set[str]) -> pl.Expr:
 
 
 def converted(value: pl.Expr, channel: str, unit: str) -> pl.Expr:
-    """A column of this unit in the channel's own.
+    """Return a column of this unit in the channel's own.
 
     >>> pl.DataFrame({"v": [36.0]}).select(converted(pl.col("v"), "speed_mps", "km/h")).item()
     10.0

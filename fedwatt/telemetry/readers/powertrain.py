@@ -1,4 +1,4 @@
-"""Which vehicles of VED are asked for, and what a vehicle is when nobody says.
+"""Selection of VED's vehicles by powertrain, and the powertrain where no file states it.
 
 `ev` battery-electric; `phev` plug-in hybrid, all trips; `phev-electric` only those of its trips in
 which the engine never turned; `hev` and `ice` have no pack signals, only driving; `all` is all.
@@ -38,13 +38,15 @@ def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str
 
 
 def electric_trips_only(powertrain: Iterable[str]) -> bool:
-    """Whether a plug-in hybrid gives only the trips its engine took no part in."""
+    """Return whether a plug-in hybrid gives only the trips its engine took no part in."""
     names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
     return "phev-electric" in names and not {"phev", "all"} & set(names)
 
 
 def engine_reason(trip: RawTrip) -> str:
-    """Why a hybrid's trip is not all-electric, or "" when it is: engine speed 0 in every row."""
+    """Return the reason why a hybrid's trip is not all-electric, or "" when it is: engine speed 0
+    in every row.
+    """
     if not trip.has("engine_rpm"):
         return "engine speed unknown"
     return "engine ran" if np.nanmax(trip.channels["engine_rpm"]) > 0 else ""

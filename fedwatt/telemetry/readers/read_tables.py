@@ -34,7 +34,8 @@ def read_tables(
 
     `add(rows, source, number of the first row)` is called block by block.
     """
-    total, done = sum(table.size() for table in tables), 0
+    total = sum(table.size() for table in tables)
+    done = 0
     accounts: list[Account] = []
     feeds: list[CsvFeed] = []
 

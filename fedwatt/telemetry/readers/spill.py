@@ -66,7 +66,8 @@ def recorded_trips(
     source, day, trip = source[order], day[order], trip[order]
     borders = np.flatnonzero((np.diff(trip) != 0) | (np.diff(day) != 0)) + 1
     channels = [c for c in range(len(KEYS), len(columns)) if np.isfinite(table[c]).any()]
-    trips, accounts = [], []
+    trips = []
+    accounts = []
     for start, stop in pairwise([0, *borders.tolist(), len(trip)]):
         raw = RawTrip(
             name(int(trip[start])),

@@ -50,7 +50,7 @@ class Candidate:
 
 
 class Reader(Protocol):
-    """What a format has to provide."""
+    """The interface of a format's reader."""
 
     columns: tuple[str, ...]
 
@@ -61,7 +61,9 @@ class Reader(Protocol):
         """
 
     def candidates(self) -> tuple[list[Candidate], Account]:
-        """The vehicles asked for, in order, and an account of the others. Called after `read`."""
+        """Return the vehicles asked for, in order, and an account of the others. Called after
+        `read`.
+        """
 
 
 @contextmanager
@@ -102,10 +104,11 @@ class VehicleStream(Iterator[Vehicle]):
             read, self.passed_over = self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
             self.account = read + left_out
-            total, done = sum(spill.rows[candidate.key] for candidate in candidates), 0
+            total = sum(spill.rows[candidate.key] for candidate in candidates)
+            done = 0
             for candidate in candidates:
                 self._progress(done, total, f"cleaning {candidate.vehicle.name}")
-                vehicle, account = self._one(spill, candidate)
+                vehicle, account = self._cleaned(spill, candidate)
                 self.account += account
                 done += spill.rows[candidate.key]
                 if vehicle is not None:
@@ -114,7 +117,7 @@ class VehicleStream(Iterator[Vehicle]):
         if not self.account.count("kept", "vehicles"):
             raise DataError(f"No vehicle is left to use. {nothing_left(self.account)}")
 
-    def _one(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
+    def _cleaned(self, spill: Spill, candidate: Candidate) -> tuple[Vehicle | None, Account]:
         trips, account = spill.take(candidate.key, candidate.trip_name)
         if candidate.split is not None:
             trips, split_account = candidate.split(trips)
@@ -122,13 +125,17 @@ class VehicleStream(Iterator[Vehicle]):
         # Copies and parked rows are dropped before cleaning counts what it reads.
         account += Account.of("read", "rows", account.count("dropped", "rows"))
         account += Account.of("read", "vehicles", 1)
-        asked = []
+        requested = []
         for trip in trips:
             if reason := candidate.reject(trip):
                 account += Account.passed_over("trips", 1, reason)
                 account += Account.passed_over("rows", trip.rows, reason)
             else:
-                asked.append(trip)
+                requested.append(trip)
         return clean_vehicle(
-            candidate.vehicle, asked, self._cleaning, electric=candidate.electric, already=account
+            candidate.vehicle,
+            requested,
+            self._cleaning,
+            electric=candidate.electric,
+            already=account,
         )

@@ -118,12 +118,14 @@ def _columns(
     only: Mapping[str, object] | None = None,
 ) -> dict[str, Columns]:
     """Vehicle id -> "time" and every column, [steps]; an optional column only where always set."""
-    found: dict[str, dict[str, array[float]]] = {}
+    by_vehicle: dict[str, dict[str, array[float]]] = {}
     for time_s, vehicle in _vehicles(file):
         name = vehicle.get("id", "")
         if only is not None and name not in only:
             continue
-        columns = found.setdefault(name, {c: array("d") for c in ("time", *required, *optional)})
+        columns = by_vehicle.setdefault(
+            name, {c: array("d") for c in ("time", *required, *optional)}
+        )
         columns["time"].append(time_s)
         for column, aliases in required.items():
             text = next((vehicle.get(a) for a in (column, *aliases) if a in vehicle.keys()), None)  # noqa: SIM118
@@ -132,11 +134,13 @@ def _columns(
             text = vehicle.get(column)
             value = math.nan if text is None else _number(text, column, name, time_s, file)
             columns[column].append(value)
-    for columns in found.values():
+    for columns in by_vehicle.values():
         for column in optional:
             if not np.isfinite(columns[column]).all():
                 del columns[column]
-    return {name: {c: np.array(v) for c, v in columns.items()} for name, columns in found.items()}
+    return {
+        name: {c: np.array(v) for c, v in columns.items()} for name, columns in by_vehicle.items()
+    }
 
 
 def _number(text: str | None, column: str, vehicle: str, time_s: float, file: Path) -> float:

@@ -33,7 +33,7 @@ Text = TypeVar("Text", pl.Expr, pl.Series)
 
 @dataclass(frozen=True)
 class TextForm:
-    """How the text of a table is written: the table [file] of a mapping."""
+    """Format of a text table: the table [file] of a mapping."""
 
     separator: str = ","
     decimal: str = "."
@@ -63,7 +63,7 @@ class WantedColumn:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a CSV file is written, and which of its columns are wanted.
+    """Format of a CSV file, and the columns to read.
 
     A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
     """
@@ -102,20 +102,20 @@ def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str,
         positions.setdefault(tidy(name), number)
     if layout.any_of and not any(tidy(name) in positions for name in layout.any_of):
         return None
-    found: dict[str, int] = {}
-    for name, wanted in layout.wanted.items():
-        spellings = [tidy(spelling) for spelling in (name, *wanted.aliases)]
+    indices: dict[str, int] = {}
+    for name, column in layout.wanted.items():
+        spellings = [tidy(spelling) for spelling in (name, *column.aliases)]
         position = next((positions[s] for s in spellings if s in positions), None)
         # A file may have both `t`, its time, and `T`, a temperature.
         if name in header:
             position = header.index(name)
         if position is not None:
-            found[name] = position
-        elif wanted.required:
+            indices[name] = position
+        elif column.required:
             near = get_close_matches(tidy(name), list(positions), n=1, cutoff=0.75)
             guess = f" Did you mean '{header[positions[near[0]]].strip()}'?" if near else ""
             raise DataError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
-    return found
+    return indices
 
 
 @dataclass
@@ -149,13 +149,15 @@ class CsvFeed:
                     f"{self.where}, row {self._row}: a line is longer than {BLOCK_BYTES >> 20} MB, "
                     f"so it is no table. {AGAIN}, or leave it out."
                 )
-            self._pieces, self._size = [block[border:]], len(block) - border
+            self._pieces = [block[border:]]
+            self._size = len(block) - border
             self._parse(block[:border])
 
     def finish(self) -> None:
         """Take the end of the file."""
         block = b"".join(self._pieces)
-        self._pieces, self._size = [], 0
+        self._pieces = []
+        self._size = 0
         if self._columns is None and not self.passed_over and not block.strip():
             raise DataError(
                 f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
@@ -171,7 +173,8 @@ class CsvFeed:
             if self.layout.form.thousands:
                 frame, account = self._scan_text(block)
             else:
-                frame, account = self._scan(block, text=False), Account()
+                frame = self._scan(block, text=False)
+                account = Account()
         except pl.exceptions.PolarsError:
             frame, account = self._scan_text(block)
         self.sink(frame, account, self._row)
@@ -216,8 +219,9 @@ class CsvFeed:
 
     def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
         assert self._columns is not None
-        form, wanted = self.layout.form, self.layout.wanted
-        numbers = [name for name in self._columns if not wanted[name].text]
+        form = self.layout.form
+        columns = self.layout.wanted
+        numbers = [name for name in self._columns if not columns[name].text]
         try:
             frame = self._scan(block, text=True)
             # In a number a broken byte is a fault. In a name it is a letter of another encoding.
@@ -235,15 +239,18 @@ class CsvFeed:
 
 
 def _lost(frame: pl.DataFrame) -> int:
-    """How many letters of a frame of texts are lost."""
+    """Return the number of undecodable letters in a frame of texts."""
     return sum(int(column.str.count_matches(LOST, literal=True).sum()) for column in frame)
 
 
 def as_numbers(
     frame: pl.DataFrame, layout: TableLayout, where: str, first_row: int
 ) -> tuple[pl.DataFrame, Account]:
-    """The frame with every number column as Float64; text in it becomes null and is counted."""
-    accounts, columns = [], []
+    """Return the frame with every number column as Float64; text in it becomes null and is
+    counted.
+    """
+    accounts = []
+    columns = []
     for name in frame.columns:
         column = frame[name]
         if layout.wanted[name].text:

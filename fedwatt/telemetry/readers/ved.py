@@ -126,8 +126,8 @@ class VedReader:
         def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
             return self._add(frame, source.number, spill, source.table.kind)
 
-        account, others = read_tables(self._tables, self._layout, add, progress)
-        passed_over = tuple(f"{where} has no pack signals" for where in others)
+        account, left_out = read_tables(self._tables, self._layout, add, progress)
+        passed_over = tuple(f"{where} has no pack signals" for where in left_out)
         if not self._rows:
             why = "; ".join(passed_over) or "the files hold no rows"
             raise DataError(f"Nothing to import: {why}. {self._form.hint}")
@@ -135,7 +135,8 @@ class VedReader:
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Vehicles of the types asked for, by number."""
-        chosen, left_out = [], []
+        chosen = []
+        left_out = []
         for number in sorted(self._rows):
             kind, how = self._type(number)
             if kind in self._types and number in self._spilled:
@@ -168,22 +169,23 @@ class VedReader:
             return static, "static file"
         if number in self._stated:
             return self._stated[number], "column EngineType"
-        pack_rows, engine_rows = self._pack_rows[number], self._engine_rows[number]
+        pack_rows = self._pack_rows[number]
+        engine_rows = self._engine_rows[number]
         inferred = inferred_type(pack_rows=pack_rows, engine_rows=engine_rows)
         return inferred, "inferred from its signals"
 
     def _layout(self, table: FoundTable) -> TableLayout:
-        wanted = self._form.raw
+        columns = self._form.raw
         if self._unlabelled:
-            wanted = {n: replace(column, required=n in DRIVING) for n, column in wanted.items()}
+            columns = {n: replace(column, required=n in DRIVING) for n, column in columns.items()}
         met_in_folder = not table.named and not self._unlabelled
-        return TableLayout(wanted, any_of=PACK if met_in_folder else (), hint=self._form.hint)
+        return TableLayout(columns, any_of=PACK if met_in_folder else (), hint=self._form.hint)
 
     def _add(self, frame: pl.DataFrame, source: int, spill: Spill, kind: str) -> Account:
         """Spill the rows of vehicles that may be asked for; count what else was there."""
         frame = frame.with_columns(
-            pl.lit(None, dtype=pl.String if wanted.text else pl.Float64).alias(name)
-            for name, wanted in self._form.raw.items()
+            pl.lit(None, dtype=pl.String if column.text else pl.Float64).alias(name)
+            for name, column in self._form.raw.items()
             if name not in frame.columns
         )
         keys = pl.col("VehId", "Trip", "Timestamp(ms)")
@@ -206,10 +208,12 @@ class VedReader:
             if part["type"][0] is not None:
                 self._stated[number] = part["type"][0]
             self._kinds.setdefault(number, set()).add(kind)
-            known = self._static.get(number, StaticFacts()).powertrain
-            asked = known in self._types if known else bool(pack) or self._unlabelled
+            powertrain = self._static.get(number, StaticFacts()).powertrain
+            is_requested = (
+                powertrain in self._types if powertrain else bool(pack) or self._unlabelled
+            )
             # A block in which the pack is silent still belongs to a vehicle spilled before.
-            if asked or number in self._spilled:
+            if is_requested or number in self._spilled:
                 self._spilled.add(number)
                 spill.add(str(number), part.select(self.columns).to_numpy())
         return Account.passed_over("rows", frame.height - keyed.height, "no vehicle, trip or time")

@@ -25,7 +25,7 @@ FACTS = {
 
 @dataclass(frozen=True)
 class StaticFacts:
-    """What the static files say about a vehicle; `powertrain` is "" when they do not."""
+    """Facts of a vehicle in the static files; `powertrain` is "" when they lack it."""
 
     powertrain: str = ""
     facts: Mapping[str, str | float] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class StaticFacts:
 
 def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
     """Rows of all static files by vehicle number."""
-    found: dict[int, StaticFacts] = {}
+    facts: dict[int, StaticFacts] = {}
     for path in paths:
         for row in _rows(path):
             if (number := _number(row.get("VehId"))) is not None:
-                found[int(number)] = _static(row)
-    return found
+                facts[int(number)] = _static(row)
+    return facts
 
 
 def _rows(path: Path) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Which column is which channel, in which unit and with which sign: by header and by values."""
+"""Recognition of channels: column, unit and sign, by header and by values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,13 @@ PLAUSIBLE = 0.5
 CLEARLY = 0.9
 KILO_BELOW = {"power_w": 1_000.0, "ac_w": 25.0, "heater_w": 25.0}
 """Powers that never exceed this without a stated unit are in kW."""
-COUNTER_SHARE, COUNTER_ROWS = 0.98, 20
+COUNTER_SHARE = 0.98
+COUNTER_ROWS = 20
 SPEED_UNITS = ("km/h", "m/s", "mph")
 SPEED_WITHIN = 0.15
 LEAST_METRES = 300.0
-SPEEDING_UP, MOVING = 0.3, 1.0
+SPEEDING_UP = 0.3
+MOVING = 1.0
 """m/s a row, and m/s."""
 LEAST_ROWS = 20
 CLEAR = 0.2
@@ -47,19 +49,19 @@ def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) 
             channel = _counter_or_step(sample, column, named)
             if guess := _offer(sample, column, channel, fit(column, named)):
                 offers.append((guess.fit, -place, channel, guess))
-    found: dict[str, Guess] = {}
+    guesses: dict[str, Guess] = {}
     used: set[str] = set()
-    for _, _, channel, guess in sorted(offers, key=lambda one: one[:2], reverse=True):
-        if channel not in found and guess.column not in used:
-            found[channel] = guess
+    for _, _, channel, guess in sorted(offers, key=lambda offer: offer[:2], reverse=True):
+        if channel not in guesses and guess.column not in used:
+            guesses[channel] = guess
             used.add(guess.column)
-    if "speed_mps" in found:
-        found["speed_mps"] = _speed_by_positions(sample, found, time_s)
-    return {name: found[name] for name in MAPPABLE if name in found}
+    if "speed_mps" in guesses:
+        guesses["speed_mps"] = _speed_by_positions(sample, guesses, time_s)
+    return {name: guesses[name] for name in MAPPABLE if name in guesses}
 
 
 def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess | None:
-    """The column as this channel; None if its name or its readings speak against it."""
+    """Return the column as this channel; None if its name or its readings speak against it."""
     units = CHANNELS[channel].units
     if not fits or foreign_unit(column, units):
         return None
@@ -81,7 +83,7 @@ def _assumed(channel: str) -> str:
 
 
 def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
-    """Unit of readings and why; ("", "") if they fit the channel in none."""
+    """Return unit of readings and why; ("", "") if they fit the channel in none."""
     if channel == "soc":
         return _share_or_percent(numbers, stated)
     if stated:
@@ -95,8 +97,11 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
     if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
-        others = [unit for unit in CHANNELS[channel].units if unit != usual]
-        if channel in POSITION and max(_plausible(numbers, channel, o) for o in others) < PLAUSIBLE:
+        other_units = [unit for unit in CHANNELS[channel].units if unit != usual]
+        if (
+            channel in POSITION
+            and max(_plausible(numbers, channel, o) for o in other_units) < PLAUSIBLE
+        ):
             return usual, "its readings are possible in no other unit"
         return usual, _assumed(channel)
     shares = {unit: _plausible(numbers, channel, unit) for unit in CHANNELS[channel].units}
@@ -107,7 +112,9 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
 
 
 def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
-    """A state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name says."""
+    """Return a state of charge from 0 to 1 or from 0 to 100: its readings tell, whatever its name
+    says.
+    """
     largest = float(np.nanmax(numbers.to_numpy(), initial=0.0))
     unit = "1" if largest <= CHANNELS["soc"].high else "%"
     if _plausible(numbers, "soc", unit) < PLAUSIBLE:
@@ -127,7 +134,7 @@ def _plausible(numbers: pl.Series, channel: str, unit: str) -> float:
 
 
 def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
-    """A column "energy" that hardly ever falls and grows a lot is a counter."""
+    """Return a column "energy" that hardly ever falls and grows a lot is a counter."""
     if channel != "energy_step_wh" or not fit(column, channel):
         return channel
     values = sample.numbers(column).drop_nulls().to_numpy()
@@ -137,13 +144,13 @@ def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
     return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
 
 
-def _speed_by_positions(sample: TableSample, found: dict[str, Guess], time_s: pl.Series) -> Guess:
-    """The unit of speed in which distance by speed agrees with distance by position."""
-    guess = found["speed_mps"]
-    if not guess.why.startswith("guessed") or not all(name in found for name in POSITION):
+def _speed_by_positions(sample: TableSample, guesses: dict[str, Guess], time_s: pl.Series) -> Guess:
+    """Return the unit of speed in which distance by speed agrees with distance by position."""
+    guess = guesses["speed_mps"]
+    if not guess.why.startswith("guessed") or not all(name in guesses for name in POSITION):
         return guess
     speed, latitude, longitude = (
-        sample.numbers(found[name].column).to_numpy() for name in ("speed_mps", *POSITION)
+        sample.numbers(guesses[name].column).to_numpy() for name in ("speed_mps", *POSITION)
     )
     ratio = _metres_ratio(time_s.to_numpy(), speed, latitude, longitude)
     for unit in SPEED_UNITS:
@@ -195,12 +202,14 @@ def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str
     vehicle speeds up, discharge is positive. Where the motion does not tell, a pack gives more than
     it takes while the vehicle moves.
     """
-    known = np.isfinite(values) & np.isfinite(speed_mps)
-    value, speed = values[known], speed_mps[known]
+    finite = np.isfinite(values) & np.isfinite(speed_mps)
+    value = values[finite]
+    speed = speed_mps[finite]
     if not len(value):
         return "positive", "not known: no readings to guess from"
     change = np.diff(speed, append=speed[-1:])
-    up, down = value[change > SPEEDING_UP], value[change < -SPEEDING_UP]
+    up = value[change > SPEEDING_UP]
+    down = value[change < -SPEEDING_UP]
     spread = float(value.std())
     if min(len(up), len(down)) >= LEAST_ROWS and spread > 0:
         difference = float(up.mean() - down.mean())

@@ -1,4 +1,4 @@
-"""Which columns are the time, and how it is written."""
+"""Recognition of the time columns and their format."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,28 +44,32 @@ class Clock:
 
 
 def find_clock(samples: Sequence[TableSample], order: str = "") -> Clock:
-    """The time of the recordings; `order` is "day first", "month first" or "" to let them tell."""
+    """Return the time of the recordings; `order` is "day first", "month first" or "" to let them
+    tell.
+    """
     first = samples[0]
-    known = {name: fit(name, "time") for name in first.columns}
-    if not first.rows.height and any(known.values()):
-        return _unseen_clock(max(known, key=lambda name: known[name]))
-    named = [name for name in first.columns if known[name] > 0 and first.filled[name]]
-    rest = [name for name in first.columns if not known[name] and first.filled[name]]
-    found: list[tuple[float, Clock]] = []
+    time_fit = {name: fit(name, "time") for name in first.columns}
+    if not first.rows.height and any(time_fit.values()):
+        return _unseen_clock(max(time_fit, key=lambda name: time_fit[name]))
+    named = [name for name in first.columns if time_fit[name] > 0 and first.filled[name]]
+    remaining = [name for name in first.columns if not time_fit[name] and first.filled[name]]
+    clocks: list[tuple[float, Clock]] = []
     for name in named:
         clock = _text_clock(samples, (name,), order) or _number_clock(first, name)
         if clock:
-            found.append((_rank(clock, known[name]) + _distinct(first, clock), clock))
-    found += _pairs(samples, named, order)
-    if not found:
-        found = [(1.0, c) for name in rest if (c := _text_clock(samples, (name,), order))]
-    if not found:
+            clocks.append((_rank(clock, time_fit[name]) + _distinct(first, clock), clock))
+    clocks += _pairs(samples, named, order)
+    if not clocks:
+        clocks = [(1.0, c) for name in remaining if (c := _text_clock(samples, (name,), order))]
+    if not clocks:
         raise DataError(_no_time(first, named))
-    return max(found, key=lambda one: one[0])[1]
+    return max(clocks, key=lambda scored: scored[0])[1]
 
 
 def _no_time(sample: TableSample, named: Sequence[str]) -> str:
-    """Why no column is the time: none is named so, or its texts cannot be read."""
+    """Return the reason why no column is the time: none is named so, or its texts cannot be
+    read.
+    """
     if named:
         text = sample.rows[named[0]].drop_nulls()[0]
         return (
@@ -80,7 +84,7 @@ def _no_time(sample: TableSample, named: Sequence[str]) -> str:
 
 
 def _unseen_clock(name: str) -> Clock:
-    """The clock of a file without rows, by its header alone."""
+    """Return the clock of a file without rows, by its header alone."""
     unit = stated_unit(name, TIME)
     why = "as its name says" if unit else "not known: no rows to guess from"
     return Clock((name,), unit or "s", "", why, absolute=False)
@@ -100,27 +104,28 @@ def _pairs(
     samples: Sequence[TableSample], named: Sequence[str], order: str
 ) -> list[tuple[float, Clock]]:
     """Dates and times of day in two columns."""
-    first, found = samples[0], []
+    first = samples[0]
+    pairs = []
     for date, day_time in product(named, named):
         if date == day_time or not _forms(_texts(samples, (date,)), dates_only=True):
             continue
         if clock := _text_clock(samples, (date, day_time), order):
-            found.append((3.5 + _distinct(first, clock), clock))
-    return found
+            pairs.append((3.5 + _distinct(first, clock), clock))
+    return pairs
 
 
 def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Series:
     """Texts of the columns in the order of the rows, a few from each file."""
-    found = []
+    texts_found = []
     for sample in samples:
         if all(column in sample.columns for column in columns):
             text = sample.rows.select(joined(columns).alias("t"))["t"].drop_nulls()
-            found.append(text.gather_every(max(1, len(text) * len(samples) // LOOKED_AT)))
-    return pl.concat(found) if found else pl.Series([], dtype=pl.String)
+            texts_found.append(text.gather_every(max(1, len(text) * len(samples) // LOOKED_AT)))
+    return pl.concat(texts_found) if texts_found else pl.Series([], dtype=pl.String)
 
 
 def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
-    """Those of the formats that read (nearly) all of these texts."""
+    """Return the formats that read (nearly) all of these texts."""
     local = pl.DataFrame({"t": texts}).select(without_zone(pl.col("t"))[0].alias("t"))
     # The year 24 is no year of a recording: %Y reads 24 as well as 2024.
     read = local.select((parsed(pl.col("t"), form) >= 0).sum().alias(form) for form in forms)
@@ -128,7 +133,7 @@ def _that_read(texts: pl.Series, forms: Sequence[str]) -> list[str]:
 
 
 def _forms(texts: pl.Series, *, dates_only: bool = False) -> list[str]:
-    """Formats that read these texts."""
+    """Return formats that read these texts."""
     if not len(texts):
         return []
     dates, times = (shipped("date_formats")[key] for key in ("dates", "times"))
@@ -148,15 +153,15 @@ def _text_clock(
         return None
     form, why = choose_order(texts, forms, order, samples[0].path.name)
     absolute = "%d" in form
-    shown = "" if form.startswith("%Y-%m-%d %H:%M") else form
+    format_text = "" if form.startswith("%Y-%m-%d %H:%M") else form
     what = "dates and times as text" if absolute else "times of day, without a date"
     if len(columns) > 1:
         what = "date and time of day in two columns"
-    return Clock(columns, "iso", shown, f"{what}{why}", absolute)
+    return Clock(columns, "iso", format_text, f"{what}{why}", absolute)
 
 
 def order_of(form: str) -> str:
-    """Which of two readings a format is: day first, month first, or "" for the only one.
+    """Return which of two readings a format is: day first, month first, or "" for the only one.
 
     >>> order_of("%d/%m/%Y %H:%M:%S%.f"), order_of("%d.%m.%Y %H:%M")
     ('day first', '')
@@ -165,26 +170,28 @@ def order_of(form: str) -> str:
 
 
 def choose_order(texts: pl.Series, forms: Sequence[str], order: str, where: str) -> tuple[str, str]:
-    """The format of `forms` to read these texts by, and why, to be put behind a comma.
+    """Return the format of `forms` to read these texts by, and why, to be put behind a comma.
 
     03/04/2024 is 3 April or 4 March, and the data tell. In order: a number above 12 tells; dates of
     one day do not need to tell, since only differences of time matter; the reading in which time
     runs forward, and the one whose dates lie closer together, is the right one. Otherwise the
     question is put to the user.
     """
-    wanted = [form for form in forms if order and order_of(form) == order]
-    if wanted:
-        return wanted[0], f", {order} as you say"
+    matching = [form for form in forms if order and order_of(form) == order]
+    if matching:
+        return matching[0], f", {order} as you say"
     first = forms[0]
-    others = [form for form in forms if order_of(form) not in ("", order_of(first))]
-    if not order_of(first) or not others:
-        told = order_of(first) and f", {order_of(first)}: some number is above 12"
-        return first, told or ""
-    both = first, others[0]
+    other_orders = [form for form in forms if order_of(form) not in ("", order_of(first))]
+    if not order_of(first) or not other_orders:
+        order_reason = order_of(first) and f", {order_of(first)}: some number is above 12"
+        return first, order_reason or ""
+    both = first, other_orders[0]
     read = pl.DataFrame({"t": texts}).select(seconds(pl.col("t"), f).alias(f) for f in both)
     readings = {form: read[form].drop_nulls().to_numpy() for form in both}
     if all(len(np.unique(days // DAY_S)) == 1 for days in readings.values()):
-        return others[0], ", all of one day, so that the order of day and month does not matter"
+        return other_orders[
+            0
+        ], ", all of one day, so that the order of day and month does not matter"
     backward = {form: int((np.diff(at) < 0).sum()) for form, at in readings.items()}
     best, worst = sorted(readings, key=lambda form: backward[form])
     if backward[best] == 0 < backward[worst]:

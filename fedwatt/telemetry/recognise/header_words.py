@@ -1,4 +1,4 @@
-"""What a column's header says: which quantity, in which unit."""
+"""Quantity and unit that a column's header names."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ GPS_FACTOR = 0.8
 
 @cache
 def shipped(name: str) -> dict[str, Any]:
-    """The tables of `name`.toml, which lies beside this file."""
+    """Return the tables of `name`.toml, which lies beside this file."""
     return tomllib.loads((HERE / f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -49,24 +49,24 @@ def plain(name: str) -> str:
 
 
 def without_unit(name: str) -> str:
-    """The header's words without a unit in brackets or at its end.
+    """Return the header's words without a unit in brackets or at its end.
 
     >>> without_unit("Speed (OBD)(km/h)"), without_unit("speed_kmh"), without_unit("Pack Amps")
     ('speed obd', 'speed', 'pack amps')
     """
-    known = unit_of_word()
-    bare = BRACKETS.sub(lambda found: "" if found[1].casefold() in known else found[0], name)
+    unit_words = unit_of_word()
+    bare = BRACKETS.sub(lambda match: "" if match[1].casefold() in unit_words else match[0], name)
     words = plain(bare).split()
     for length in (2, 1):
         tail = " ".join(words[-length:])
         # "volts" and "amps" name the quantity as well as its unit.
-        if len(words) > length and tail in known and not tail.endswith(("volts", "amps")):
+        if len(words) > length and tail in unit_words and not tail.endswith(("volts", "amps")):
             return " ".join(words[:-length])
     return " ".join(words)
 
 
 def stated_unit(name: str, allowed: Container[str]) -> str:
-    """Unit of `allowed` that is written in brackets or at the end of the name, or "".
+    """Return unit of `allowed` that is written in brackets or at the end of the name, or "".
 
     >>> stated_unit("outside_temp_f", {"°C", "°F"}), stated_unit("soc", {"1", "%"})
     ('°F', '')
@@ -81,7 +81,7 @@ def stated_unit(name: str, allowed: Container[str]) -> str:
 
 
 def foreign_unit(name: str, allowed: Container[str]) -> bool:
-    """Whether a unit is stated that the quantity cannot have.
+    """Return whether a unit is stated that the quantity cannot have.
 
     Single letters count only in brackets.
 
@@ -115,12 +115,12 @@ def _foreign() -> re.Pattern[str]:
 
 
 def _is_chinese(text: str) -> bool:
-    """Whether words of the text stand without spaces between them."""
+    """Return whether words of the text stand without spaces between them."""
     return any(ord(letter) >= FIRST_IDEOGRAPH for letter in text)
 
 
 def fit(header: str, quantity: str) -> float:
-    """How well a header names a quantity: the share of it that a name covers, 0 if none fits.
+    """Return the share of a header that a name of the quantity covers, 0 if none fits.
 
     >>> fit("Vehicle Speed[km/h]", "speed_mps"), fit("Wind Speed", "speed_mps")
     (1.0, 0.0)
@@ -129,21 +129,22 @@ def fit(header: str, quantity: str) -> float:
     >>> fit("总电流", "current_a"), fit("Pack current sensor", "current_a")
     (1.0, 0.6470588235294118)
     """
-    text, best = without_unit(header), 0.0
+    text = without_unit(header)
+    best = 0.0
     letters = len(text.replace(" ", ""))
     for language in shipped("header_names").get(quantity, {}).values():
         for name in language:
-            found = _pattern(name).search(text)
-            if not found or not letters:
+            match = _pattern(name).search(text)
+            if not match or not letters:
                 continue
-            rest = text[: found.start()] + " " + text[found.end() :]
-            if not _foreign().search(rest):
-                best = max(best, len(found[0].replace(" ", "")) / letters)
+            remainder = text[: match.start()] + " " + text[match.end() :]
+            if not _foreign().search(remainder):
+                best = max(best, len(match[0].replace(" ", "")) / letters)
     return best * (GPS_FACTOR if "gps" in text.split() else 1.0)
 
 
 def names_id(header: str, of: str) -> bool:
-    """Whether a header names the ids of vehicles or of trips (`of`).
+    """Return whether a header names the ids of vehicles or of trips (`of`).
 
     >>> names_id("VehId", "vehicle"), names_id("Kennzeichen", "vehicle"), names_id("car_id", "trip")
     (True, True, False)
@@ -152,10 +153,10 @@ def names_id(header: str, of: str) -> bool:
     """
     text = plain(header).replace(" ", "")
     names = shipped("header_names")
-    rest = {*names["id_words"]["all"], ""}
-    of_it = [plain(name).replace(" ", "") for own in names[of].values() for name in own]
+    id_words = {*names["id_words"]["all"], ""}
+    of_it = [plain(name).replace(" ", "") for spellings in names[of].values() for name in spellings]
     return any(
-        (text.startswith(name) and text.removeprefix(name) in rest)
-        or (text.endswith(name) and text.removesuffix(name) in rest)
+        (text.startswith(name) and text.removeprefix(name) in id_words)
+        or (text.endswith(name) and text.removesuffix(name) in id_words)
         for name in of_it
     )

@@ -1,4 +1,4 @@
-"""Whose rows are whose: where the names of vehicles and trips come from."""
+"""Recognition of vehicles and trips: the origin of their names."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ CALLED_VEHICLE = re.compile(
 )
 DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20)?\d\d")
 LONG_S = 12 * 3600.0
-MANY_REPEATED, FEW_REPEATED = 0.2, 0.02
+MANY_REPEATED = 0.2
+FEW_REPEATED = 0.02
 MOSTLY_PAUSED = 0.5
 SMOOTHER = 5.0
 """How many times less a track must change within the values of a column that names vehicles."""
@@ -37,13 +38,15 @@ SMOOTHER = 5.0
 def find_vehicle_column(
     sample: TableSample, free: Sequence[str], times: pl.Series, tracks: Sequence[str]
 ) -> tuple[str, str]:
-    """The column of vehicles' names among those that are `free`, and why; ("", "") for none.
+    """Return the column of vehicles' names among those that are `free`, and why; ("", "") for none.
 
     Either its name says so, or its few values tell vehicles apart: by `times`, or because what
     changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
     """
     named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
-    for name in sorted(named, key=lambda one: sample.rows[one].n_unique(), reverse=True):
+    for name in sorted(
+        named, key=lambda candidate: sample.rows[candidate].n_unique(), reverse=True
+    ):
         if 2 * sample.rows[name].n_unique() <= sample.filled[name]:  # a fleet may be large
             return name, "its name says so"
     for name in free:
@@ -57,7 +60,7 @@ def find_vehicle_column(
 
 
 def _tells_apart(times: pl.Series, column: pl.Series) -> str:
-    """Why rows of different values are of different vehicles, or "".
+    """Return the reason why rows of different values are of different vehicles, or "".
 
     A clock that starts anew with each trip says nothing: the values may be its trips.
     """
@@ -73,7 +76,7 @@ def _tells_apart(times: pl.Series, column: pl.Series) -> str:
 
 
 def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
-    """Whether a track changes far less from row to row within each value of the column."""
+    """Return whether a track changes far less from row to row within each value of the column."""
     rows = pl.DataFrame({"time": times, "value": column, "track": track}).drop_nulls().sort("time")
     steps = pl.col("track").diff().abs()
     everywhere = rows.select(steps.sum()).item() or 0.0
@@ -82,13 +85,14 @@ def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
 
 
 def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str]:
-    """The column of trips' names and why; ("", "") if there is none."""
+    """Return the column of trips' names and why; ("", "") if there is none."""
     named = [name for name in free if names_id(name, "trip") and sample.filled[name]]
     return (named[0], "its name says so") if named else ("", "")
 
 
 def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -> bool:
-    """Whether the values of a column are single drives: few of them go on after a long pause.
+    """Return whether the values of a column are single drives: few of them go on after a long
+    pause.
 
     A flag such as "drive" = 1 is true in many drives, and a distance has a value for each row.
     """
@@ -105,7 +109,7 @@ def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -
 
 
 def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
-    """A column that the user named, if the files have it."""
+    """Return a column that the user named, if the files have it."""
     for sample in samples:
         if column not in sample.columns:
             raise SettingError(f"{sample.path.name}: {unknown('column', column, sample.columns)}")
@@ -113,14 +117,14 @@ def asked_for(samples: Sequence[TableSample], column: str) -> tuple[str, str]:
 
 
 def _backward(times: pl.Series) -> int:
-    """How often time goes back from a row to the next."""
+    """Return the number of rows at which time goes back."""
     return int((times.drop_nulls().diff() < 0).sum())
 
 
 def _repeats(times: pl.Series) -> float:
     """Share of the rows whose time another row has, too."""
-    known = times.drop_nulls()
-    return 1.0 - known.n_unique() / len(known) if len(known) else 0.0
+    recorded = times.drop_nulls()
+    return 1.0 - recorded.n_unique() / len(recorded) if len(recorded) else 0.0
 
 
 def _is_few(column: pl.Series) -> bool:
@@ -130,15 +134,17 @@ def _is_few(column: pl.Series) -> bool:
 
 
 def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
-    """The question whether a column that nothing uses names vehicles: few values, no fractions."""
+    """Return the question whether a column that nothing uses names vehicles: few values, no
+    fractions.
+    """
     possible = []
     for name in free:
         values = sample.rows[name].drop_nulls().unique(maintain_order=True)
         numbers = sample.numbers(name).drop_nulls()
-        whole = not len(numbers) or bool((numbers == numbers.round()).all())
-        if 2 <= len(values) <= MOST_ASKED and whole and _is_few(sample.rows[name]):
-            shown = ", ".join(values[:SHOWN].to_list()) + (", ..." if len(values) > SHOWN else "")
-            possible.append(f"'{name}' ({len(values)} values: {shown})")
+        are_integers = not len(numbers) or bool((numbers == numbers.round()).all())
+        if 2 <= len(values) <= MOST_ASKED and are_integers and _is_few(sample.rows[name]):
+            listed = ", ".join(values[:SHOWN].to_list()) + (", ..." if len(values) > SHOWN else "")
+            possible.append(f"'{name}' ({len(values)} values: {listed})")
     if not possible:
         return ()
     return (
@@ -150,7 +156,7 @@ def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
 def trips_of_files(
     files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float, unnamed: str
 ) -> tuple[Origin, str]:
-    """Where trips come from given where vehicles do, and why; `unnamed`: why by no column."""
+    """Return the origin of trips and the reason; `unnamed` says why no column names them."""
     several_a_vehicle = len(files) > 1 and vehicle.get("from") != "file"
     if several_a_vehicle and "column" not in vehicle and all(one_each):
         return {"from": "file"}, "each file is one drive"
@@ -158,17 +164,19 @@ def trips_of_files(
 
 
 def one_stretch(times: pl.Series, pause_s: float) -> bool:
-    """Whether a file holds one drive: no long pause inside, and not longer than a day's work."""
-    known = np.unique(times.drop_nulls().to_numpy())
-    if not len(known):
+    """Return whether a file holds one drive: no long pause inside, and not longer than a day's
+    work.
+    """
+    recorded = np.unique(times.drop_nulls().to_numpy())
+    if not len(recorded):
         return True
-    return bool(np.ptp(known) < LONG_S and (np.diff(known) < pause_s).all())
+    return bool(np.ptp(recorded) < LONG_S and (np.diff(recorded) < pause_s).all())
 
 
 def vehicles_of_files(
     paths: Sequence[Path], times: Sequence[pl.Series], one_each: Sequence[bool]
 ) -> tuple[Origin, str]:
-    """Where vehicles come from that no column names: the files' names, folders and contents.
+    """Return the origin of vehicles that no column names: file names, folders or contents.
 
     `paths` are all files: their names are judged together, whichever were looked into. `times` and
     `one_each`, whether a file holds one drive, are those of the files that were.
@@ -176,7 +184,8 @@ def vehicles_of_files(
     if len(paths) == 1:
         return {"from": "file"}, "one file, and no column names vehicles"
     # As the reader names them: by the last folder, or by the file without its ending.
-    folders, stems = {path.parent.name for path in paths}, [path.stem for path in paths]
+    folders = {path.parent.name for path in paths}
+    stems = [path.stem for path in paths]
     if len(folders) > 1 and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
     dated = all(DATE.search(stem) for stem in stems)
@@ -186,21 +195,21 @@ def vehicles_of_files(
         return pattern, f"{len(prefixes)} names before the files' dates"
     if _overlap(times):
         return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
-    one = {"name": paths[0].resolve().parent.name or "vehicle"}
+    single = {"name": paths[0].resolve().parent.name or "vehicle"}
     if dated or all(CALLED_TRIP.search(stem) for stem in stems):
-        return one, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
+        return single, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
     if all(CALLED_VEHICLE.search(stem) for stem in stems):
         return {"from": "file"}, "the files are named like vehicles"
     if not all(one_each):
         return {"from": "file"}, "files hold several drives each, so that each is a vehicle"
-    return one, "each file is one drive, and no name tells vehicles apart"
+    return single, "each file is one drive, and no name tells vehicles apart"
 
 
 def _overlap(times: Sequence[pl.Series]) -> bool:
-    """Whether two files cover the same time, by clocks that have a date."""
+    """Return whether two files cover the same time, by clocks that have a date."""
     spans = sorted(
-        (float(known[0]), float(known[-1]))
+        (float(recorded[0]), float(recorded[-1]))
         for time in times
-        if len(known := time.drop_nulls().sort()) and float(known[0]) > DATED_S
+        if len(recorded := time.drop_nulls().sort()) and float(recorded[0]) > DATED_S
     )
     return any(later[0] < earlier[1] for earlier, later in pairwise(spans))

@@ -25,7 +25,9 @@ def known_format(columns: Iterable[str]) -> str:
 
 
 def better_reader(columns: Iterable[str]) -> tuple[str, ...]:
-    """A sentence where a reader of its own knows more about these files than a mapping says."""
+    """Return a sentence where a reader of its own knows more about these files than a mapping
+    says.
+    """
     if not {tidy(name) for name in columns}.issuperset(VED):
         return ()
     return (
@@ -35,22 +37,24 @@ def better_reader(columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
-    """The tables of a shipped mapping, without optional channels that the files do not have."""
+    """Return the tables of a shipped mapping, without optional channels that the files do not
+    have.
+    """
     tables = shipped_tables(name)
     present = {tidy(column): column for column in columns}
     channels: dict[str, Any] = {}
     for channel, values in tables["channels"].items():
         spellings = map(tidy, [values["column"], *values.get("aliases", ())])
-        found = [present[spelling] for spelling in spellings if spelling in present]
-        if found:
-            kept = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
-            channels[channel] = {**kept, "column": found[0]}
+        matches = [present[spelling] for spelling in spellings if spelling in present]
+        if matches:
+            entries = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
+            channels[channel] = {**entries, "column": matches[0]}
     spelled = {key: _spelled(tables[key], present) for key in ("time", "vehicle", "trip")}
     return {**tables, **spelled, "channels": channels}
 
 
 def _spelled(origin: dict[str, Any], present: Mapping[str, str]) -> dict[str, Any]:
-    """A table that names a column, or several, as the files spell them."""
+    """Return a table that names a column, or several, as the files spell them."""
     spelled = [present.get(tidy(name), name) for name in named_columns(origin)]
     column = {"column": spelled[0] if len(spelled) == 1 else spelled} if spelled else {}
     return {**origin, **column}

@@ -10,14 +10,23 @@ from fedwatt.telemetry.recognise.understand import Understanding
 _quoted = partial(json.dumps, ensure_ascii=False)  # TOML's strings are JSON's
 
 
-def mapping_text(found: Understanding) -> str:
-    """The mapping of what was understood, as TOML; what is guessed says so."""
-    tables, reasons = found.tables, found.reasons
-    seen = "headers and rows" if found.sample.rows.height else "headers alone: it has no rows"
-    lines = [f"# Proposed for {found.sample.path.name} from its {seen}. Check every line.", ""]
-    if found.format:
-        lines = [f"# {tables['name']}: the mapping '{found.format}' that fedwatt has for it.", ""]
-    lines += [f"name = {_quoted(tables.get('name', found.sample.path.stem))}"]
+def mapping_text(understanding: Understanding) -> str:
+    """Return the mapping of what was understood, as TOML; what is guessed says so."""
+    tables = understanding.tables
+    reasons = understanding.reasons
+    seen = (
+        "headers and rows" if understanding.sample.rows.height else "headers alone: it has no rows"
+    )
+    lines = [
+        f"# Proposed for {understanding.sample.path.name} from its {seen}. Check every line.",
+        "",
+    ]
+    if understanding.format:
+        lines = [
+            f"# {tables['name']}: the mapping '{understanding.format}' that fedwatt has for it.",
+            "",
+        ]
+    lines += [f"name = {_quoted(tables.get('name', understanding.sample.path.stem))}"]
     lines += [f'kind = "{tables.get("kind", "passenger")}"       # passenger, truck or bus']
     lines += [f'labels = "{tables.get("labels", "measured")}"      # measured or simulated', ""]
     lines += _table("file", tables["file"])
@@ -33,9 +42,9 @@ def mapping_text(found: Understanding) -> str:
         lines += ['# column = "..."', '# unit = "km/h"', ""]
     lines += _table("cleaning", tables["cleaning"], reasons["cleaning"])
     lines += _table("facts", tables.get("facts", {}))
-    if found.unused:
-        lines += ["# Not used: " + ", ".join(found.unused)]
-    lines += [f"# {question}" for question in found.questions]
+    if understanding.unused:
+        lines += ["# Not used: " + ", ".join(understanding.unused)]
+    lines += [f"# {question}" for question in understanding.questions]
     return "\n".join([*lines, "", *_free(tables["channels"])]).rstrip() + "\n"
 
 
@@ -48,14 +57,16 @@ def _table(name: str, values: dict[str, Any], why: str = "", **reasons: str) -> 
         return []
     decided = "unit" if "unit" in values else next(iter(values))
     reasons = {decided: why, **reasons}
-    behind = {key: f"    # {reason}" for key, reason in reasons.items() if reason}
-    lines = [f"{key} = {_quoted(value)}{behind.get(key, '')}" for key, value in values.items()]
+    comments = {key: f"    # {reason}" for key, reason in reasons.items() if reason}
+    lines = [f"{key} = {_quoted(value)}{comments.get(key, '')}" for key, value in values.items()]
     return [f"[{name}]", *lines, ""]
 
 
 def _free(taken: dict[str, Any]) -> list[str]:
-    """The channels that no column was given to, as comments: name, meaning, units."""
+    """Return the channels that no column was given to, as comments: name, meaning, units."""
     free = [name for name in MAPPABLE if name not in taken]
-    about = {name: f"{CHANNELS[name].meaning}; {', '.join(CHANNELS[name].units)}" for name in free}
-    lines = [f"# [channels.{name}]    {text}" for name, text in about.items()]
+    meanings = {
+        name: f"{CHANNELS[name].meaning}; {', '.join(CHANNELS[name].units)}" for name in free
+    }
+    lines = [f"# [channels.{name}]    {text}" for name, text in meanings.items()]
     return ["# Channels still free, each with the units it may have:", *lines] if free else []

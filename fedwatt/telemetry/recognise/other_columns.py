@@ -21,16 +21,20 @@ def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
 
 
 def read_along(
-    others: Sequence[TableSample], first: TableSample, clock: Clock, tables: Tables, reasons: Tables
+    candidates: Sequence[TableSample],
+    first: TableSample,
+    clock: Clock,
+    tables: Tables,
+    reasons: Tables,
 ) -> tuple[list[TableSample], list[str]]:
-    """Those of `others` that can be read by the mapping of `first`, and sentences on all of them.
+    """Return the tables that the mapping of `first` can read, and sentences on all of them.
 
     Channels that only they have go to the mapping; those that not all have become optional.
     """
     channels = tables["channels"]
     needed = {"speed_mps", *(PACK & set(channels) or {"soc"})} & set(channels)
     columns = sorted(used_columns(tables, needed))
-    why_not = {sample: _why_not(sample, first, columns) for sample in others}
+    why_not = {sample: _why_not(sample, first, columns) for sample in candidates}
     joined = [sample for sample, why in why_not.items() if not why]
     for sample in joined:
         taken = [*first.columns, *used_columns(tables, channels)]
@@ -44,16 +48,18 @@ def read_along(
         if not all(named.issubset(sample.columns) for sample in (first, *joined)):
             channel["optional"] = True
             sparse += sorted(named)
-    told = [f"Not all files have the columns {', '.join(sparse)}."] if sparse else []
+    sentences = [f"Not all files have the columns {', '.join(sparse)}."] if sparse else []
     advice = "If it is a recording, import it by itself and add it with 'fedwatt data merge'."
-    told += [
-        f"{one.path.name} {why}, and is left out. {advice}" for one, why in why_not.items() if why
+    sentences += [
+        f"{candidate.path.name} {why}, and is left out. {advice}"
+        for candidate, why in why_not.items()
+        if why
     ]
-    return joined, told
+    return joined, sentences
 
 
 def _why_not(sample: TableSample, first: TableSample, columns: Sequence[str]) -> str:
-    """Why a file cannot be read like the first, or ""."""
+    """Return the reason why a file cannot be read like the first, or ""."""
     missing = [f"'{column}'" for column in columns if column not in sample.columns]
     if missing:
         return f"lacks what {first.path.name} has, {', '.join(missing)}"

@@ -1,4 +1,4 @@
-"""What was understood, for people: a line for each column, and sentences on the rest."""
+"""Summary of a recognised recording: a line for each column, and sentences on the rest."""
 
 from dataclasses import dataclass
 
@@ -32,9 +32,10 @@ class ColumnLine:
     why: str
 
 
-def column_lines(found: Understanding) -> list[ColumnLine]:
+def column_lines(understanding: Understanding) -> list[ColumnLine]:
     """One line for each column of the file, in its order."""
-    tables, reasons = found.tables, found.reasons
+    tables = understanding.tables
+    reasons = understanding.reasons
     time = tables["time"]
     unit = "text" if time["unit"] == "iso" else time["unit"]
     lines = dict.fromkeys(named_columns(time), ("time", unit, reasons["time"]))
@@ -47,56 +48,65 @@ def column_lines(found: Understanding) -> list[ColumnLine]:
             why += f"; discharge is {channel['discharge']}: {sign}"
         for column in named_columns(channel):
             lines[column] = (name, channel["unit"], why)
-    shown = []
-    for column in found.sample.columns:
+    column_rows = []
+    for column in understanding.sample.columns:
         taken_as, unit, why = lines.get(column, ("", "", ""))
         if not taken_as and fit(column, "odometer"):
-            taken_as, why = "odometer", "known, not needed"
-        shown.append(ColumnLine(column, taken_as, unit, _readings(found.sample, column), why))
-    return shown
+            taken_as = "odometer"
+            why = "known, not needed"
+        column_rows.append(
+            ColumnLine(column, taken_as, unit, _readings(understanding.sample, column), why)
+        )
+    return column_rows
 
 
 def _readings(sample: TableSample, column: str) -> tuple[str, ...]:
-    """Readings from the beginning, the middle and the end of a column."""
+    """Return readings from the beginning, the middle and the end of a column."""
     values = sample.rows[column].drop_nulls()
     places = np.linspace(0, len(values) - 1, min(READINGS, len(values))).astype(int)
     return tuple(str(values[int(place)]) for place in places)
 
 
-def sentences(found: Understanding) -> list[str]:
-    """What the files are, whose they are, how often rows come, and which gap is bridged."""
-    known = f" in the format of {found.tables['name']}" if found.format else ""
-    told = [f"Files: {counted(len(found.paths), 'file')}{known}."]
+def sentences(understanding: Understanding) -> list[str]:
+    """Return sentences on the files, their vehicles, the row spacing and the bridged gap."""
+    format_note = (
+        f" in the format of {understanding.tables['name']}" if understanding.format else ""
+    )
+    lines = [f"Files: {counted(len(understanding.paths), 'file')}{format_note}."]
     for key in ("vehicle", "trip"):
-        how, text = next(iter(found.tables[key].items()))
-        said = {"column": f"by column '{text}'", "name": f"all '{text}'"}
-        told.append(
-            f"{key.capitalize()}s: {said.get(how) or NAMES_FROM[text]} ({found.reasons[key]})."
+        how, text = next(iter(understanding.tables[key].items()))
+        origins = {"column": f"by column '{text}'", "name": f"all '{text}'"}
+        lines.append(
+            f"{key.capitalize()}s: {origins.get(how) or NAMES_FROM[text]} "
+            f"({understanding.reasons[key]})."
         )
-    gap = found.spacing.maximum_gap_s
-    told.append(
-        f"Interval: {found.spacing.sentence()}. Gaps up to {gap:g} s are bridged, longer ones cut "
+    gap = understanding.spacing.maximum_gap_s
+    lines.append(
+        f"Interval: {understanding.spacing.sentence()}. "
+        f"Gaps up to {gap:g} s are bridged, longer ones cut "
         "a trip; --maximum-gap sets another limit."
     )
-    counted_energy = {"energy_step_wh", "energy_total_wh"} & set(found.tables["channels"])
-    if found.spacing.interval_s > ROUGH_S and not counted_energy:
-        apart = f"{found.spacing.interval_s:.3g} s"
-        told.append(
+    counted_energy = {"energy_step_wh", "energy_total_wh"} & set(understanding.tables["channels"])
+    if understanding.spacing.interval_s > ROUGH_S and not counted_energy:
+        apart = f"{understanding.spacing.interval_s:.3g} s"
+        lines.append(
             f"Labels: with a reading of the pack only every {apart}, energy is a sum of samples "
             "that misses what happens in between. Expect large errors on short trips; a logger "
             "that counts energy itself would not have them."
         )
-    return [*told, *found.remarks, *found.questions]
+    return [*lines, *understanding.remarks, *understanding.questions]
 
 
-def refuse_incomplete(found: Understanding) -> None:
+def refuse_incomplete(understanding: Understanding) -> None:
     """Refuse files in which no speed, or nothing of the pack, was recognised."""
-    channels, name = found.tables["channels"], found.sample.path.name
+    channels = understanding.tables["channels"]
+    name = understanding.sample.path.name
     advice = (
-        f"Its columns are {', '.join(found.sample.columns)}. 'fedwatt data map {found.paths[0]} "
+        f"Its columns are {', '.join(understanding.sample.columns)}. "
+        f"'fedwatt data map {understanding.paths[0]} "
         "--out map.toml' writes a mapping to complete, and 'fedwatt data import csv' reads with it."
     )
-    if not found.sample.rows.height:
+    if not understanding.sample.rows.height:
         raise DataError(f"No rows in {name}, only a header. Export the recording again.")
     if "speed_mps" not in channels:
         raise DataError(f"{name}: no column looks like the vehicle's speed in numbers. {advice}")

@@ -1,4 +1,4 @@
-"""How far apart rows are, and from it the longest gap to bridge and the pause between trips."""
+"""Row spacing, and from it the longest gap to bridge and the pause between trips."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Spacing:
     pause_s: float
 
     def sentence(self) -> str:
-        """The interval in words."""
+        """Return the interval in words."""
         if isnan(self.interval_s):
             return "no two rows to measure it on"
         return f"rows are usually {self.interval_s:.3g} s apart"

@@ -16,8 +16,10 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry.readers.table_blocks import NO_VALUE, as_text, tidy
 from fedwatt.telemetry.recognise.text_layout import TextLayout, text_layout
 
-HEAD_BYTES, HEAD_ROWS = 1 << 20, 20_000
-PIECE_BYTES, PIECE_ROWS = 1 << 15, 500
+HEAD_BYTES = 1 << 20
+HEAD_ROWS = 20_000
+PIECE_BYTES = 1 << 15
+PIECE_ROWS = 500
 PIECES = 24
 LINE_START = b"\n"
 LOOKED_AT = 40
@@ -42,27 +44,29 @@ class TableSample:
         return [name for name in self.rows.columns if name != "#"]
 
     def numbers(self, column: str) -> pl.Series:
-        """A column as numbers; what is none is null."""
+        """Return a column as numbers; what is none is null."""
         if column not in self._numbers:
             text = self.layout.form.plain(self.rows[column].cast(pl.String).str.strip_chars())
             self._numbers[column] = text.cast(pl.Float64, strict=False).fill_nan(None)
         return self._numbers[column]
 
     def unit_row(self, column: str) -> str:
-        """What the row of units says of a column, or ""."""
+        """Return a column's entry in the row of units, or ""."""
         at = self.layout.names.index(column)
         return self.layout.units[at] if at < len(self.layout.units) else ""
 
     @cached_property
     def filled(self) -> dict[str, int]:
-        """How many rows of each column hold something."""
+        """Number of non-empty rows of each column."""
         return {name: int(self.rows[name].is_not_null().sum()) for name in self.columns}
 
 
 def files_alike(
     paths: Sequence[Path],
 ) -> tuple[list[TableSample], list[TableSample], list[Path], list[str]]:
-    """Samples of files with the same columns, and of others; all files; sentences on empty ones."""
+    """Return samples of files with the same columns, and of others; all files; sentences on empty
+    ones.
+    """
     readable = [path for path in paths if path.suffix.lower() != ".7z"]
     if not readable:
         raise DataError(f"{paths[0].name} is an archive. Unpack it and name what is inside.")
@@ -72,13 +76,13 @@ def files_alike(
     kinds = Counter(columns.values())
     usual = max(kinds, key=lambda kind: (kinds[kind], len(kind)))
     alike = [sample for sample in samples if columns[sample.path] == usual]
-    others = [sample for sample in samples if columns[sample.path] != usual]
+    different = [sample for sample in samples if columns[sample.path] != usual]
     filled = [sample for sample in alike if sample.rows.height]
     empty = [sample.path for sample in alike if not sample.rows.height] if filled else []
     remarks = [f"{path.name} has a header and no rows." for path in empty]
     # The longest file shows most of what columns hold.
     filled.sort(key=lambda sample: -sample.rows.height)
-    return filled or alike, others, [path for path in readable if path not in empty], remarks
+    return filled or alike, different, [path for path in readable if path not in empty], remarks
 
 
 def read_sample(path: Path) -> TableSample:
@@ -94,9 +98,9 @@ def read_sample(path: Path) -> TableSample:
         head = file.read(size if whole_file else HEAD_BYTES)
         pieces = [] if whole_file else _pieces(file, size)
     text = _decoded(head, path.name)
-    whole = text[: text.rfind("\n") + 1] if pieces else text
-    layout = text_layout(whole.splitlines(), path.name)
-    body = whole.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
+    complete_lines = text[: text.rfind("\n") + 1] if pieces else text
+    layout = text_layout(complete_lines.splitlines(), path.name)
+    body = complete_lines.splitlines()[layout.form.skip_rows + 1 + layout.form.units_row :]
     if pieces:
         body = body[:HEAD_ROWS]
     blocks = [body, *(as_text(piece).splitlines()[:PIECE_ROWS] for piece in pieces)]
@@ -118,22 +122,22 @@ def _decoded(head: bytes, where: str) -> str:
 
 def _pieces(file: BinaryIO, size: int) -> list[bytes]:
     """Whole lines from places spread over the rest of a file."""
-    found = []
+    pieces = []
     for place in range(1, PIECES + 1):
         file.seek(HEAD_BYTES + (size - HEAD_BYTES - PIECE_BYTES) * place // PIECES)
         piece = file.read(PIECE_BYTES)
-        found.append(piece[piece.find(LINE_START) + 1 : piece.rfind(LINE_START) + 1])
-    return [piece for piece in found if piece]
+        pieces.append(piece[piece.find(LINE_START) + 1 : piece.rfind(LINE_START) + 1])
+    return [piece for piece in pieces if piece]
 
 
 def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
-    own = [f"c{at}" for at in range(len(layout.names))]
+    column_names = [f"c{at}" for at in range(len(layout.names))]
     separator = layout.form.separator
-    rows = "\n".join([separator.join(own), *(line for line in lines if line.strip())])
+    rows = "\n".join([separator.join(column_names), *(line for line in lines if line.strip())])
     frame = pl.read_csv(
         rows.encode(),
         separator=separator,
-        schema=dict.fromkeys(own, pl.String),
+        schema=dict.fromkeys(column_names, pl.String),
         null_values=[*NO_VALUE, ""],
         truncate_ragged_lines=True,
     )
@@ -165,6 +169,6 @@ def _parquet(path: Path) -> TableSample:
 
 
 def is_numeric(column: pl.Series, numbers: pl.Series) -> bool:
-    """Whether most of what a column holds are numbers."""
+    """Return whether most of what a column holds are numbers."""
     filled = int(column.is_not_null().sum())
     return filled > 0 and int(numbers.is_not_null().sum()) > 0.5 * filled

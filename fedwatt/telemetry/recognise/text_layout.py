@@ -1,4 +1,4 @@
-"""How a text table is written: separator, header, units, decimal sign, thousands."""
+"""Recognition of a text table's format: separator, header, units, decimal and thousands signs."""
 
 import csv
 import re
@@ -35,10 +35,14 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     head = [line for line in lines[:LINES] if line.strip()]
     if not head:
         raise DataError(f"{where} is empty. Export the recording again.")
-    found = [(*_header(head, separator), separator) for separator in SEPARATORS]
+    layouts = [(*_header(head, separator), separator) for separator in SEPARATORS]
     # A name begins with a letter: a comma in times or numbers does not cut a header off the data.
     width, at, separator = max(
-        found, key=lambda one: (one[0] > 1 and _begins_with_names(head, *one[1:]), one[0])
+        layouts,
+        key=lambda layout_score: (
+            layout_score[0] > 1 and _begins_with_names(head, *layout_score[1:]),
+            layout_score[0],
+        ),
     )
     if width < 2:
         raise DataError(_no_table(head, where))
@@ -53,7 +57,8 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     units = _units(body)
     cells = [cell.strip() for row in body for cell in row]
     decimal_comma, thousands = number_style(cells)
-    header, decimal = list(lines).index(head[at]), "," if decimal_comma else "."
+    header = list(lines).index(head[at])
+    decimal = "," if decimal_comma else "."
     form = TextForm(separator, decimal, thousands, header, units_row=bool(units))
     return TextLayout(names, units, form)
 
@@ -71,27 +76,30 @@ def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
     rows = _cells(lines, separator)
     widths = [len(row) for row in rows]
     usual = Counter(widths[1:] or widths).most_common(1)[0][0]
-    for wanted in (usual, usual - 1):
-        if wanted < 2 or wanted not in widths:
+    for width in (usual, usual - 1):
+        if width < 2 or width not in widths:
             continue
-        at = widths.index(wanted)
+        at = widths.index(width)
         numbers = sum(bool(NUMBER.match(cell.strip())) for cell in rows[at])
         # Below a line of another width, numbers are no names: that line was the header.
-        if at == 0 or numbers < NAMES_SHARE * wanted:
-            return wanted, at
+        if at == 0 or numbers < NAMES_SHARE * width:
+            return width, at
     return 0, 0
 
 
 def _begins_with_names(lines: Sequence[str], at: int, separator: str) -> bool:
-    """Whether most cells of a line begin like names."""
+    """Return whether most cells of a line begin like names."""
     cells = _cells(lines, separator)[at]
     return len(cells) > 1 and sum(cell.strip()[:1].isdigit() for cell in cells) < len(cells) / 2
 
 
 def _no_table(lines: Sequence[str], where: str) -> str:
-    """Why the lines are no table: a decimal comma between commas, or no separator at all."""
+    """Return the reason why the lines are no table: a decimal comma between commas, or no separator
+    at all.
+    """
     rows = _cells(lines, ",")
-    names, usual = len(rows[0]), Counter(map(len, rows[1:])).most_common(1)
+    names = len(rows[0])
+    usual = Counter(map(len, rows[1:])).most_common(1)
     if names > 1 and usual and usual[0][0] >= TWICE_AS_WIDE * names:
         return (
             f"{where} has {names} names in its header and {usual[0][0]} values in its rows: "
@@ -105,7 +113,7 @@ def _no_table(lines: Sequence[str], where: str) -> str:
 
 
 def _units(body: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The units in the row below the names, if that row holds units and no number."""
+    """Return the units in the row below the names, if that row holds units and no number."""
     if len(body) < 2:
         return ()
     first = [cell.strip().strip("[]()") for cell in body[0]]
@@ -113,20 +121,21 @@ def _units(body: Sequence[Sequence[str]]) -> tuple[str, ...]:
         NUMBER.match(cell.strip()) for cell in body[1]
     ):
         return ()
-    known = [cell for cell in first if cell.casefold() in unit_of_word()]
-    return tuple(first) if known else ()
+    units = [cell for cell in first if cell.casefold() in unit_of_word()]
+    return tuple(first) if units else ()
 
 
 def number_style(cells: Sequence[str]) -> tuple[bool, str]:
-    """Whether the decimal sign is a comma, and what stands between thousands ("" for nothing).
+    """Return whether the decimal sign is a comma, and what stands between thousands ("" for
+    nothing).
 
     >>> number_style(["12,5", "7"]), number_style(["1.234,5"]), number_style(["1,234.5", "2.5"])
     ((True, ''), (True, '.'), (False, ','))
     """
     commas = sum(bool(COMMA_DECIMAL.match(cell)) for cell in cells)
     points = sum(bool(POINT_DECIMAL.match(cell)) for cell in cells)
-    grouped = [found for cell in cells if (found := GROUPED.match(cell))]
-    signs = {found[2] for found in grouped if found[2] and found[1] != found[2]}
+    grouped = [match for cell in cells if (match := GROUPED.match(cell))]
+    signs = {match[2] for match in grouped if match[2] and match[1] != match[2]}
     if signs:
         decimal_comma = "," in signs
     else:
@@ -135,7 +144,7 @@ def number_style(cells: Sequence[str]) -> tuple[bool, str]:
         decimal_comma = commas > 0 and not (only_groups and points > commas)
     decimal = "," if decimal_comma else "."
     between = Counter(
-        found[1] for found in grouped if found[1] != decimal and (found[2] or decimal) == decimal
+        match[1] for match in grouped if match[1] != decimal and (match[2] or decimal) == decimal
     )
     if not decimal_comma and not signs and commas == 0:
         between = Counter({sign: n for sign, n in between.items() if sign not in ".,"})

@@ -42,7 +42,7 @@ ORDERS = ("day first", "month first")
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What the user says beforehand: columns of vehicles and trips, "day first", "month first"."""
+    """The user's answers in advance: columns of vehicles and trips, "day first", "month first"."""
 
     vehicle: str = ""
     trip: str = ""
@@ -55,7 +55,7 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class Understanding:
-    """What recordings are. `tables` is the mapping, `reasons` says why, by key of the mapping.
+    """A recognised recording: `tables` is the mapping, `reasons` says why, by key of the mapping.
 
     `format` names the shipped mapping that knows these files, "" where none does. `sample` is that
     of the first file.
@@ -82,8 +82,8 @@ def understand(
 ) -> Understanding:
     """Look at files or folders and decide what they are."""
     answers = answers or Answers()
-    found = [table.path for table in find_tables(as_paths(paths))]
-    samples, others, files, remarks = files_alike(found)
+    files_found = [table.path for table in find_tables(as_paths(paths))]
+    samples, different, files, remarks = files_alike(files_found)
     first = samples[0]
     name = known_format(first.columns) if answers == Answers() else ""
     if name:
@@ -95,8 +95,8 @@ def understand(
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
-    joined, told = read_along(others, first, clock, tables, reasons)
-    left_out = {sample.path for sample in others if sample not in joined}
+    joined, sentences = read_along(different, first, clock, tables, reasons)
+    left_out = {sample.path for sample in different if sample not in joined}
     samples, files = [*samples, *joined], [path for path in files if path not in left_out]
     times = [clock.seconds(sample) for sample in samples]
     apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
@@ -105,7 +105,8 @@ def understand(
         questions = _settle_identity(samples, times, apart, tables, reasons, files)
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
-    form, usual = asdict(first.layout.form), asdict(COMMAS)
+    form = asdict(first.layout.form)
+    usual = asdict(COMMAS)
     tables["file"] = {key: value for key, value in form.items() if value != usual[key]}
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
@@ -116,7 +117,7 @@ def understand(
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=(*told, *remarks, *better_reader(first.columns)),
+        remarks=(*sentences, *remarks, *better_reader(first.columns)),
         questions=questions,
     )
 
@@ -124,7 +125,7 @@ def understand(
 def _decided(
     samples: Sequence[TableSample], clock: Clock, answers: Answers
 ) -> tuple[Tables, Reasons]:
-    """The mapping of files that no shipped mapping knows, as far as columns tell."""
+    """Return the mapping of files that no shipped mapping knows, as far as columns tell."""
     first = samples[0]
     times = clock.seconds(first)
     taken = [*clock.columns, answers.vehicle, answers.trip]
@@ -134,13 +135,13 @@ def _decided(
     trip, trip_why = (
         asked_for(samples, answers.trip) if answers.trip else find_trip_column(first, free)
     )
-    rest = [name for name in free if name != trip]
+    remaining = [name for name in free if name != trip]
     tracks = [channels[name].column for name in TRACKS if name in channels]
     tracks += [name for name in first.columns if fit(name, "odometer") and name not in busy]
     vehicle, vehicle_why = (
         asked_for(samples, answers.vehicle)
         if answers.vehicle
-        else find_vehicle_column(first, rest, times, tracks)
+        else find_vehicle_column(first, remaining, times, tracks)
     )
     if trip and not answers.trip and not are_drives(first, times, vehicle, trip):
         trip, trip_why = "", f"values of '{trip}' come again after pauses or change in every row"
@@ -188,8 +189,8 @@ def _settle_identity(
         tables["vehicle"], reasons["vehicle"] = vehicles_of_files(files, times, one_each)
     if not tables["trip"]:
         unnamed = reasons["trip"] or "no column names trips"
-        found = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s, unnamed)
-        tables["trip"], reasons["trip"] = found
+        origin = trips_of_files(files, tables["vehicle"], one_each, apart.pause_s, unnamed)
+        tables["trip"], reasons["trip"] = origin
     if "column" in tables["vehicle"]:
         return ()
     used = used_columns(tables, tables["channels"])
@@ -199,10 +200,10 @@ def _settle_identity(
 def _stretches(
     samples: Sequence[TableSample], times: Sequence[pl.Series], vehicle: str
 ) -> list[FloatArray]:
-    """Times of each vehicle in each piece of each file."""
+    """Return times of each vehicle in each piece of each file."""
     keys = ["#", vehicle] if vehicle else ["#"]
-    found = []
+    stretches = []
     for sample, time in zip(samples, times, strict=True):
         parts = sample.rows.select(keys).with_columns(time.alias("time")).partition_by(keys)
-        found += [part["time"].drop_nulls().to_numpy() for part in parts]
-    return found
+        stretches += [part["time"].drop_nulls().to_numpy() for part in parts]
+    return stretches

@@ -1,0 +1,172 @@
+"""`fedwatt deploy owner`, `request`, `sign`, `plan`, `show` and `add`: plans and certificates."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedwatt.cli.configure import Assignments, Methods, Rounds, configuration
+from fedwatt.cli.console import console
+from fedwatt.cli.deploy_shared import STORE, StoreFolder
+
+OwnerKey = Annotated[Path, typer.Option("--key", help="The owner's private key.")]
+OWNER_KEY = Path("owner/key.pem")
+
+
+def owner(
+    out: Annotated[Path, typer.Option(help="New folder for key.pem and owner.pem.")] = Path(
+        "owner"
+    ),
+) -> None:
+    """Make the owner's key and certificate, on a machine that is neither server nor vehicle."""
+    from fedwatt.deploy.plan.certificates import create_owner
+
+    create_owner(out)
+    console.print(f"{out}: keep key.pem offline; owner.pem goes to the server and every vehicle.")
+
+
+def request(
+    name: Annotated[str, typer.Argument(help="Name of the vehicle in the fleet, or of a server.")],
+    keys: Annotated[Path, typer.Option("--keys", help="New folder for the key.")],
+    host: Annotated[
+        list[str] | None, typer.Option("--host", help="Of a server: its names and addresses.")
+    ] = None,
+) -> None:
+    """Make a key where it is used, and a request that the owner signs."""
+    from fedwatt.deploy.plan.certificates import REQUEST, make_request
+
+    fingerprint = make_request(name, keys, host or [])
+    console.print(f"{name}: its key is {fingerprint}", soft_wrap=True)
+    console.print(f"Send {keys / REQUEST} to the owner: 'fedwatt deploy sign' answers it.")
+
+
+def sign(
+    requests: Annotated[list[Path], typer.Argument(help="Requests, or folders that hold one.")],
+    role: Annotated[
+        str, typer.Option(help="'vehicle' or 'server'; the owner decides.")
+    ] = "vehicle",
+    key: OwnerKey = OWNER_KEY,
+    days: Annotated[int, typer.Option(help="Days until the certificates expire.", min=1)] = 365,
+) -> None:
+    """Sign requests as the owner; compare the fingerprints with what their makers saw."""
+    from fedwatt.deploy.plan.certificates import (
+        CERTIFICATE,
+        OWNER,
+        USES,
+        Owner,
+        fingerprint,
+        write_certificate,
+    )
+
+    if role not in USES:
+        raise typer.BadParameter("--role is 'vehicle' or 'server'.")
+    signer = Owner.read(key)
+    for path in requests:
+        certificate = signer.sign_request(path, role, days)
+        folder = path if path.is_dir() else path.parent
+        write_certificate(folder / CERTIFICATE, certificate)
+        write_certificate(folder / OWNER, signer.certificate)
+        shown = fingerprint(certificate.public_key())  # type: ignore[arg-type]
+        console.print(f"{folder / CERTIFICATE}: {role}, {shown}", soft_wrap=True)
+        console.print(f"  serial number {certificate.serial_number:x}", soft_wrap=True)
+
+
+def plan(
+    config: Annotated[Path | None, typer.Argument(help="TOML file.", metavar="[CONFIG]")] = None,
+    key: OwnerKey = OWNER_KEY,
+    out: Annotated[Path, typer.Option(help="The signed plan.")] = Path("plan.json"),
+    days: Annotated[float, typer.Option(help="Days for which it is valid.")] = 90.0,
+    revoke: Annotated[
+        list[str] | None, typer.Option("--revoke", help="Serial number of a certificate.")
+    ] = None,
+    method: Methods = None,
+    rounds: Rounds = None,
+    assignments: Assignments = None,
+) -> None:
+    """Resolve a configuration completely and sign it with the owner's key."""
+    from fedwatt.deploy.plan.certificates import Owner
+    from fedwatt.deploy.plan.plan import make_plan, read_plan, serial_numbers
+    from fedwatt.deploy.server.execute import refuse_undeployable
+    from fedwatt.files import write_bytes
+
+    chosen = configuration(
+        config,
+        out,
+        resume=False,
+        methods=method,
+        options={"training.rounds": rounds},
+        assignments=assignments,
+    )
+    refuse_undeployable(chosen)
+    signer = Owner.read(key)
+    signed = make_plan(chosen, signer, days=days, revoked=serial_numbers(revoke or []))
+    write_bytes(out, signed)
+    for line in read_plan(signed, signer.certificate).lines()[:7]:
+        console.print(line, soft_wrap=True)
+    console.print(f"{out}: signed; give it to the server ('fedwatt deploy add {out}').")
+
+
+def show(
+    plan: Annotated[Path, typer.Argument(help="A signed plan.")],
+    keys: Annotated[
+        Path, typer.Option("--keys", help="Folder with owner.pem, and acceptance.toml if any.")
+    ],
+) -> None:
+    """Verify a plan, show it completely, and tell whether this vehicle would accept it."""
+    from fedwatt.deploy.plan.certificates import OWNER, read_certificate
+    from fedwatt.deploy.plan.plan import read_plan
+    from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance
+    from fedwatt.errors import RunError
+
+    try:
+        signed = plan.read_bytes()
+    except OSError as error:
+        raise RunError(f"Cannot read {plan}: {error}.") from error
+    verified = read_plan(signed, read_certificate(keys / OWNER))
+    for line in verified.lines():
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
+    Acceptance.read(keys / FILE).accept(verified, 0.0)
+    console.print("This vehicle accepts the plan.")
+
+
+def add(
+    files: Annotated[list[Path], typer.Argument(help="Vehicles' certificates, or a signed plan.")],
+    store: StoreFolder = STORE,
+) -> None:
+    """Put vehicles' certificates, or a new plan, into the server's key store."""
+    from fedwatt.deploy.plan.certificates import CERTIFICATE
+    from fedwatt.deploy.plan.store import KeyStore
+
+    own = KeyStore(store)
+    for file in files:
+        if file.suffix == ".json":
+            plan = own.install_plan(file.read_bytes())
+            console.print(f"{store}: plan {plan.digest[:16]}")
+        else:
+            name = own.add_vehicle(file / CERTIFICATE if file.is_dir() else file)
+            console.print(f"{store}: vehicle {name}")
+
+
+def quickstart(
+    folder: Annotated[Path, typer.Argument(help="New folder for the trial.")] = Path("trial"),
+    rounds: Annotated[int, typer.Option(help="Rounds of the trial's plan.", min=1)] = 5,
+) -> None:
+    """Make a trial on this machine: keys, a plan with secure aggregation, three vehicles."""
+    from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
+
+    names = make_trial(folder, trial_configuration(rounds))
+    console.print(
+        "This is a trial: one machine has all keys, and the owner's key was discarded. docs/"
+        "deploy.md shows how a real fleet begins."
+    )
+    console.print("Next, each in its own terminal:")
+    console.print(f"  fedwatt deploy server --store {folder}/server", soft_wrap=True)
+    for name in names:
+        console.print(
+            f"  fedwatt deploy vehicle {folder}/fleet/{name} --keys {folder}/keys/{name} --state "
+            f"{folder}/state/{name}",
+            soft_wrap=True,
+        )
+    console.print(
+        f"  fedwatt deploy submit --store {folder}/server --out runs/trial", soft_wrap=True
+    )

@@ -1,0 +1,1 @@
+"""Signed plans and certificates: who may take part in a training, and what it computes."""

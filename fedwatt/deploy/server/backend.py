@@ -1,0 +1,284 @@
+"""Connected vehicles as the round loop sees them (`federation.loop`).
+
+Who takes part, how updates become the next model, what is recorded and which model is final are
+the loop's own lines; a backend sends the requests and gathers the replies.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from secrets import randbits
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedwatt.deploy.server.back_off import BackOff
+from fedwatt.deploy.server.final_errors import FinalErrors
+from fedwatt.deploy.server.members import Roster
+from fedwatt.deploy.server.progress import Progress
+from fedwatt.deploy.server.quorum import Quorum, Unanswered, vehicles_needed
+from fedwatt.deploy.server.run_state import RunState
+from fedwatt.deploy.vehicle.messages import BROADCAST
+from fedwatt.deploy.wire import Content, Value
+from fedwatt.engine.call import Call
+from fedwatt.engine.device import resolve_device
+from fedwatt.federation import Loop, State
+from fedwatt.federation.local_fleet import fitting_model
+from fedwatt.federation.members import Members
+from fedwatt.federation.memory import Table
+from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.records import Evaluation, Row
+from fedwatt.federation.terms import Terms
+from fedwatt.federation.work import Work, enough
+from fedwatt.methods import Method
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import Stopwatch
+from fedwatt.models import Model
+from fedwatt.noise import SystemNoise
+from fedwatt.randomness import generator
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.level import level_label
+
+
+@dataclass(frozen=True, eq=False)
+class DeployedBackend(ABC):
+    """Connected vehicles that train one method; they keep their own state."""
+
+    fewest: ClassVar[int] = 1
+    """Updates without which there is no sum."""
+    errors_by: ClassVar[type[FinalErrors]] = FinalErrors
+    evaluators: ClassVar[int] = 0
+    """Vehicles that evaluate a round's model where `training.evaluate_vehicles` is 0; 0: all."""
+
+    roster: Roster
+    run: RunState
+    config: RunConfig
+    """Of the plan, or of its model without elevation."""
+    method: Method
+    terms: Terms
+    model: Model
+    device: torch.device
+    common: Mapping[str, Value]
+    """Plan, part and method, which every request names."""
+    errors: FinalErrors
+    quorum: Quorum
+    secret: int = field(default_factory=lambda: randbits(128))
+    """Seed by which a private method's vehicles are drawn: ε counts on nobody knowing whom."""
+    noise: Callable[[], np.random.Generator | SystemNoise] = SystemNoise
+
+    @classmethod
+    def of(
+        cls,
+        roster: Roster,
+        config: RunConfig,
+        choice: MethodChoice,
+        run: RunState,
+        part: str = "",
+        level: NDArray[Any] | None = None,
+    ) -> Self:
+        """Return the backend of a method; `level` is the model without elevation beside it."""
+        common: dict[str, Value] = {"plan": run.plan, "part": part, "method": choice.label}
+        fleet = roster.fleet(config.data)
+        terms = Terms(choice.training(config.training), config.availability, config.seeds)
+        model = fitting_model(config.model.on(fleet), fleet)
+        errors = cls.errors_by(roster, run, config, common, level)
+        needed = cls.vehicles_needed(config, choice.method)
+        quorum = Quorum(roster.requests, run, needed, config.deploy.pause_seconds)
+        device = resolve_device(config.device)
+        return cls(roster, run, config, choice.method, terms, model, device, common, errors, quorum)
+
+    @classmethod
+    def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
+        """Return the vehicles that must be there for a round to make a model."""
+        smallest = config.secure.smallest_sum if config.secure.enabled else 1
+        replies = max(cls.fewest, smallest, config.deploy.minimum_replies, method.replies_needed)
+        training, quorum = config.training, config.deploy.quorum
+        return vehicles_needed(quorum, replies, training.participation, training.sampling)
+
+    def loop(self) -> Loop:
+        """Return the loop over the rounds of these vehicles."""
+        self._begin(0)
+        return Loop(self, self.terms, self.model, self.device)
+
+    def _begin(self, round: int) -> None:
+        """Let the events that follow belong to this round."""
+        label = str(self.common["method"])
+        self.roster.events.begin(level_label(label) if self.common["part"] else label, round)
+
+    @property
+    def calling_terms(self) -> Terms:
+        """Return the terms by which vehicles are called."""
+        return self.terms
+
+    @property
+    def private(self) -> bool:
+        """Tell whether the method adds noise for privacy."""
+        return self.method.server.private
+
+    def members(self) -> Members:
+        """Return the vehicles that have enrolled so far."""
+        fleet = self.roster.fleet(self.config.data)
+        return Members(fleet, self.terms.training.evaluate_vehicles or self.evaluators)
+
+    def evaluation_request(self, weights: Tensor, progress: Progress) -> Content:
+        """Return the request to evaluate the model [1, D]."""
+        values = {"kind": "evaluate", **self.common, "round": progress.round}
+        return Content(values, {"weights": weights[0].cpu().numpy()})
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.terms.check(method, len(self.members().population))
+
+    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Return no states of vehicles, which keep their own, and empty progress."""
+        return {}, Progress().packed()
+
+    def present(self, state: State | None) -> Present:
+        """Return who is connected now; wait until they are enough for a round."""
+
+        def there() -> int:
+            self.roster.refresh()
+            return int(self.roster.available(self.members().fleet).sum())
+
+        self.quorum.wait(0 if state is None else state.round, there)
+        members = self.members()
+        available = torch.from_numpy(self.roster.available(members.fleet))[None]
+        return Present(members, available, available)
+
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
+        """Return the run's generator; for a private method the operating system's noise.
+
+        A private model is counted on disk before anybody sees it: a server that is killed then
+        makes another one of the same round, which costs privacy once more.
+        """
+        if not self.private:
+            return generator(self.terms.seeds[run], "server", round)
+        self.run.count_release(str(self.common["method"]))
+        return self.noise()
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Return test errors of the model [1, D], of the vehicles that reply."""
+        return self.errors.of_model(weights)
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
+        """Ask the participants to train; None if the round is to be asked again."""
+        self._begin(state.round + 1)
+        secret = self.secret if self.private else None
+        calls = self.calling_terms.calls(
+            state.round, present.members, present.available, state.at_work, calling_seed=secret
+        )
+        # Under secure aggregation only vehicles know how many steps they take.
+        hidden = self.roster.hidden
+        name, wanted = present.members.name, sum(hidden or call.steps > 0 for call in calls)
+        calls += self._reserves(state.round, present, calls)
+        called = {name(call.vehicle): call for call in calls if hidden or call.steps}
+        began = self.roster.requests.clock()
+        work = self.replies(state, present, called, wanted)
+        if isinstance(work, Unanswered):
+            in_time = self.roster.requests.clock() - began < self.config.deploy.round_seconds
+            for silent in called.keys() - work.answered:
+                self.roster.unanswered(silent)
+            answered = len(work.answered)
+            self.quorum.unanswered(state.round, len(called), answered, in_time=in_time)
+            return None
+        self.quorum.answered()
+        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
+        pairs = zip(work.calls, work.counted, strict=True)
+        counted = {name(call.vehicle) for call, counts in pairs if counts}
+        for silent in called.keys() - counted:
+            self.roster.unanswered(silent)
+        progress = Progress.unpacked(state.events)
+        progress = replace(
+            progress,
+            counted={**progress.counted, **dict.fromkeys(counted, state.round)},
+            round=state.round + 1,
+            back_offs=self.back_offs("train", progress, called, state.round),
+        )
+        return replace(work, asked=calls, events=progress.packed())
+
+    def _reserves(self, round: int, present: Present, calls: Sequence[Call]) -> list[Call]:
+        """Return vehicles called beyond what a round needs, so that it need not wait for all.
+
+        Bonawitz et al., MLSys 2019, section 2.2: ⌈share · |S_t|⌉ more are called, and the round
+        closes when as many as are needed have replied. Such a run is not that of a simulation.
+        """
+        others = present.others(0, [call.vehicle for call in calls])
+        count = min(ceil(self.config.deploy.over_selection * len(calls)), len(others))
+        draws = generator(self.terms.seeds[0], "over-selection", round)
+        chosen = sorted(int(one) for one in draws.choice(others, count, replace=False))
+        return [Call(0, vehicle, self.steps(present.members, vehicle)) for vehicle in chosen]
+
+    def steps(self, members: Members, vehicle: int) -> int:
+        """Return H_k of a vehicle whose windows are known."""
+        speed = self.terms.speed(0, members.name(vehicle))
+        return self.terms.steps(members.windows(vehicle), speed)
+
+    def back_offs(
+        self, kind: str, progress: Progress, asked: Collection[str], round: int
+    ) -> Mapping[str, Mapping[str, BackOff]]:
+        """Return the back-offs after a round; none are counted here (`back_off`)."""
+        return progress.back_offs
+
+    @abstractmethod
+    def replies(
+        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
+    ) -> Work | Unanswered:
+        """Return the updates of the vehicles called; the round is over when `wanted` came."""
+
+    def training_requests(self, state: State, present: Present) -> Callable[[str], Content]:
+        """Return the request to each vehicle, by its name, in the round that follows `state`."""
+        counted = Progress.unpacked(state.events).counted
+        values: dict[str, Value] = {
+            "kind": "train",
+            **self.common,
+            "round": state.round,
+            "population": len(present.members.population),
+            "population_windows": float(present.members.population_windows),
+        }
+        sent = {BROADCAST + name: array for name, array in self.broadcast(state).items()}
+        arrays = {"weights": state.weights[0].cpu().numpy(), **sent}
+        made: dict[int, Content] = {}
+
+        def request(name: str) -> Content:
+            last = counted.get(name, -1)
+            if last not in made:
+                made[last] = Content({**values, "counted": last}, arrays)
+            return made[last]
+
+        return request
+
+    def broadcast(self, state: State) -> dict[str, NDArray[Any]]:
+        """Return the arrays that the server rule sends with the model of `state`."""
+        dtype = state.weights.dtype
+        return {
+            key: (v.to(dtype) if v.is_floating_point() else v)[0].cpu().numpy()
+            for key, v in self.method.server.broadcast(state.server).items()
+        }
+
+    @abstractmethod
+    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Return error sums of the model [1, D], of the vehicles that reply."""
+
+    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+        """Return error sums of the mean [1, D] of two rounds' models.
+
+        It is evaluated as the model of the round after the last. Where nobody replies there are
+        no errors: those that stand in for absent vehicles are of another model.
+        """
+        progress = Progress.unpacked(events)
+        after = replace(progress, round=progress.round + 1)
+        found = self.judge(weights, after.packed(), present)
+        (errors,) = found.evaluations
+        if isinstance(errors, Evaluation) and not any(own.windows for own in errors.test):
+            return replace(found, evaluations=[None])
+        return found
+
+    def judge_own(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> list[Evaluation | None]:
+        """Return no errors of vehicles' own models: secure aggregation evaluates one per round."""
+        return [None for _ in runs]

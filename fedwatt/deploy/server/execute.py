@@ -1,0 +1,321 @@
+"""Carry out a plan on connected vehicles, into the same run folder as a simulation."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import isnan
+from pathlib import Path
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from fedwatt.deploy.plan.plan import Plan
+from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.deploy.server import members
+from fedwatt.deploy.server.backend import DeployedBackend
+from fedwatt.deploy.server.buffered_backend import BufferedBackend
+from fedwatt.deploy.server.maps import PublishedMap, elevation_of_run, routes_of_run
+from fedwatt.deploy.server.members import Roster
+from fedwatt.deploy.server.plain_backend import PlainBackend
+from fedwatt.deploy.server.requests import Channel, Requests
+from fedwatt.deploy.server.run_state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
+from fedwatt.deploy.server.secure_backend import SecureBackend
+from fedwatt.elevation.exchange import refuse_unmaskable
+from fedwatt.errors import FedwattError, RunError, SettingError, counted
+from fedwatt.federation import Availability, History, Loop, RoundRecord, State
+from fedwatt.federation.records import Row
+from fedwatt.files import holding, write_bytes
+from fedwatt.observers import Observer, Observers, ProgressLog
+from fedwatt.runs.carry_out import FINISHED as COMPLETE
+from fedwatt.runs.carry_out import Run, Site, carry_out
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.environment import fleet_partition
+from fedwatt.runs.hills import learns_hills, shares_hills, terrain_facts
+from fedwatt.runs.level import LEVEL, level_config
+from fedwatt.runs.model_file import kept_weights
+from fedwatt.windows import Fleet
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+def refuse_undeployable(config: RunConfig) -> None:
+    """Raise if a configuration asks for what only a simulation can do."""
+    if len(config.seeds) != 1:
+        raise SettingError(
+            f"A deployed fleet trains one model at a time, and seeds are {list(config.seeds)}. Set "
+            "seeds = [1], or any one number."
+        )
+    refuse_buffer(config)
+    if shares_hills(config):
+        if not config.secure.enabled:
+            raise SettingError(
+                "A deployed fleet learns its elevation map by secure aggregation only, since sums "
+                "over places tell where a vehicle drives. Set secure.enabled = true and "
+                "terrain.area, or use terrain.source = 'measured'. So do routes."
+            )
+        refuse_unmaskable(config.terrain)
+    if config.terrain.source not in ("auto", "learn", "measured") and learns_climb(config):
+        raise SettingError(
+            f"terrain.source = '{config.terrain.source}' is a file of this machine. Use 'learn' or "
+            "'measured' in a plan."
+        )
+    if config.model.mixture:
+        raise SettingError(
+            "model.mixture needs the sums of all vehicles' windows, which a deployed fleet does "
+            "not exchange. Set model.mixture = false, or simulate the run."
+        )
+    if config.deploy.over_selection and config.training.sampling != "fixed":
+        raise SettingError(
+            "deploy.over_selection calls more vehicles than training.sampling = "
+            f"'{config.training.sampling}' drew. Set deploy.over_selection = 0, or sampling = "
+            "'fixed'."
+        )
+    level_config(config)  # refuses noise for privacy, which a second model would spend twice
+    ideal = Availability()
+    for name in ("p_leave", "p_join", "initially", "reply_loss"):
+        if getattr(config.availability, name) != getattr(ideal, name):
+            raise SettingError(
+                f"availability.{name} simulates what a deployed fleet does by itself. Leave it out."
+            )
+    for choice in config.methods:
+        refuse_method(config.deploy, choice)
+
+
+def learns_climb(config: RunConfig) -> bool:
+    """Tell whether features are made from the road's slope."""
+    return learns_hills(config) or config.terrain.source != "auto"
+
+
+def refuse_buffer(config: RunConfig) -> None:
+    """Raise if updates are to be buffered, and cannot be."""
+    if not config.asynchronous.buffer:
+        return
+    for name, chosen, why in (
+        ("secure.enabled", config.secure.enabled, "a secure sum is of updates to one model"),
+        ("deploy.over_selection", config.deploy.over_selection, "a buffer has no round to close"),
+    ):
+        if chosen:
+            raise SettingError(
+                f"asynchronous.buffer = {config.asynchronous.buffer} takes updates in as they "
+                f"come, and {why}. Leave out {name}, or set asynchronous.buffer = 0."
+            )
+
+
+def refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
+    """Raise if a method cannot be deployed.
+
+    Where a private round counts only with m updates, one vehicle more or less moves its sum by
+    m · c and not by c: it decides about the updates of m vehicles.
+    """
+    for rule in choice.method.local:
+        if rule.simulated_only:
+            raise SettingError(
+                f"Method '{choice.label}': {type(rule).__name__} simulates {rule.simulated_only} "
+                "and has no place on a deployed fleet."
+            )
+    if not choice.method.server.private:
+        return
+    for name in ("minimum_replies", "over_selection"):
+        if getattr(deploy, name) != getattr(Deployment(), name):
+            raise SettingError(
+                f"Method '{choice.label}': deploy.{name} lets one vehicle decide whether the "
+                "updates of others count, and the noise is that of a single one. Leave it out."
+            )
+
+
+def execute_plan(
+    store: KeyStore, out: Path, channel: Channel, observer: Observer, *, resume: bool = False
+) -> None:
+    """Carry out the plan of a key store on the vehicles behind `channel`."""
+    store.check_server()
+    execute(store.plan(), store.signed_plan(), out, channel, observer, resume=resume)
+
+
+def execute(
+    plan: Plan,
+    signed_plan: bytes,
+    out: Path,
+    channel: Channel,
+    observer: Observer,
+    *,
+    resume: bool = False,
+    requests: Callable[[Channel, float], Requests] = Requests,
+) -> None:
+    """Train every method of a plan on the vehicles behind `channel` and fill the run folder `out`.
+
+    A checkpoint is written after every round; with `resume` the run continues after the last one.
+    """
+    config = plan.config
+    refuse_undeployable(config)
+    roster = Roster(
+        requests(channel, config.deploy.poll_seconds), plan, signed_plan, out / members.FILE
+    )
+    followed = Observers((observer, ProgressLog(out)))
+    run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
+    with holding(out, RUN_LOCK, going_on(out)):
+        site = ConnectedFleet(run, roster)
+        try:
+            carry_out(site)
+        except FedwattError as error:
+            site.note(FAILED, str(error))
+            raise
+        site.note(FINISHED)
+    followed.on_finish(out)
+
+
+@dataclass
+class ConnectedFleet(Site[NDArray[Any], Loop]):
+    """The `Site` of a run whose vehicles are connected to a server."""
+
+    on_the_road: ClassVar[bool] = True
+
+    run: Run
+    roster: Roster
+    part: str = ""
+    """LEVEL for the run of the model without elevation."""
+    state: RunState = field(init=False)
+    backend: DeployedBackend = field(init=False)
+    """The vehicles of the method that trains."""
+
+    def note(self, status: str, about: str = "") -> None:
+        """Write down how the run ended, if it began."""
+        if hasattr(self, "state"):
+            self.state.note(status, about)
+
+    def open(self) -> Fleet:
+        """Let vehicles enrol; those of the model without elevation have enrolled already."""
+        run = self.run
+        self.state = RunState.begin(run.out, self.roster.plan.digest, resume=run.resume)
+        if not self.part:
+            if run.resume:
+                self.roster.load()
+            else:  # left by a run that never began
+                self.roster.path.unlink(missing_ok=True)
+            self.roster.wait()
+            write_bytes(run.out / "plan.json", self.roster.signed_plan)
+        return self.fleet()
+
+    def fleet(self) -> Fleet:
+        """Return the vehicles that have enrolled so far."""
+        return self.roster.fleet(self.run.config.data)
+
+    def hashes(self) -> dict[str, Any]:
+        """Return a hash of the partition; the server has no data to hash."""
+        return {"partition": fleet_partition(self.fleet())}
+
+    def data_identity(self) -> str:
+        """Return the plan's digest: vehicles file their state under it."""
+        return self.state.plan
+
+    def federation(
+        self,
+        choice: MethodChoice,
+        *,
+        scratch: Path | None = None,
+        level: NDArray[Any] | None = None,
+    ) -> Loop:
+        """Return the loop over a method's rounds."""
+        config = self.run.config
+        plain = BufferedBackend if config.asynchronous.buffer else PlainBackend
+        kind = SecureBackend if config.secure.enabled else plain
+        self.backend = kind.of(self.roster, config, choice, self.state, self.part, level)
+        return self.backend.loop()
+
+    def repeated(self, choice: MethodChoice, done: int) -> int:
+        """Return the noisy models that were made before a kill and are in no checkpoint."""
+        return max(0, self.state.releases.get(choice.label, 0) - done)
+
+    def level_site(self, run: Run) -> "ConnectedFleet":
+        """Return the same vehicles in the run of the model without elevation."""
+        return ConnectedFleet(run, self.roster, LEVEL)
+
+    def finished(self) -> dict[str, NDArray[Any]] | None:
+        """Return the final models of a finished run, so that no vehicle is asked again."""
+        config, out = self.run.config, self.run.out
+        if not (out / COMPLETE).exists():
+            return None
+        layout = config.model.on(self.fleet()).layout
+        return {
+            choice.label: kept_weights(out, choice.label, config.seeds[0], layout)
+            for choice in config.methods
+        }
+
+    def share_hills(self) -> dict[str, Any]:
+        """Learn the elevation map of the run, send it to the vehicles, and describe it."""
+        config, state = self.run.config, self.state
+        if not shares_hills(config):
+            return {}
+        fleet = self.fleet()
+        out, resume = self.run.out, self.run.resume
+        learned, contributors = elevation_of_run(out, self.roster, state, resume=resume)
+        published = PublishedMap(learned, state.plan, config.deploy.round_seconds)
+        self.roster.published = published
+        published.wait(self.roster)
+        return terrain_facts(config, fleet, learned, contributors, state.learnings)
+
+    def share_routes(self) -> dict[str, Any]:
+        """Learn the routes of the run, into RUN/routes.json."""
+        published = self.roster.published
+        if not self.run.config.deploy.routes or published is None:
+            return {}
+        found = routes_of_run(
+            self.run.out, self.roster, self.state, published.published, resume=self.run.resume
+        )
+        if found is None:
+            return {}
+        return {"cells": len(found.driving.keys), "vehicles": found.vehicles}
+
+    def judge(
+        self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
+    ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
+        """Return errors of personalised models and of the models that vehicles use."""
+        self.roster.refresh()
+        errors = self.backend.errors
+        rows: dict[str, list[Row]] = {}
+        if choice.method.personal or self.run.config.personal.enabled:
+            model = state.weights if choice.method.personal else state.kept_weights
+            sent = self.backend.broadcast(state) if choice.method.personal else {}
+            rows["personal"] = errors.personal(model, state.round, sent)
+        if level is not None:
+            rows["kept"] = errors.in_use(state.kept_weights)
+        kept = state.kept_weights[0, : federation.model.layout.size].cpu().numpy()
+        return rows, kept if self.part else None
+
+
+class LogLines(Observer):
+    """Follows a run in the log, a line per round."""
+
+    def __init__(self) -> None:
+        self.rounds, self.unit = 0, ""
+
+    def on_fleet(self, fleet: Fleet) -> None:
+        """Log who takes part."""
+        self.unit = fleet.settings.predicts.unit
+        log.info("%s take part", fleet.source)
+
+    def on_start(self, label: str, done: int, rounds: int) -> None:
+        """Log that a method starts or continues."""
+        self.rounds = rounds
+        log.info("%s: %s", label, f"continuing after round {done}" if done else "begins")
+
+    def on_round(self, label: str, state: State, record: RoundRecord) -> None:
+        """Log a round's error, and who was missing."""
+        row = record.rounds[0]
+        missing = "".join(f", {row[n]} {n}" for n in ("lost", "rejected") if row[n])
+        came = f"{row['replies']} of {row['participants']} replies{missing}"
+        error = "" if isnan(row["test_rmse"]) else f", RMSE {row['test_rmse']:.4g} {self.unit}"
+        seconds = record.seconds["total"]
+        log.info(
+            "%s: round %d/%d, %s%s, %.1f s", label, state.round, self.rounds, came, error, seconds
+        )
+
+    def on_end(self, label: str, history: History) -> None:
+        """Log that a method is done; RunError if no vehicle had a part in it."""
+        if not any(row["replies"] for row in history.rounds):
+            rounds = counted(history.rounds[-1]["round"], "round")
+            raise RunError(
+                f"{label} has trained nothing: no update counted in {rounds}. The lines above say "
+                "what became of them."
+            )
+        log.info("%s: done, best round %d", label, history.rounds[-1]["best_round"])

@@ -1,0 +1,235 @@
+"""The server's side of elevation maps and routes: totals of sums over places, and no others.
+
+The elevation map is learned once, sent to all vehicles, also to those that join later, and lies in
+the run folder. The driving map goes to the vehicles whose sums are in it.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from fedwatt.deploy.server.members import Roster
+from fedwatt.deploy.server.requests import Requests
+from fedwatt.deploy.server.run_state import RunState
+from fedwatt.deploy.server.sums import PlaceSums
+from fedwatt.deploy.vehicle.messages import ReplyForm
+from fedwatt.deploy.wire import Content, Value
+from fedwatt.elevation.encoding import field_digest, field_to_arrays, judged_prefix
+from fedwatt.elevation.exchange import SharedField, learn_from_totals
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.question import Question
+from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
+from fedwatt.errors import DataError, RunError
+from fedwatt.files import write_bytes
+from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
+from fedwatt.journeys.fleet_routes import FleetRoutes
+from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_from_pupils
+from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_questions import RouteQuestion, SharedDriving
+from fedwatt.noise import SystemNoise
+from fedwatt.runs.routes import ROUTES
+from fedwatt.sums import Total
+
+log = logging.getLogger("fedwatt.deploy")
+
+TAKEN: Final = ReplyForm("elevation-map")
+DRIVING: Final = ReplyForm("driving-map")
+AGAIN_SECONDS: Final = 10.0
+"""After which a vehicle that could not take the map is sent it again."""
+
+
+def secret_draws(*purpose: object) -> SystemNoise:
+    """Return noise that nobody can repeat: every vehicle knows the seed of the plan."""
+    return SystemNoise()
+
+
+def elevation_of_run(
+    out: Path, roster: Roster, run: RunState, *, resume: bool
+) -> tuple[Field, int]:
+    """Return the map of a run and how many vehicles it is from: learned now, or before a kill."""
+    file = out / "field.parquet"
+    if resume and file.exists():
+        try:
+            found, provenance = read_field(file), read_provenance(file)
+        except DataError as error:
+            raise RunError(f"{error} Start anew with a new plan and another --out.") from error
+        log.info("elevation: %d nodes, learned before", found.nodes)
+        return found, 0 if provenance is None else len(provenance.vehicles)
+    run.begin_learning()
+    learned = learn_elevation(roster, run)
+    provenance = Provenance.by(learned.contributors, roster.config.data)
+    write_field(file, learned.field, driven=learned.driven, provenance=provenance)
+    return learned.field, len(learned.contributors)
+
+
+def learn_elevation(roster: Roster, run: RunState) -> SharedField:
+    """Return the map that the connected vehicles learn together."""
+    config = roster.config
+    sums = PlaceSums(roster, run, "elevation", _elevation_request)
+    everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
+    grid = Grid(cell_m=config.terrain.cell_m)
+    learned = learn_from_totals(sums, everyone, grid, config.terrain, secret_draws)
+    if learned.field.nodes:
+        nodes, vehicles = learned.field.nodes, len(learned.contributors)
+        log.info("elevation: %d nodes are published, of %d vehicles", nodes, vehicles)
+    else:
+        log.warning("elevation: nothing is published, because %s", learned.nothing)
+    return learned
+
+
+def _elevation_request(question: Question) -> Content:
+    """Return the fields of a request for elevation sums."""
+    arrays = {"nodes": question.nodes}
+    if question.field is not None:
+        arrays |= field_to_arrays(question.field)
+    for number, one in enumerate(question.judged):
+        arrays |= field_to_arrays(one, judged_prefix(number))
+    values: dict[str, Value] = {
+        "count": question.field is None and not question.judged,
+        "judged": len(question.judged),
+        "segment_s": question.segment_s,
+    }
+    return Content(values, arrays)
+
+
+@dataclass
+class PublishedMap:
+    """The elevation map of a run, and which vehicles have it."""
+
+    published: Field
+    plan: str
+    seconds: float
+    """How long a vehicle may take to extend it."""
+    holders: set[int] = field(default_factory=set)
+    doubted: set[int] = field(default_factory=set)
+    """Holders that are sent it once more; one that has it confirms at once."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """Maps on their way: node by message id."""
+    pause: dict[int, float] = field(default_factory=dict)
+    """Nodes that are not sent it before a time."""
+
+    @cached_property
+    def digest(self) -> str:
+        """Return the digest that vehicles confirm."""
+        return field_digest(self.published)
+
+    def offer(self, roster: Roster) -> None:
+        """Send the map to vehicles that are not known to have it, without waiting."""
+        requests = roster.requests
+        if self.asked:
+            self._receive(requests)
+        now = requests.clock()
+        without = roster.online.keys() - (self.holders - self.doubted)
+        fresh = {
+            member.node: name
+            for name, member in roster.members.items()
+            if member.node in without and self.pause.get(member.node, now) <= now
+        }
+        if not fresh:
+            return
+        never = {client.name for client in roster.fleet().clients if client.held_out}
+        arrays = field_to_arrays(self.published)
+        values: dict[str, Value] = {"kind": "elevation-map", "plan": self.plan}
+        # Held-out vehicles stand for those that join later: they add nothing of their own.
+        requests_by_extend = {
+            extend: Content({**values, "extend": extend}, arrays) for extend in (True, False)
+        }
+        contents = {node: requests_by_extend[name not in never] for node, name in fresh.items()}
+        self.asked = {n: node for n, node in self.asked.items() if node not in fresh}
+        self.asked |= requests.send(TAKEN, contents, self.seconds)
+        self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
+        self.doubted -= fresh.keys()
+
+    def _receive(self, requests: Requests) -> None:
+        """Note who has the map by now, and who could not take it."""
+        before = set(self.asked.values())
+        replies = requests.receive(TAKEN, self.asked)
+        for node in before - set(self.asked.values()):
+            content = replies[node].content if node in replies else None
+            if content is not None and content.values["map"] == self.digest:
+                self.holders.add(node)
+                self.pause.pop(node, None)
+            else:
+                log.warning("node %d could not take the map; its own log says why", node)
+                self.pause[node] = requests.clock() + AGAIN_SECONDS
+
+    def wait(self, roster: Roster) -> None:
+        """Wait until all connected vehicles have the map, or time is up; RunError if none has."""
+
+        def answered() -> bool:
+            roster.refresh()
+            return not self.asked
+
+        roster.requests.wait(answered, self.seconds)
+        if not self.holders:
+            raise RunError(
+                "No vehicle took the elevation map. Their own logs say why; --resume tries again."
+            )
+
+
+def routes_of_run(
+    out: Path, roster: Roster, run: RunState, published: Field, *, resume: bool
+) -> FleetRoutes | None:
+    """Return the routes of a run, learned now or before a kill; None where too few contribute."""
+    file = out / ROUTES
+    if resume and file.exists():
+        try:
+            return fleet_from_bytes(file.read_bytes(), str(file))
+        except DataError as error:
+            raise RunError(f"{error} Delete {file}: --resume then learns it anew.") from error
+    try:
+        found = learn_routes(roster, run, published)
+    except TooFewTeach as reason:
+        log.warning("routes: nothing is shared. %s", reason)
+        return None
+    write_bytes(file, fleet_to_bytes(found))
+    cells = len(found.driving.keys)
+    log.info("routes: %d places and headings, learned from %d vehicles", cells, found.vehicles)
+    return found
+
+
+def learn_routes(roster: Roster, run: RunState, published: Field) -> FleetRoutes:
+    """Return the routes that the connected vehicles learn together."""
+    settings = roster.config.terrain
+    everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
+    if len(everyone) < fewest_teachers(settings):
+        raise TooFewTeach(len(everyone), fewest_teachers(settings))
+    pupils = ConnectedPupils(roster, PlaceSums(roster, run, "routes", _routes_request))
+    driving, insiders = learn_driving(pupils.total, everyone, settings, secret_draws)
+    return learn_from_pupils(pupils, driving, insiders, settings, published)
+
+
+def _routes_request(question: DrivingQuestion | RouteQuestion) -> Content:
+    """Return the fields of a request for route sums."""
+    return Content({"asks": question.kind}, question.arrays)
+
+
+@dataclass
+class ConnectedPupils:
+    """Connected vehicles that contribute to routes."""
+
+    roster: Roster
+    sums: PlaceSums
+
+    def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
+        """Send the vehicles the driving map; return those that have taken it."""
+        values: dict[str, Value] = {"kind": "driving-map", "plan": self.sums.run.plan}
+        request = Content(values, shared.arrays)
+        seconds = self.roster.config.deploy.round_seconds
+        replies = self.roster.ask(DRIVING, dict.fromkeys(sorted(present), request), seconds)
+        contents = {name: reply.content for name, reply in replies.items()}
+        taken = frozenset(
+            name
+            for name, content in contents.items()
+            if content is not None and content.values["map"] == shared.digest
+        )
+        for name in sorted(present - taken):
+            log.warning("routes: %s did not take the driving map, and is left out", name)
+        return taken
+
+    def total(self, question: DrivingQuestion | RouteQuestion, present: frozenset[str]) -> Total:
+        """Return the totals of a question over the vehicles named, and who is in them."""
+        return self.sums(question, present)

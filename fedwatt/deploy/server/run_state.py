@@ -1,0 +1,156 @@
+"""What a deployed run keeps besides its checkpoints: RUN/deployment.json and RUN/sums.
+
+deployment.json has the plan's digest, the number of the last secure aggregation, how many noisy
+models were made, and what the run is doing, for `fedwatt deploy status`. RUN/sums has the totals
+of the last secure aggregations: vehicles contribute to each once, so a server that is killed
+between a total and its checkpoint continues with the total.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from fedwatt.errors import RunError
+from fedwatt.files import is_held, oldest_first, write_atomically, write_text
+
+RUN_LOCK: Final = "run"
+"""What the process that carries a run out holds its folder for."""
+SUBMIT_LOCK: Final = "submit"
+FILE: Final = "deployment.json"
+RUNNING: Final = "running"
+PAUSED: Final = "paused"
+FINISHED: Final = "finished"
+FAILED: Final = "ended early"
+INTERRUPTED: Final = "interrupted"
+KEPT_TOTALS: Final = 256
+"""More than learning maps and routes takes."""
+
+
+def going_on(out: Path) -> str:
+    """Return what to say where a run folder is another process's."""
+    return f"A run is going on in {out}. Wait for its end, or choose another --out."
+
+
+@dataclass(frozen=True)
+class SumTotal:
+    """Totals of a secure aggregation, and whose messages could not be used."""
+
+    sums: Mapping[str, NDArray[Any]]
+    survivors: tuple[str, ...]
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class RunState:
+    """The numbers of a run."""
+
+    path: Path
+    plan: str
+    """Digest of its plan."""
+    exchange: int = -1
+    """Of the last secure aggregation; -1: there was none."""
+    learnings: int = 0
+    """How often learning an elevation map was begun; each time all noise is drawn anew."""
+    releases: dict[str, int] = field(default_factory=dict)
+    """How many noisy models of each private method were made, repeated rounds included."""
+    status: str = RUNNING
+    since: str = ""
+    """When the status began, UTC."""
+    about: str = ""
+    """Why."""
+
+    @classmethod
+    def begin(cls, out: Path, plan: str, *, resume: bool) -> "RunState":
+        """Return the state of a new run in the folder `out`, or of the one that is there."""
+        path = out / FILE
+        state = cls.read(path) if resume and path.exists() else cls(path, plan)
+        if state.plan != plan:
+            raise RunError(
+                f"{out} holds a run of another plan. Continue it with that plan, or choose another "
+                "--out."
+            )
+        state.note(RUNNING)
+        return state
+
+    @classmethod
+    def read(cls, path: Path) -> "RunState":
+        """Return the numbers of the run whose deployment.json is `path`."""
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+            releases = {str(n): int(count) for n, count in table["releases"].items()}
+            doing = (str(table[name]) for name in ("status", "since", "about"))
+            numbers = int(table["exchange"]), int(table["learnings"])
+            return cls(path, str(table["plan"]), *numbers, releases, *doing)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
+
+    def next_exchange(self, now: int) -> int:
+        """Return the number of the next secure aggregation: `now`, and above the last in any case.
+
+        Vehicles refuse a number twice, so it is on the disk before it is used.
+        """
+        self.exchange = max(self.exchange + 1, now)
+        self.save()
+        return self.exchange
+
+    def begin_learning(self) -> None:
+        """Count one more attempt at the elevation map, before any vehicle is asked."""
+        self.learnings += 1
+        self.save()
+
+    def count_release(self, label: str) -> None:
+        """Count one more noisy model, before anybody sees it."""
+        self.releases[label] = self.releases.get(label, 0) + 1
+        self.save()
+
+    def note(self, status: str, about: str = "") -> None:
+        """Write down what the run is doing from now on, and why."""
+        if status != self.status or not self.since:
+            self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
+        self.status, self.about = status, about
+        self.save()
+
+    @property
+    def doing(self) -> str:
+        """Return what the run is doing, since when and why, as one sentence."""
+        status, about = self.status, self.about
+        if status in (RUNNING, PAUSED) and not is_held(self.path.parent, RUN_LOCK):
+            status, about = INTERRUPTED, "its server was stopped; --resume continues it"
+        return f"{status} since {self.since} (UTC)" + (f": {about}" if about else "")
+
+    def save(self) -> None:
+        """Write the file."""
+        table = {name: value for name, value in vars(self).items() if name != "path"}
+        write_text(self.path, json.dumps(table, ensure_ascii=False) + "\n")
+
+    def keep_total(self, purpose: str, total: SumTotal) -> None:
+        """Keep the total of a secure aggregation with this purpose."""
+        table = {f"sum.{name}": np.ascontiguousarray(own) for name, own in total.sums.items()}
+        names = json.dumps(total.survivors).encode()
+        table["survivors"] = np.frombuffer(names, dtype=np.uint8)
+        path = self._total_file(purpose)
+        write_atomically(path, lambda file: save_file(table, file))
+        for old in oldest_first(path.parent.glob("*.safetensors"))[:-KEPT_TOTALS]:
+            old.unlink(missing_ok=True)
+
+    def kept_total(self, purpose: str) -> SumTotal | None:
+        """Return a total that was kept; None: there is none that can be read."""
+        try:
+            table = load_file(self._total_file(purpose))
+            survivors = tuple(json.loads(table.pop("survivors").tobytes()))
+        except (OSError, SafetensorError, ValueError, KeyError):
+            return None
+        return SumTotal({name.removeprefix("sum."): v for name, v in table.items()}, survivors)
+
+    def _total_file(self, purpose: str) -> Path:
+        name = sha256(purpose.encode()).hexdigest()[:32]
+        return self.path.parent / "sums" / f"{name}.safetensors"

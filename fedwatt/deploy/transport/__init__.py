@@ -1,0 +1,1 @@
+"""Messages between server and vehicles, carried by Flower; nothing else imports Flower."""

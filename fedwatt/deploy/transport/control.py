@@ -1,0 +1,116 @@
+"""What an operator asks the server: its vehicles, its runs, and whose keys it is to accept.
+
+The requests of `flwr supernode` and `flwr list`, over one connection: a start of Flower's command
+line takes more than a second, and a depot has many vehicles.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
+
+from fedwatt.deploy.plan.certificates import fingerprint
+from fedwatt.deploy.transport.flower import UNREGISTERED, RefusedError, ask_control, control_client
+from fedwatt.deploy.transport.processes import Flower
+from fedwatt.errors import RunError
+
+
+@dataclass(frozen=True)
+class Node:
+    """A vehicle's key as the server knows it."""
+
+    number: int
+    name: str  # that it was registered under
+    status: str  # registered (never seen), online, offline or unregistered
+    since: str = ""  # when that began, UTC
+    fingerprint: str = ""  # of the key
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as the server knows it."""
+
+    number: int
+    status: str  # pending, starting, running, or finished and how
+    since: str
+
+
+class Control:
+    """A connection to the server's operators' interface; a context manager."""
+
+    def __init__(self, flower: Flower) -> None:
+        self.flower = flower
+        certificate = flower.store.owner.read_bytes()
+        self.client = control_client(flower.local_address, certificate)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.close()
+
+    def nodes(self) -> list[Node]:
+        """Vehicles' keys, in the order in which they were registered, refused ones included."""
+        found = self._ask("supernode list", "ListNodes").nodes_info
+        changed = {
+            "online": "last_activated_at",
+            "offline": "last_deactivated_at",
+            UNREGISTERED: "unregistered_at",
+        }
+        nodes = []
+        for one in sorted(found, key=lambda node: node.registered_at):
+            since = getattr(one, changed.get(one.status, "registered_at"))
+            key = load_pem_public_key(one.public_key)
+            own = fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
+            nodes.append(Node(one.node_id, one.name, one.status, _to_the_second(since), own))
+        return nodes
+
+    def runs(self) -> list[Run]:
+        """Runs since the server was started, the first one first."""
+        found = self._ask("list", "ListRuns").run_dict.values()
+        runs = []
+        for one in sorted(found, key=lambda run: run.pending_at):
+            status = " ".join(filter(None, (one.status.status, one.status.sub_status)))
+            since = one.finished_at or one.running_at or one.starting_at or one.pending_at
+            runs.append(Run(one.run_id, status, _to_the_second(since)))
+        return runs
+
+    def register(self, key: ec.EllipticCurvePublicKey, name: str) -> int:
+        """Make the server accept a vehicle's key; return the number of its node."""
+        content = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        what = f"supernode register {name}"
+        return int(self._ask(what, "RegisterNode", public_key=content, name=name).node_id)
+
+    def unregister(self, node: int) -> None:
+        """Make the server refuse a vehicle's key."""
+        self._ask(f"supernode unregister {node}", "UnregisterNode", node_id=node)
+
+    def stop(self, run: int) -> None:
+        """End a run."""
+        self._ask(f"stop {run}", "StopRun", run_id=run)
+
+    def _ask(self, command: str, request: str, **fields: object) -> Any:
+        """Flower's answer to a request; RunError, naming Flower's `command` for it, if none."""
+        try:
+            return ask_control(self.client, request, **fields)
+        except RefusedError as error:
+            raise RunError(f"The server refuses 'flwr {command}': {error}") from error
+        except ConnectionError as error:
+            raise RunError(
+                f"No server answers at {self.flower.local_address} ({error}). 'fedwatt deploy "
+                "server' starts one; --address must be as there."
+            ) from error
+
+
+def _to_the_second(time: str) -> str:
+    """Flower's way to write a time, for people.
+
+    >>> _to_the_second("2026-01-31T12:00:05.123456+00:00")
+    '2026-01-31 12:00:05'
+    """
+    return time[:19].replace("T", " ")

@@ -1,0 +1,278 @@
+"""Flower's processes on the server's machine: the SuperLink, and a run submitted to it.
+
+Each runs in its own session, so that Ctrl-C reaches only this process, which ends them in order.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import tomli_w
+
+import fedwatt
+from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.deploy.server.run_state import RUN_LOCK, SUBMIT_LOCK, going_on
+from fedwatt.deploy.transport.door import folder_in
+from fedwatt.deploy.transport.orphans import end_orphans
+from fedwatt.errors import RunError
+from fedwatt.files import holding, is_held, write_text
+
+if TYPE_CHECKING:
+    from fedwatt.deploy.transport.control import Control
+
+log = logging.getLogger("fedwatt.deploy")
+
+CONNECTION: Final = "fedwatt"
+"""What the server is called in Flower's configuration."""
+LOOK_SECONDS: Final = 5.0
+"""Between two checks whether the key store has changed."""
+MOST_PASSES: Final = 3
+"""How often the key store is compared with the server: it may change meanwhile."""
+
+
+def quiet(level: str = "WARNING") -> dict[str, str]:
+    """Return an environment in which Flower sends no telemetry and logs little."""
+    return {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_LOG_LEVEL": os.environ.get("FLWR_LOG_LEVEL", level),
+    }
+
+
+@dataclass(frozen=True)
+class Flower:
+    """Flower's commands for the server at `address`."""
+
+    store: KeyStore
+    address: str = "127.0.0.1:9092"
+
+    @property
+    def local_address(self) -> str:
+        """Return where the server is for its own machine."""
+        return f"127.0.0.1:{self.address.rpartition(':')[2]}"
+
+    @property
+    def home(self) -> Path:
+        """Return Flower's own folder."""
+        return self.store.folder.resolve() / "flower"
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of every Flower process on the server's machine."""
+        own = {
+            "FLWR_HOME": str(self.home),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+        }
+        return os.environ | own | quiet()
+
+    def superlink(self) -> list[str]:
+        """Return the server's command.
+
+        Without a database, with which Flower writes every message to disk. All that must outlast a
+        restart is in the key store and in the run folder.
+        """
+        host, _, port = self.address.rpartition(":")
+        store = self.store
+        return [
+            sys.executable, "-m", "fedwatt.deploy.transport.superlink",
+            "--host", host.strip("[]"), "--port", port,
+            "--disable-runtime-dependency-installation",
+            "--ssl-ca-certfile", str(store.owner.resolve()),
+            "--ssl-certfile", str(store.certificate.resolve()),
+            "--ssl-keyfile", str(store.key.resolve()),
+            "--enable-supernode-auth",
+        ]  # fmt: skip
+
+    def refuse_taken_port(self) -> None:
+        """Raise if something listens there already."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            with socket.create_server((host.strip("[]"), int(port)), reuse_port=False):
+                pass
+        except (OSError, ValueError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise RunError(f"Cannot listen at {self.address}: {reason}.") from error
+
+    def connect(self) -> None:
+        """Tell Flower's command line where the server is: on this machine."""
+        link = {"address": self.local_address, "root-certificates": str(self.store.owner.resolve())}
+        table = {"superlink": {"default": CONNECTION, CONNECTION: link}}
+        write_text(self.home / "config.toml", tomli_w.dumps(table))
+
+    def run(self, app: Path) -> list[str]:
+        """Return the command that starts a run and follows its log."""
+        return ["flwr", "run", str(app), CONNECTION, "--stream"]
+
+
+@contextmanager
+def only_server(flower: Flower) -> Iterator[int]:
+    """Be the only server of a key store; yield how many processes of a killed one were ended."""
+    folder = flower.store.folder
+    taken = f"A server is running on {folder} already. End it first, or use another --store."
+    with holding(folder, "server", taken):
+        yield end_orphans(flower.home)
+
+
+def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
+    """Run the server until it ends or is told to; return its exit status, 0 where it was told.
+
+    The keys that it accepts are kept equal to those of the key store.
+    """
+    # Sizes that runs of an earlier server expected.
+    shutil.rmtree(folder_in(flower.home), ignore_errors=True)
+    process = _start(flower, flower.superlink())
+    told = False
+
+    def end(number: int, frame: object) -> None:
+        nonlocal told
+        told = True
+        process.terminate()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    # Flower takes a second to load, and the server is starting meanwhile.
+    from fedwatt.deploy.transport.control import Control
+
+    with Control(flower) as control:
+        if wait_until_up(control, lambda: process.poll() is None):
+            applied = _keep_applied(control, -1.0)
+            on_up()
+            while process.poll() is None:
+                try:
+                    process.wait(LOOK_SECONDS)
+                except subprocess.TimeoutExpired:
+                    applied = _keep_applied(control, applied)
+        elif process.poll() is None:
+            process.terminate()
+            raise RunError(f"The server does not answer at {flower.address}; its log is above.")
+    status = process.wait()
+    # A service manager takes any other status for a failure.
+    return 0 if told and status == -signal.SIGTERM else status
+
+
+def wait_until_up(control: "Control", lives: Callable[[], bool], seconds: float = 300.0) -> bool:
+    """Return whether the server answers before `seconds` are over and while it `lives`."""
+    deadline = time.monotonic() + seconds
+    while lives() and time.monotonic() < deadline:
+        try:
+            control.nodes()
+            return True
+        except RunError:
+            time.sleep(0.1)
+    return False
+
+
+def _keep_applied(control: "Control", applied: float) -> float:
+    """Apply the key store if it changed after `applied`; what fails is logged and tried again."""
+    changed = control.flower.store.changed()
+    if changed != applied:
+        try:
+            apply_store(control)
+        except RunError as error:
+            log.warning("%s It is tried again.", error)
+            return -1.0
+    return changed
+
+
+def apply_store(control: "Control") -> int:
+    """Make the server accept the vehicles of its key store and no others; return the changes."""
+    from fedwatt.deploy.transport.flower import UNREGISTERED
+
+    changes = 0
+    for _ in range(MOST_PASSES):
+        accepted = control.flower.store.accepted()
+        nodes = [node for node in control.nodes() if node.status != UNREGISTERED]
+        present = {node.fingerprint for node in nodes}
+        foreign = [node for node in nodes if node.fingerprint not in accepted]
+        missing = {key: own for key, own in accepted.items() if key not in present}
+        if not foreign and not missing:
+            break
+        for node in foreign:
+            control.unregister(node.number)
+        for name, key in missing.values():
+            control.register(key, name)
+        changes += len(foreign) + len(missing)
+    return changes
+
+
+@contextmanager
+def only_submission(out: Path) -> Iterator[None]:
+    """Raise RunError if the run folder is another submission's already."""
+    with holding(out, SUBMIT_LOCK, going_on(out)):
+        # A submission can be killed while its run goes on.
+        if is_held(out, RUN_LOCK):
+            raise RunError(going_on(out))
+        yield
+
+
+def submit(
+    control: "Control", out: Path, *, resume: bool, show: Callable[[list[str]], None]
+) -> None:
+    """Carry out the key store's plan and follow the log until the run folder is complete.
+
+    KeyboardInterrupt ends the run on the server as well; RunError says that it did not complete.
+    """
+    before = _finished_at(out)
+    earlier = {run.number for run in control.runs()}
+    flower = control.flower
+    settings = {"store": str(flower.store.folder.resolve()), "out": str(out.resolve())}
+    app = write_app(out / "app", "server_app", {**settings, "resume": resume})
+    show(flower.run(app))
+    process = _start(flower, flower.run(app))
+    try:
+        process.wait()
+    except KeyboardInterrupt:
+        process.terminate()
+        for run in control.runs():
+            if run.number not in earlier:
+                control.stop(run.number)
+        raise
+    if not (out / "config.toml").exists():
+        raise RunError(
+            "The run did not begin; the log above says why. Put it right and submit it again."
+        )
+    if _finished_at(out) == before:
+        raise RunError(
+            "The run did not end well; the log above says why. Continue it with: fedwatt deploy "
+            f"submit --resume --out {out}"
+        )
+
+
+def write_app(folder: Path, server_app: str, settings: Mapping[str, object]) -> Path:
+    """Write a Flower app that names installed code and nothing else."""
+    project = {
+        "name": "fedwatt",
+        "version": fedwatt.__version__,
+        "description": "Federated energy models of electric vehicles",
+        "license": "Apache-2.0",
+        "dependencies": [],
+    }
+    home = "fedwatt.deploy.transport"
+    components = {
+        "serverapp": server_app if ":" in server_app else f"{home}.{server_app}:app",
+        "clientapp": f"{home}.client_app:app",
+    }
+    app = {"publisher": "fedwatt", "components": components, "config": dict(settings)}
+    about = {"project": project, "tool": {"flwr": {"app": app}}}
+    write_text(folder / "pyproject.toml", tomli_w.dumps(about))
+    return folder
+
+
+def _start(flower: Flower, command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, env=flower.environment(), start_new_session=True)
+
+
+def _finished_at(out: Path) -> float:
+    """Return when a run folder was last completed; 0 if it never was."""
+    path = out / "environment.json"
+    return path.stat().st_mtime if path.exists() else 0.0

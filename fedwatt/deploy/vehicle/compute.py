@@ -1,0 +1,383 @@
+"""What a vehicle computes, from its plan and its own folder: updates, errors, contributions.
+
+A vehicle goes through a round as those of a simulation do (`federation.local_round`), as a stack
+of one and with the same draws, which are keyed by its name. From the server it takes the model,
+the arrays that the method's server rule broadcasts, the fleet's size and the last round that
+counted; every setting comes from the plan.
+"""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+import fedwatt
+from fedwatt.deploy.plan.plan import read_configuration
+from fedwatt.deploy.vehicle import client_state
+from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_values, evaluation_values
+from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS
+from fedwatt.deploy.vehicle.places import Places
+from fedwatt.deploy.wire import Content
+from fedwatt.elevation.climb import with_measured_terrain, with_terrain
+from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.level import Predictions
+from fedwatt.engine.call import Call
+from fedwatt.engine.together import train
+from fedwatt.errors import DataError, RunError
+from fedwatt.evaluation import PersonalModel, personalise
+from fedwatt.federation import LocalFleet, local_round
+from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
+from fedwatt.federation.terms import Terms
+from fedwatt.federation.work import Work
+from fedwatt.files import flush
+from fedwatt.methods import Method
+from fedwatt.methods.bounding import bounded
+from fedwatt.methods.rule import Rows
+from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.models import Model
+from fedwatt.privacy.drawing import drawn, draws_on_board
+from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.secure.compose import reply_layout, reply_values
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.level import LEVEL, level_config, predictions_of, with_level
+from fedwatt.runs.model_file import own_weights, write_own_model
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows import Fleet
+from fedwatt.windows.client import Client, build_client, prepared
+from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.split import SPLITS
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request that a vehicle has decided to answer."""
+
+    plan: str
+    """Digest of the plan, which lies in the vehicle's state."""
+    kind: str
+    request: Content
+    called: int = 0
+    """Vehicles called to the secure aggregation; 0: there is none."""
+    threshold: int = 0
+    """Its fewest survivors."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A method of a plan on this vehicle's windows, with a request about it."""
+
+    local: LocalFleet
+    choice: MethodChoice
+    config: RunConfig
+    job: Job
+
+    @property
+    def method(self) -> Method:
+        """Return the method."""
+        return self.choice.method
+
+    @property
+    def model(self) -> Model:
+        """Return the model as the method trains it."""
+        return self.method.adapted(self.local.model)
+
+    @property
+    def round(self) -> int:
+        """Return the round of the request."""
+        return int(self.job.request.values["round"])
+
+    @property
+    def windows(self) -> int:
+        """Return n_k."""
+        return self.local.members.windows(0)
+
+    def weights(self) -> Tensor:
+        """Return the model of the request, [1, D]."""
+        return self.read_weights("weights", self.local, self.model.layout.size)
+
+    def read_weights(self, name: str, local: LocalFleet, size: int) -> Tensor:
+        """Return a model of the request; DataError unless it has `size` finite weights.
+
+        Other precisions than the plan's are refused, since rounding would give several requests
+        the same model.
+        """
+        array = self.job.request.arrays.get(name)
+        precision = local.training.precision
+        fits = array is not None and array.shape == (size,) and array.dtype == precision
+        if array is None or not fits or not np.isfinite(array).all():
+            raise DataError(f"the request holds no '{name}' of {size} finite {precision} numbers")
+        return torch.from_numpy(array.copy())[None]
+
+    def broadcast_rows(self, model: Tensor) -> Rows:
+        """Return the arrays that the server rule sent, as a stack of one beside the model."""
+        arrays = self.job.request.arrays.items()
+        rows = {
+            name.removeprefix(BROADCAST): torch.from_numpy(array.copy())[None]
+            for name, array in arrays
+            if name.startswith(BROADCAST)
+        }
+        return {name: local_round.like(row, model) for name, row in rows.items()}
+
+
+class Computer:
+    """Computes a vehicle's replies; reads its folder and its state, and no other."""
+
+    def __init__(self, folder: Path, state: Path) -> None:
+        self.folder = folder
+        self.state = state
+        self.places = Places(folder, state)
+        self._config = lru_cache(maxsize=2)(self._read_config)
+        # Two of each: of a plan's model and of its model without elevation.
+        self._client = lru_cache(maxsize=2)(self._read_client)
+        self._method = lru_cache(maxsize=4)(self._read_method)
+
+    def compute(self, job: Job) -> Content:
+        """Return the fields of a plain reply, or the words of a contribution."""
+        if job.kind == "enrol":
+            return self._enrol(job)
+        if job.kind in ("elevation", "routes"):
+            request, values = self.places.contribution(job, self._config(job.plan))
+            return _words(Layout(request, vehicles=job.called), values)
+        if job.kind in ("elevation-map", "driving-map"):
+            return self.places.install(job, self._config(job.plan))
+        task = self._task(job)
+        if job.called:
+            return _words(*self._contribution(task))
+        if job.kind == "train":
+            return self._update(task)
+        if job.kind in ("evaluate", "evaluate-personal"):
+            validation, test = self._evaluated(task)
+            return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
+        strata = self._final(task) if job.kind == "final" else self._personalised(task)
+        sums = np.stack([own.as_array() for own in strata.values()])
+        return Content({"strata": list(strata)}, {"sums": sums})
+
+    def _contribution(self, task: Task) -> tuple[Layout, Mapping[str, FloatArray]]:
+        """Return the layout and the values of what the vehicle adds to a sum."""
+        job = task.job
+        if job.kind == "train":
+            return self._update_contribution(task)
+        if job.kind == "evaluate":
+            values = evaluation_values(*self._evaluated(task), task.windows)
+            return Layout(EVALUATION, vehicles=job.called), values
+        strata = self._final(task) if job.kind == "final" else self._personalised(task)
+        return Layout(FINAL, vehicles=job.called), error_values([strata["all"]])
+
+    def _read_config(self, plan: str) -> RunConfig:
+        """Return the configuration of a plan that this vehicle has verified."""
+        file = client_state.plan_folder(self.state, plan) / "plan.json"
+        try:
+            return read_configuration(json.loads(file.read_bytes())["plan"]["configuration"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{file} cannot be read: {error}") from error
+
+    def _part(self, plan: str, part: str) -> RunConfig:
+        """Return the configuration of the plan's model, or of its model without elevation."""
+        config = self._config(plan)
+        if not part:
+            return config
+        level = level_config(config)
+        if level is None or part != LEVEL:
+            raise DataError(f"the plan has no part '{part[:20]}'")
+        return level
+
+    def _read_client(self, plan: str, part: str, elevation: str) -> Client:
+        """Return the vehicle's windows; `elevation` names the map that it has."""
+        config = self._part(plan, part)
+        settings = config.data
+        vehicle = prepared(read_vehicle(self.folder), settings)
+        if needs_climb(feature_names(settings.features)):
+            if config.terrain.source == "measured":
+                vehicle = with_measured_terrain(vehicle)
+            elif elevation:
+                vehicle = with_terrain(vehicle, self.places.elevation(plan))
+            else:  # before a map is learned; the number of windows is the same
+                vehicle = with_terrain(vehicle, empty_field(Grid()))
+        return build_client(vehicle, settings)
+
+    def _enrol(self, job: Job) -> Content:
+        client = self._client(job.plan, "", "")
+        counts = [len(client.ends[split]) for split in SPLITS]
+        values = {"vehicle": client.name, "enough": min(counts) >= 1}
+        windows = {} if self._config(job.plan).secure.enabled else {"windows": np.array(counts)}
+        return Content(values | {"version": fedwatt.__version__}, windows)
+
+    def _task(self, job: Job) -> Task:
+        """Return the method that a request is about."""
+        part, method = (str(job.request.values[name]) for name in ("part", "method"))
+        config = self._part(job.plan, part)
+        elevation = ""
+        if learns_hills(config):
+            elevation = self.places.elevation_digest(job.plan)
+        return Task(*self._method(job.plan, part, method, elevation), config, job)
+
+    def _read_method(
+        self, plan: str, part: str, label: str, elevation: str
+    ) -> tuple[LocalFleet, MethodChoice]:
+        config = self._part(plan, part)
+        choices = [choice for choice in config.methods if choice.label == label]
+        if not choices:
+            raise DataError(f"the plan has no method '{label[:40]}'")
+        alone = Fleet((self._client(plan, part, elevation),), config.data, "this vehicle")
+        terms = Terms(choices[0].training(config.training), config.availability, config.seeds)
+        return LocalFleet(alone, config.model.on(alone), terms, device="cpu"), choices[0]
+
+    def _folder(self, task: Task, part: str | None = None) -> Path:
+        """Return where the vehicle keeps its state of a method."""
+        own = str(task.job.request.values["part"]) if part is None else part
+        return client_state.method_folder(self.state, task.job.plan, own, task.choice.label)
+
+    def _update(self, task: Task) -> Content:
+        """Return this vehicle's update of a round, and keep its state after it."""
+        values = task.job.request.values
+        population, total = int(values["population"]), float(values["population_windows"])
+        if population < 1 or not total > 0:
+            raise DataError("the request does not tell the size of the fleet")
+        model = task.weights()
+        initial = local_round.initial_memory(task.method, task.model, model[0])
+        folder = self._folder(task)
+        before = client_state.load(folder, int(values["counted"]), initial)
+        broadcast = local_round.Broadcast(
+            task.round,
+            model.to(task.local.dtype),
+            task.broadcast_rows(model),
+            population,
+            total,
+        )
+        work = _local_work(task, broadcast, before)
+        if work.memory:
+            client_state.delete_old_states(self.state, task.job.plan)
+            client_state.save(folder, task.round, {n: rows[0] for n, rows in work.memory.items()})
+        arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
+        records: dict[str, Any] = {"windows": task.windows}
+        if task.config.deploy.diagnostics:
+            names = {column.name for column in task.method.records}
+            records |= {n: float(v[0]) for n, v in work.columns.items() if n in names}
+        log.info("round %d: trained %d windows", task.round + 1, task.windows)
+        return Content(records, {"delta": work.deltas[0].numpy(), **arrays})
+
+    def _update_contribution(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
+        """Return the contribution of a round: w_k, w_k Δ_k and uploads, with a share of noise."""
+        training, job, secure = task.local.training, task.job, task.config.secure
+        if draws_on_board(task.method, training) and not drawn(training.participation):
+            arrays: dict[str, NDArray[Any]] = {"delta": np.zeros(task.model.layout.size)}
+        else:
+            arrays = dict(self._update(task).arrays)
+        uploads = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        # Honest vehicles stay within the limit by which a server tells a spoiled sum.
+        delta = bounded(uploads.pop("delta")[None], secure.norm_limit)[0]
+        layout = reply_layout(task.method, task.model, secure, vehicles=job.called)
+        values = reply_values(
+            task.method, task.model, delta, task.windows, uploads, layout, job.threshold
+        )
+        return layout, values
+
+    def _evaluated(self, task: Task) -> tuple[ErrorSums, ErrorSums]:
+        """Return the validation and test errors of the request's model."""
+        model = task.weights()
+        if task.job.kind == "evaluate-personal":
+            model = self._vehicle_model(task, task.local, model, self._folder(task))
+        validation, test = task.local.vehicle_sums(0, model[0])
+        return validation, test
+
+    def _vehicle_model(self, task: Task, local: LocalFleet, model: Tensor, folder: Path) -> Tensor:
+        """Return the model [1, D] that this vehicle uses under a method with personal parts."""
+        method = task.method
+        initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
+        state = client_state.load_latest(folder, initial)
+        windows = float(max(1, local.members.windows(0)))
+        rows = task.broadcast_rows(model)
+        broadcast = local_round.Broadcast(task.round, model, rows, 1, windows)
+        stacked = {name: row[None] for name, row in state.items()}
+        return local_round.vehicle_models(local, method, broadcast, stacked, [Call(0, 0, 0)])
+
+    def _final(self, task: Task) -> dict[str, ErrorSums]:
+        """Return test errors by stratum of the request's model."""
+        local, pool, model = task.local, task.local.pool, task.weights()
+        if LEVEL_WEIGHTS in task.job.request.arrays:
+            level = predictions_of(*self._without_elevation(task))
+            test = with_level(local, predictions_of(local, model), level)
+        else:
+            test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
+        return _by_stratum(local, test[0])
+
+    def _personalised(self, task: Task) -> dict[str, ErrorSums]:
+        """Return test errors by stratum after fine-tuning in this vehicle; the model stays here."""
+        model = task.weights()
+        below = None
+        if level_config(task.config) is not None:
+            below = self._without_elevation(task)
+        personal = self._fine_tuned(task, self._folder(task), task.local, model)
+        test = personal.test
+        if below is not None:
+            folder = self._folder(task, LEVEL)
+            test = with_level(task.local, personal, self._level_model(task, folder, *below))
+        return _by_stratum(task.local, test[0])
+
+    def _without_elevation(self, task: Task) -> tuple[LocalFleet, Tensor]:
+        """Return this vehicle without climb, and the request's model for it."""
+        local, _ = self._method(task.job.plan, LEVEL, task.choice.label, "")
+        return local, task.read_weights(LEVEL_WEIGHTS, local, local.model.layout.size)
+
+    def _fine_tuned(
+        self, task: Task, folder: Path, local: LocalFleet, model: Tensor
+    ) -> Predictions:
+        """Return predictions of the vehicle's personalised model, which it keeps."""
+
+        def keep(personal: PersonalModel) -> None:
+            client_state.delete_old_states(self.state, task.job.plan)
+            write_own_model(folder / client_state.PERSONAL, local, personal)
+            flush(folder)
+
+        def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
+            return self._vehicle_model(task, local, model, folder)
+
+        own_models = vehicle_models if task.method.personal else None
+        return personalise(local, model, task.config.personal, keep=keep, own_models=own_models)
+
+    def _level_model(
+        self, task: Task, folder: Path, local: LocalFleet, model: Tensor
+    ) -> Predictions:
+        """Return predictions of the personalised model without elevation: kept, or made now."""
+        file = folder / client_state.PERSONAL
+        if file.exists():
+            try:
+                kept = own_weights(file, local.members.name(0), local.model.layout)
+                return predictions_of(local, torch.from_numpy(kept).to(local.dtype)[None])
+            except RunError as error:
+                log.warning("%s This vehicle makes it anew.", error)
+        return self._fine_tuned(task, folder, local, model)
+
+
+def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Work:
+    """Return one round of this vehicle, as a stack of one."""
+    local, method = task.local, task.method
+    speed = local.terms.speed(0, local.members.name(0))
+    call = Call(0, 0, local.terms.steps(task.windows, speed))
+    before = {name: row[None] for name, row in state.items()}
+    begun = local_round.begin_round(local, method, broadcast, before, [call], Stopwatch())
+    return local_round.finish_round(local, method, begun, train(begun.job))
+
+
+def _by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
+    """Return error sums of test windows, all and by stratum, from scaled predictions [W]."""
+    clients, windows = local.fleet.clients, local.pool.test
+    total = vehicle_errors(clients, "test", windows, predictions)[0]
+    return {"all": total} | stratum_errors(clients, windows, predictions)[0]
+
+
+def _words(layout: Layout, values: Mapping[str, FloatArray]) -> Content:
+    """Return a contribution as words of fixed point."""
+    return Content({"bits": layout.bits}, {"words": layout.encode(values)})

@@ -1,0 +1,313 @@
+"""A vehicle's request handler: the one function through which a server reaches it.
+
+    bytes of a request → `checked_request` → plan, hours, answers so far → computation → `sealed`
+
+A plan is verified once, when a server first sends it (`enrol`): the owner's signature, its
+validity, the version range, and the vehicle's own acceptance file. All later requests name it by
+its digest.
+"""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import inf
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from fedwatt.deploy.plan.certificates import (
+    CERTIFICATE,
+    KEY,
+    OWNER,
+    VEHICLE,
+    check_certificate,
+    read_certificate,
+    read_private,
+)
+from fedwatt.deploy.plan.plan import Plan, read_plan
+from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
+from fedwatt.deploy.vehicle.answers import Answers, Slot, request_digest
+from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
+from fedwatt.deploy.vehicle.compute import Computer, Job
+from fedwatt.deploy.vehicle.messages import (
+    AWAY,
+    FAILED,
+    MAP_KINDS,
+    PLACE_KINDS,
+    REFUSED,
+    SUM_STEPS,
+    SUMMED,
+    VECTOR,
+    WINDOWS,
+    ReplyForm,
+    Sizes,
+    VehicleAway,
+    VehicleRefused,
+    checked_request,
+    failure,
+    sealed,
+    training_form,
+)
+from fedwatt.deploy.vehicle.secure import Purpose, SecureAggregation
+from fedwatt.deploy.vehicle.worker import Computing, Worker
+from fedwatt.deploy.wire import Content
+from fedwatt.errors import DataError, FedwattError, RunError
+from fedwatt.files import write_bytes
+from fedwatt.models import get_model
+from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
+from fedwatt.privacy.secure_settings import Terms
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.hills import shares_hills
+from fedwatt.runs.level import level_config
+from fedwatt.telemetry.store import read_vehicle
+
+log = logging.getLogger("fedwatt.deploy")
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """A vehicle's key and certificate, and the owner's certificate."""
+
+    key: ec.EllipticCurvePrivateKey = field(repr=False)
+    certificate: x509.Certificate
+    owner: x509.Certificate
+
+    @classmethod
+    def read(cls, keys: Path, vehicle: str) -> "Credentials":
+        """Read a vehicle's folder of keys; RunError if they are not this vehicle's."""
+        file = keys / KEY
+        key = read_private(file)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise RunError(f"{file} is no key of 'fedwatt deploy request'.")
+        if file.stat().st_mode & 0o077:
+            raise RunError(f"Others can read {file}. 'chmod 600' it.")
+        certificate = read_certificate(keys / CERTIFICATE)
+        owner = read_certificate(keys / OWNER)
+        try:
+            name = check_certificate(certificate, owner, VEHICLE)
+        except DataError as error:
+            raise RunError(f"{keys / CERTIFICATE}: {error}.") from error
+        if certificate.public_key() != key.public_key():
+            raise RunError(f"{keys / CERTIFICATE} is not the certificate of {file}.")
+        if name != vehicle:
+            raise RunError(f"{keys} are the keys of '{name}', and the data is of '{vehicle}'.")
+        return cls(key, certificate, owner)
+
+    @property
+    def identity(self) -> Identity:
+        """Return the vehicle's identity in secure aggregation."""
+        return Identity(self.key, self.certificate.public_bytes(Encoding.DER))
+
+    def trust(self, plan: Plan) -> Trust:
+        """Return the check of other vehicles' certificates under a plan."""
+
+        def check(name: str, public: bytes, voucher: bytes) -> None:
+            try:
+                certificate = x509.load_der_x509_certificate(voucher)
+            except ValueError as error:
+                raise DataError(f"{name} has sent no certificate") from error
+            owner = check_certificate(certificate, self.owner, VEHICLE, revoked=plan.revoked)
+            key = certificate.public_key()
+            fits = isinstance(key, ec.EllipticCurvePublicKey) and public_bytes(key) == public
+            if owner != name or not fits:
+                raise DataError(f"the key of {name} is not that of its certificate")
+
+        return Trust(check)
+
+
+class Vehicle:
+    """Handles the requests of a server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        state: Path,
+        credentials: Credentials,
+        acceptance: Acceptance | None = None,
+        computer: Computing | None = None,
+    ) -> None:
+        self.name = read_vehicle(folder).name
+        self.folder = folder
+        self.state = state
+        self.credentials = credentials
+        self.acceptance = acceptance or Acceptance()
+        self.hours = Hours.read(self.acceptance.hours)
+        self.computer = computer or Computer(folder, state)
+        self.secrets = SecureAggregation(self.name, state, credentials.identity)
+        self._plans: dict[str, tuple[Plan, Answers]] = {}
+
+    def handle(self, body: bytes) -> bytes:
+        """Return the reply to a request; one without a result where it is refused or fails."""
+        kind = "?"
+        try:
+            kind, request = checked_request(body, self.acceptance.largest_message)
+            return self._handle(kind, request)
+        except VehicleAway as error:
+            return failure(AWAY, seconds=error.seconds)
+        except VehicleRefused as error:
+            log.warning("plan refused: %s", error)
+            return failure(REFUSED, reason=error.reason)
+        except FedwattError as error:
+            log.error("request '%s': %s", kind, error)
+        except Exception:
+            log.exception("request '%s' failed", kind)
+        return failure(FAILED)
+
+    def _handle(self, kind: str, request: Content) -> bytes:
+        if kind == "enrol":
+            return self._enrol(request)
+        plan, answers = self._plan(str(request.values["plan"]))
+        if kind in SUM_STEPS:
+            return self._step(kind, request, plan, answers)
+        if kind in MAP_KINDS:
+            if not shares_hills(plan.config):
+                raise DataError("the plan learns no maps")
+            return sealed(ReplyForm(kind), self.computer.compute(Job(plan.digest, kind, request)))
+        if plan.config.secure.enabled:
+            return self._contribute(kind, request, plan, answers)
+        return self._reply(kind, request, plan, answers)
+
+    def _enrol(self, request: Content) -> bytes:
+        """Verify a plan, keep it, and tell whether there are enough windows for it."""
+        signed = request.values["signed_plan"]
+        assert isinstance(signed, bytes)
+        plan = read_plan(signed, self.credentials.owner)
+        certificate = self.credentials.certificate
+        check_certificate(certificate, self.credentials.owner, VEHICLE, revoked=plan.revoked)
+        file = plan_folder(self.state, plan.digest) / "plan.json"
+        if not file.exists():
+            self.acceptance.accept(plan, self._spent())
+            log.info("accepted:\n%s", "\n".join(plan.lines()[:7]))
+            write_bytes(file, signed)
+        reply = self.computer.compute(Job(plan.digest, "enrol", request))
+        more = {} if plan.config.secure.enabled else WINDOWS
+        return sealed(ReplyForm("enrol", more=more), reply)
+
+    def _spent(self) -> float:
+        """Return the ε of the plans accepted so far; not worked out where there is no limit."""
+        if self.acceptance.largest_epsilon == inf:
+            return 0.0
+        files = (self.state / PLANS).glob("*/plan.json")
+        return sum(self._plan(file.parent.name, expired=True)[0].epsilon() for file in files)
+
+    def _plan(self, digest: str, *, expired: bool = False) -> tuple[Plan, Answers]:
+        """Return an accepted plan that still holds; DataError for any other."""
+        if not digest.isalnum() or len(digest) != 64:
+            raise DataError("a request names no plan")
+        if digest not in self._plans:
+            folder = plan_folder(self.state, digest)
+            try:
+                signed = (folder / "plan.json").read_bytes()
+                start = json.loads(signed)["plan"]["valid"][0] if expired else None
+            except (OSError, ValueError, KeyError) as error:
+                raise DataError("a request names a plan that was not accepted here") from error
+            moment = None if start is None else datetime.fromisoformat(start)
+            plan = read_plan(signed, self.credentials.owner, now=moment)
+            if expired:
+                return plan, Answers(folder)
+            self._plans = {digest: (plan, Answers(folder))}
+        plan, answers = self._plans[digest]
+        plan.refuse_expired()
+        return plan, answers
+
+    def _reply(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
+        """Return a plain reply: a new one for a new round, the same bytes for a repeated one."""
+        if kind in PLACE_KINDS:
+            raise DataError("sums over places need secure aggregation")
+        slot, digest = Slot.of(kind, request), request_digest(request)
+        answers.check_bounds(slot, plan.config.training.rounds)
+        if answers.repeated(slot, digest):
+            return answers.kept_reply(slot)
+        self._refuse_outside_hours()
+        result = self.computer.compute(Job(plan.digest, kind, request))
+        reply = sealed(reply_form(kind, plan.config, request), result)
+        answers.keep_reply(slot, reply)
+        answers.give(slot, digest)
+        return reply
+
+    def _contribute(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
+        """Return a contribution under masks, once per round."""
+        terms, vehicles = self.secrets.expected(request)
+        slot, digest = Slot.of(kind, request), request_digest(request)
+        self._refuse_used(slot, digest, plan, answers)
+        members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
+        job = Job(plan.digest, kind, request, terms.called, terms.threshold)
+        result = self.computer.compute(job)
+        answers.give(slot, digest, vehicles=members)
+        bits = result.values["bits"]
+        assert isinstance(bits, int)
+        masked = self.secrets.masked(request, result.arrays["words"], bits)
+        return sealed(ReplyForm(VECTOR, Sizes(words=terms.length * terms.bits // 8)), masked)
+
+    def _step(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
+        """Return the reply to one of the four short messages of a secure aggregation."""
+        trust = self.credentials.trust(plan)
+        smallest = max(plan.config.secure.smallest_sum, self.acceptance.smallest_sum)
+        if kind == "sum-keys":
+            self._refuse_outside_hours()
+            reply = self.secrets.keys(
+                request, lambda terms, purpose: self._check_terms(terms, purpose, plan, answers)
+            )
+        elif kind == "sum-shares":
+            reply = self.secrets.shares(request, trust)
+        elif kind == "sum-agree":
+            reply = self.secrets.agreed(request, smallest)
+        else:
+            reply = self.secrets.revealed(request, trust)
+        return sealed(ReplyForm(kind), reply)
+
+    def _check_terms(self, terms: Terms, purpose: Purpose, plan: Plan, answers: Answers) -> None:
+        """Raise DataError for a sum that the plan does not have, or that was contributed to."""
+        secure = plan.config.secure
+        smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
+        if not secure.enabled or purpose.kind not in SUMMED or purpose.kind == "evaluate-personal":
+            raise DataError(f"the plan has no sums for '{purpose.kind[:40]}'")
+        if terms.threshold < smallest:
+            raise DataError(
+                f"a sum may be of {terms.threshold} vehicles, and {smallest} are needed"
+            )
+        if terms.length * terms.bits // 8 > self.acceptance.largest_message:
+            raise DataError("a contribution would be longer than this vehicle sends")
+        slot = Slot(purpose.kind, purpose.part, purpose.method, purpose.round)
+        self._refuse_used(slot, "", plan, answers)
+
+    def _refuse_used(self, slot: Slot, digest: str, plan: Plan, answers: Answers) -> None:
+        answers.check_bounds(slot, plan.config.training.rounds)
+        if answers.repeated(slot, digest):
+            raise DataError("a contribution is given once; a failed sum is repeated as a new round")
+
+    def _refuse_outside_hours(self) -> None:
+        if seconds := self.hours.away_seconds():
+            raise VehicleAway(seconds)
+
+
+def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
+    """Return the declared form of a plain reply."""
+    if kind != "train":
+        return ReplyForm(kind)
+    (choice,) = (one for one in config.methods if one.label == request.values["method"])
+    if request.values["part"]:
+        config = level_config(config) or config
+    columns = len(config.data.columns)
+    model = get_model(
+        config.model.name,
+        window=config.data.window,
+        features=columns,
+        hidden=config.model.hidden,
+    )
+    diagnostics = config.deploy.diagnostics
+    precision = choice.training(config.training).precision
+    return training_form(choice.method, model, precision, diagnostics=diagnostics)
+
+
+def open_vehicle(
+    folder: Path, state: Path, keys: Path, *, threads: int = 1, nice: int = 10
+) -> Vehicle:
+    """Return the vehicle of a folder, with its keys and acceptance file, computing in a child."""
+    acceptance = Acceptance.read(keys / FILE)
+    credentials = Credentials.read(keys, read_vehicle(folder).name)
+    worker = Worker(folder, state, acceptance, threads=threads, nice=nice)
+    return Vehicle(folder, state, credentials, acceptance, worker)

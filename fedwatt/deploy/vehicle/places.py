@@ -1,0 +1,160 @@
+"""A vehicle's part in sums over places: the elevation map and the routes of its fleet.
+
+Contributions are counts and sums over nodes that all vehicles are asked about, and leave the
+vehicle only under secure aggregation. Kept in the vehicle:
+
+    STATE/plans/DIGEST/elevation.parquet      the fleet's elevation map, extended by its own trips
+    STATE/plans/DIGEST/elevation.digest       digest of the fleet's map
+    STATE/plans/DIGEST/driving.json           how the fleet drives
+
+The first elevation map of a plan is kept; another one is refused, since features follow from it.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fedwatt.deploy.vehicle.client_state import plan_folder
+from fedwatt.deploy.wire import Content
+from fedwatt.elevation.encoding import field_digest, field_from_arrays
+from fedwatt.elevation.field import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.ground import Ground
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.store import read_field, write_field
+from fedwatt.errors import DataError
+from fedwatt.files import flush, write_atomically, write_bytes, write_text
+from fedwatt.journeys.driving_exchange import DRIVING, DrivingQuestion
+from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.route_files import load_arrays, save_arrays
+from fedwatt.journeys.route_questions import ASKED, Pupil, RouteQuestion, SharedDriving
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.routes import route_board
+from fedwatt.sums import Contribution, Fields
+from fedwatt.telemetry.store import read_vehicle
+from fedwatt.windows import DataSettings
+from fedwatt.windows.client import prepared
+
+if TYPE_CHECKING:
+    from fedwatt.deploy.vehicle.compute import Job
+
+MAP: Final = "elevation.parquet"
+MAP_DIGEST: Final = "elevation.digest"
+DRIVING_MAP: Final = "driving.json"
+
+
+class Places:
+    """A vehicle's elevation and routes."""
+
+    def __init__(self, folder: Path, state: Path) -> None:
+        self.folder = folder
+        self.state = state
+        # Surveys of the vehicle's trips are kept while a map is being learned.
+        self._ground = lru_cache(maxsize=1)(self._survey)
+        self._board = lru_cache(maxsize=1)(self._route_board)
+        self._pupil = lru_cache(maxsize=1)(self._route_pupil)
+
+    def contribution(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
+        """Return the fields and values that a request asks for."""
+        if job.threshold < config.terrain.minimum_vehicles:
+            raise DataError(
+                f"sums over places are asked for of {job.threshold} vehicles or more, and a place "
+                f"is hidden unless {config.terrain.minimum_vehicles} drive there"
+            )
+        return (
+            self._elevation(job, config) if job.kind == "elevation" else self._routes(job, config)
+        )
+
+    def _elevation(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
+        values = job.request.values
+        ground = self._ground(config.terrain, config.data)
+        request = ground.question(
+            job.request.arrays,
+            counting=bool(values["count"]),
+            judged=int(values["judged"]),
+            segment_s=int(values["segment_s"]),
+        )
+        return request.fields, request.answer(ground.training)
+
+    def _routes(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
+        if not config.deploy.routes:
+            raise DataError("the plan has no routes")
+        asks = str(job.request.values["asks"])
+        digest = self.elevation_digest(job.plan)
+        if asks in DRIVING:
+            places = DrivingQuestion.read(asks, job.request.arrays, config.terrain)
+            board = self._board(job.plan, digest, config.terrain, config.data)
+            return places.fields, places.answer(board.sums)
+        routes = RouteQuestion.read(asks, job.request.arrays)
+        driving = self._driving_file(job.plan)
+        pupil = self._pupil(
+            job.plan, digest, driving.stat().st_mtime_ns, config.terrain, config.data
+        )
+        answer = routes.answer(pupil)
+        if asks == [*ASKED][-1]:  # trips need memory, which training wants back
+            self._board.cache_clear()
+            self._pupil.cache_clear()
+        return routes.fields, answer
+
+    def install(self, job: "Job", config: RunConfig) -> Content:
+        """Keep a map that the server published."""
+        grid = Grid(cell_m=config.terrain.cell_m)
+        folder = plan_folder(self.state, job.plan)
+        if job.kind == "driving-map":
+            shared = SharedDriving.read(job.request.arrays, grid, config.terrain.minimum_vehicles)
+            write_bytes(folder / DRIVING_MAP, save_arrays(shared.arrays, {}))
+            return Content({"map": shared.digest})
+        published = field_from_arrays(job.request.arrays, grid)
+        digest = field_digest(published)
+        if (folder / MAP_DIGEST).exists():
+            if self.elevation_digest(job.plan) != digest:
+                raise DataError("this plan has another elevation map already")
+            return Content({"map": digest})
+        extended = published
+        if job.request.values["extend"]:
+            extended = self._ground(config.terrain, config.data).own_field(published)
+        # Other vehicles contributed to the published map, and the server does not say which.
+        write_atomically(folder / MAP, lambda part: write_field(part, extended, provenance=None))
+        flush(folder)
+        write_text(folder / MAP_DIGEST, digest)
+        self._ground.cache_clear()
+        return Content({"map": digest})
+
+    def elevation_digest(self, plan: str) -> str:
+        """Return the digest of the plan's elevation map; DataError where there is none yet."""
+        file = plan_folder(self.state, plan) / MAP_DIGEST
+        if not file.exists():
+            raise DataError("the elevation map of this plan is not here yet")
+        return file.read_text(encoding="utf-8")
+
+    def elevation(self, plan: str) -> Field:
+        """Return the elevation map of a plan as extended in this vehicle."""
+        return read_field(plan_folder(self.state, plan) / MAP)
+
+    def _survey(self, terrain: TerrainSettings, data: DataSettings) -> Ground:
+        return Ground(prepared(read_vehicle(self.folder), data), terrain, data)
+
+    def _route_board(
+        self, plan: str, digest: str, terrain: TerrainSettings, data: DataSettings
+    ) -> RouteBoard:
+        vehicle = prepared(read_vehicle(self.folder), data)
+        return route_board(vehicle, RunConfig(data=data, terrain=terrain), self.elevation(plan))
+
+    def _route_pupil(
+        self, plan: str, digest: str, written: int, terrain: TerrainSettings, data: DataSettings
+    ) -> Pupil:
+        grid = Grid(cell_m=terrain.cell_m)
+        try:
+            arrays: Mapping[str, object]
+            arrays, _ = load_arrays(self._driving_file(plan).read_bytes())
+            shared = SharedDriving.read(arrays, grid, terrain.minimum_vehicles)
+        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"the driving map of this plan is not here ({error})") from error
+        return Pupil(self._board(plan, digest, terrain, data), shared)
+
+    def _driving_file(self, plan: str) -> Path:
+        file = plan_folder(self.state, plan) / DRIVING_MAP
+        if not file.exists():
+            raise DataError("the driving map of this plan is not here yet")
+        return file

@@ -1,0 +1,196 @@
+"""A vehicle's side of one secure aggregation at a time.
+
+Its secrets are in memory only: a vehicle that restarts half-way drops out, and the others' sum
+survives. (Flower's own SuperNode starts a process per message; there they pass from one to the
+next as bytes, `export` and `restore`.) The purpose of a sum (plan, kind, method, round and a digest
+of the request) is bound into its keys, so vehicles that were sent different requests have
+different masks, which do not cancel.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args
+
+from fedwatt.deploy.vehicle.messages import SECURE
+from fedwatt.deploy.wire import Content, pack, unpack
+from fedwatt.errors import DataError
+from fedwatt.files import write_text
+from fedwatt.privacy.fixed_point import Words
+from fedwatt.privacy.secure import vehicle as protocol
+from fedwatt.privacy.secure.identity import Identity, Trust
+from fedwatt.privacy.secure.messages import Agreements, Inbox, Roster, Survivors, names_of
+from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure_settings import Terms
+
+log = logging.getLogger("fedwatt.deploy")
+
+LOST_SECONDS: Final = 60
+"""How far back a number may lie where the last one was lost: clocks differ."""
+PER_VEHICLE: Final = ("counted", "extend")
+"""Values of a request that differ between vehicles."""
+
+Message = TypeVar("Message")
+Stage = protocol.Advertised | protocol.Shared | protocol.Sent
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """What a sum is for."""
+
+    plan: str
+    kind: str
+    part: str
+    method: str
+    round: int
+    request: str
+    """Digest of all that the request says to every vehicle alike."""
+
+    @classmethod
+    def of(cls, request: Content) -> "Purpose":
+        """Return the purpose of a request."""
+        values = request.values
+        number = values.get("round", values.get("number", 0))
+        assert isinstance(number, int)
+        plan, kind, part, method = (
+            str(values.get(name, "")) for name in ("plan", "kind", "part", "method")
+        )
+        return cls(plan, kind, part, method, number, _digest(request))
+
+    @property
+    def text(self) -> str:
+        """Return the purpose as it is bound into the keys of a sum."""
+        return json.dumps(astuple(self), ensure_ascii=False)
+
+    @classmethod
+    def read(cls, text: str) -> "Purpose":
+        """Return the purpose that the terms of a sum state; DataError if they state none."""
+        try:
+            purpose = cls(*json.loads(text))
+            if purpose.text == text and type(purpose.round) is int:
+                return purpose
+        except (ValueError, TypeError, RecursionError):
+            pass
+        raise DataError("a secure aggregation does not state its purpose")
+
+
+def _digest(request: Content) -> str:
+    digest = sha256()
+    for name, value in sorted(request.values.items()):
+        if name not in PER_VEHICLE and not name.startswith(SECURE):
+            text = value if isinstance(value, bytes) else repr(value).encode()
+            _update(digest, f"{name} {type(value).__name__}".encode(), text)
+    for name, array in sorted(request.arrays.items()):
+        _update(digest, f"{name} {array.dtype.str} {array.shape}".encode(), array.tobytes())
+    return digest.hexdigest()
+
+
+def _update(digest: Any, *parts: bytes) -> None:
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little") + part)
+
+
+class SecureAggregation:
+    """The exchange that a vehicle is in."""
+
+    def __init__(self, vehicle: str, state: Path, identity: Identity) -> None:
+        self.vehicle = vehicle
+        self.identity = identity
+        self._stage: Stage | None = None
+        self._path = state / "secure-aggregation.json"
+        """Plan and number of the last exchange, which a restart must not lose."""
+
+    def keys(self, request: Content, check: Callable[[Terms, Purpose], None]) -> Content:
+        """Return fresh public keys, if the terms pass `check`."""
+        terms = from_plain(Terms, request.values, SECURE)
+        purpose = Purpose.read(terms.purpose)
+        if purpose.plan != request.values["plan"] or terms.run != purpose.plan:
+            raise DataError("a secure aggregation belongs to another plan")
+        check(terms, purpose)
+        self._stage = None
+        stage, advert = protocol.advertise(
+            terms, self.vehicle, after=self._last(terms.run), identity=self.identity
+        )
+        write_text(self._path, json.dumps({"run": terms.run, "number": terms.number}) + "\n")
+        self._stage = stage
+        return Content(to_plain(advert))
+
+    def shares(self, request: Content, trust: Trust) -> Content:
+        """Return shares of the two secrets, sealed for the neighbours."""
+        roster = from_plain(Roster, request.values, SECURE)
+        self._stage, shares = protocol.share_keys(
+            self._at(protocol.Advertised), roster, trust=trust
+        )
+        return Content(to_plain(shares))
+
+    def expected(self, request: Content) -> tuple[Terms, tuple[str, ...]]:
+        """Return terms and vehicles of the exchange that waits for this request's contribution."""
+        stage = self._at(protocol.Shared)
+        if Purpose.of(request).text != stage.terms.purpose:
+            raise DataError("the request is not the one that its vehicles agreed on")
+        return stage.terms, stage.roster.vehicles
+
+    def masked(self, request: Content, words: Words, bits: int) -> Content:
+        """Return the vehicle's contribution under its masks."""
+        stage = self._at(protocol.Shared)
+        if bits != stage.terms.bits:
+            raise DataError(
+                f"the exchange is about words of {stage.terms.bits} bits, and the contribution has "
+                f"{bits}"
+            )
+        inbox = from_plain(Inbox, _secure_values(request), SECURE)
+        self._stage, masked = protocol.mask_input(stage, inbox, words)
+        return Content(to_plain(masked))
+
+    def agreed(self, request: Content, smallest: int) -> Content:
+        """Return its signature of who survived; DataError if they are fewer than `smallest`."""
+        stage = self._at(protocol.Sent)
+        survivors = from_plain(Survivors, request.values, SECURE)
+        if len(names_of(stage.vehicles, survivors.arrived)) < smallest:
+            raise DataError(f"a sum of fewer than {smallest} vehicles is not unmasked")
+        self._stage, agreed = protocol.agree(stage, survivors, identity=self.identity)
+        return Content(to_plain(agreed))
+
+    def revealed(self, request: Content, trust: Trust) -> Content:
+        """Return a share of one secret of every vehicle of its group."""
+        agreements = from_plain(Agreements, request.values, SECURE)
+        self._stage, revealed = protocol.reveal(self._at(protocol.Sent), agreements, trust=trust)
+        return Content(to_plain(revealed))
+
+    def export(self) -> bytes:
+        """Return the secrets of the present exchange, for the next process; empty: none."""
+        if self._stage is None:
+            return b""
+        return pack(Content({"stage": type(self._stage).__name__, **to_plain(self._stage)}))
+
+    def restore(self, content: bytes) -> None:
+        """Continue from what another process exported."""
+        values = dict(unpack(content).values) if content else {}
+        stages: dict[str, type[Stage]] = {kind.__name__: kind for kind in get_args(Stage)}
+        stage = stages.get(str(values.pop("stage", "")))
+        self._stage = None if stage is None else from_plain(stage, values)
+
+    def _at(self, stage: type[Message]) -> Message:
+        if not isinstance(self._stage, stage):
+            raise DataError("a message of a secure aggregation came out of turn or after a restart")
+        return self._stage
+
+    def _last(self, run: str) -> int:
+        """Return the number of the last exchange under a plan; -1: there was none."""
+        try:
+            kept = json.loads(self._path.read_text(encoding="utf-8"))
+            return int(kept["number"]) if kept["run"] == run else -1
+        except FileNotFoundError:
+            return -1
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            # Numbers are the server's time in µs, so whatever was lost is below the present one.
+            log.warning("%s is damaged (%s); this vehicle begins it anew", self._path, error)
+            return time.time_ns() // 1000 - LOST_SECONDS * 1_000_000
+
+
+def _secure_values(request: Content) -> dict[str, Any]:
+    return {name: value for name, value in request.values.items() if name.startswith(SECURE)}

@@ -1,0 +1,58 @@
+"""A federation of messages gives what the simulation gives, for every method."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.methods import METHODS
+from fedwatt.runs import execute, from_toml
+from fedwatt.runs.tables import read_table
+from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
+from tests.runs.test_execute import Silent
+
+COMPOSED = [
+    *("fedprox@krum", "fo-ri-fedavg@adam", "scaffold+fractional", "fedavg@private"),
+    *("fedavg+signals@screened", "chosen-order@bandit"),
+]
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("equivalence") / "fleet")
+
+
+@pytest.mark.filterwarnings("ignore:The steps of ChosenOrder run in torch")
+@pytest.mark.parametrize("method", [*METHODS, *COMPOSED])
+def test_the_fleet_gives_what_the_simulation_gives(
+    method: str, fleet: Path, tmp_path: Path
+) -> None:
+    # Noise is a secret of the server and cannot be that of a simulation; clipping can.
+    more = "noise_multiplier = 0.0\nclip_norm = 0.05\n" if "private" in method else ""
+    text = config_text(fleet, method, more=more)
+    if method == "fedprox@krum":
+        text = text.replace("participation = 0.7", "participation = 1.0")
+        text += "byzantine = 0\n"
+    execute(from_toml(text), tmp_path / "simulated", Silent())
+    real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
+    simulated = tmp_path / "simulated"
+    for model in GLOBAL_MODELS:
+        wanted, got = weights(simulated, model), weights(real, model)
+        assert wanted.keys() == got.keys()
+        for name in wanted:
+            # A stack of one rounds otherwise than a stack of four, in the last bits of float32.
+            torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-6, msg=name)
+    for column in ("round", "vehicle", "windows", "steps", "replied", "rejected", "flagged"):
+        assert _column(real, "clients", column) == _column(simulated, "clients", column)
+    columns = [("rounds", "test_rmse"), ("rounds", "personal_rmse"), ("vehicles", "rmse")]
+    columns += [("rounds", "kept_validation_rmse"), ("rounds", "kept_test_rmse")]
+    columns += [("rounds", "agreement"), ("clients", "length_ratio")]
+    for table, column in columns:
+        assert _column(real, table, column) == pytest.approx(
+            _column(simulated, table, column), rel=1e-4, nan_ok=True
+        )
+
+
+def _column(run: Path, table: str, column: str) -> list:
+    return read_table(run, table).column(column).to_pylist()

@@ -1,0 +1,276 @@
+"""A malicious server against a vehicle's real request handler; a test per attack of the page."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
+from fedwatt.deploy.plan.certificates import Owner, owner_certificate
+from fedwatt.deploy.plan.plan import CONTEXT, canonical, make_plan
+from fedwatt.deploy.vehicle.acceptance import Acceptance
+from fedwatt.deploy.vehicle.answers import MOST_SET_CHANGES, Answers
+from fedwatt.deploy.vehicle.handler import Vehicle
+from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
+from fedwatt.deploy.wire import Content, pack, unpack
+from fedwatt.errors import DataError, SettingError
+from fedwatt.runs import from_toml
+from tests.deploy.fleets import (
+    OPEN,
+    Loopback,
+    config_text,
+    credentials,
+    deployed,
+    loopback,
+    make_fleet,
+    owner,
+    plan_of,
+    secured,
+    signed,
+)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("attacks") / "fleet")
+
+
+@pytest.fixture
+def vehicle(fleet: Path, tmp_path: Path) -> Vehicle:
+    return loopback(fleet, tmp_path / "state").vehicles[1]
+
+
+def ask(
+    vehicle: Vehicle, kind: str, arrays: dict[str, Any] | None = None, **values: Any
+) -> Content:
+    return unpack(vehicle.handle(pack(Content({"kind": kind, **values}, arrays or {}))))
+
+
+def enrol(vehicle: Vehicle, content: bytes) -> str:
+    return str(ask(vehicle, "enrol", signed_plan=content).values["status"])
+
+
+def status(vehicle: Vehicle, kind: str, arrays: dict[str, Any] | None = None, **values: Any) -> str:
+    return str(ask(vehicle, kind, arrays, **values).values["status"])
+
+
+def changed_fields(table: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every configuration that differs from `table` in one field, by the field's name."""
+    for name, value in table.items():
+        where = (*path, name)
+        if isinstance(value, dict):
+            for field, other in changed_fields(value, where):
+                yield field, {**table, name: other}
+        elif isinstance(value, list) and value and isinstance(value[0], dict):
+            for field, other in changed_fields(value[0], where):
+                yield field, {**table, name: [other, *value[1:]]}
+        else:
+            yield ".".join(where), {**table, name: _another(value)}
+
+
+def _another(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    return [*value, 1] if isinstance(value, list) else f"{value}x"
+
+
+def test_no_field_of_the_configuration_changes_without_a_new_signature(
+    vehicle: Vehicle, fleet: Path
+) -> None:
+    content = signed(config_text(fleet))
+    table = json.loads(content)
+    configuration = tomllib.loads(table["plan"]["configuration"])
+    fields = dict(changed_fields(configuration))
+    assert {"data.horizon", "data.split_seed", "data.stride", "model.name"} <= fields.keys()
+    assert len(fields) > 100
+    for name, other in fields.items():
+        plan = {**table["plan"], "configuration": tomli_w.dumps(other)}
+        assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
+    for name in ("id", "fedwatt", "valid", "revoked"):
+        plan = {**table["plan"], name: [] if name != "id" else "0"}
+        assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
+    assert not list(vehicle.state.rglob("plan.json"))
+    assert enrol(vehicle, content) == "done"
+
+
+def test_another_owners_signature_does_not_count(vehicle: Vehicle, fleet: Path) -> None:
+    key = ed25519.Ed25519PrivateKey.generate()
+    foreign = Owner(key, owner_certificate(key))
+    assert enrol(vehicle, make_plan(from_toml(config_text(fleet)), foreign)) == "failed"
+
+
+def test_requests_cannot_bring_settings(vehicle: Vehicle, fleet: Path) -> None:
+    content = signed(config_text(fleet))
+    plan = plan_of(content)
+    assert enrol(vehicle, content) == "done"
+    size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
+    request = {"plan": plan.digest, "part": "", "method": "fedavg", "round": 0}
+    weights = {"weights": np.zeros(size, dtype=np.float32)}
+    for extra in ("config", "horizon", "data.horizon", "features", "model", "seed"):
+        assert status(vehicle, "evaluate", weights, **request, **{extra: "1"}) == "failed"
+    assert status(vehicle, "evaluate", {**weights, "labels": np.zeros(3)}, **request) == "failed"
+    assert status(vehicle, "evaluate", weights, **{**request, "plan": "0" * 64}) == "failed"
+    assert status(vehicle, "evaluate", weights, **{**request, "method": "x"}) == "failed"
+    assert status(vehicle, "evaluate", weights, **request) == "done"
+
+
+def test_a_round_is_answered_once_and_rounds_only_grow(vehicle: Vehicle, fleet: Path) -> None:
+    content = signed(config_text(fleet))
+    enrol(vehicle, content)
+    size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
+    request = {"plan": plan_of(content).digest, "part": "", "method": "fedavg"}
+    sent = {"population": 4, "population_windows": 400.0, "counted": -1}
+
+    def train(round: int, value: float) -> bytes:
+        arrays = {"weights": np.full(size, value, dtype=np.float32)}
+        values = {"kind": "train", **request, **sent, "round": round}
+        return vehicle.handle(pack(Content(values, arrays)))
+
+    first = train(0, 0.1)
+    assert unpack(first).values["status"] == "done"
+    assert train(0, 0.1) == first  # the same bytes
+    assert unpack(train(0, 0.2)).values["status"] == "failed"
+    assert unpack(train(1, 0.2)).values["status"] == "done"
+    assert train(0, 0.1) == first
+    assert unpack(train(0, 0.3)).values["status"] == "failed"
+    assert unpack(train(3, 0.3)).values["status"] == "failed"  # the plan has three rounds
+    assert unpack(train(-1, 0.3)).values["status"] == "failed"
+    # A restart forgets nothing.
+    again = Vehicle(vehicle.folder, vehicle.state, vehicle.credentials, OPEN)
+    vehicle.handle = again.handle
+    assert unpack(train(1, 0.9)).values["status"] == "failed"
+
+
+def test_code_cannot_be_named(fleet: Path) -> None:
+    for change in (
+        ("hidden = [8, 4]", 'name = "fedwatt.cli:main"'),
+        ("window = 10", 'window = 10\nfeatures = "./evil.py:feature"'),
+    ):
+        with pytest.raises(SettingError):
+            signed(config_text(fleet).replace(*change))
+
+
+def test_a_plan_that_names_code_is_refused_though_the_owner_signed_it(
+    vehicle: Vehicle, fleet: Path
+) -> None:
+    table = json.loads(signed(config_text(fleet)))
+    text = table["plan"]["configuration"].replace('name = "mlp"', 'name = "fedwatt.cli:main"')
+    assert "fedwatt.cli:main" in text
+    plan = {**table["plan"], "configuration": text}
+    signature = owner().key.sign(CONTEXT + canonical(plan)).hex()
+    assert enrol(vehicle, canonical({"plan": plan, "signature": signature})) == "failed"
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "reason"),
+    [
+        (Acceptance(), "secure_aggregation"),
+        (replace(OPEN, largest_epsilon=1.0), "largest_epsilon"),
+    ],
+)
+def test_a_plan_outside_the_acceptance_file_is_refused(
+    acceptance: Acceptance, reason: str, fleet: Path, tmp_path: Path
+) -> None:
+    vehicle = loopback(fleet, tmp_path / "state", acceptance).vehicles[1]
+    reply = ask(vehicle, "enrol", signed_plan=signed(config_text(fleet)))
+    assert reply.values == {"status": "refused", "reason": reason}
+
+
+def test_sums_of_fewer_vehicles_than_accepted_are_refused(fleet: Path, tmp_path: Path) -> None:
+    content = signed(secured(fleet))
+    strict = replace(OPEN, smallest_sum=4)
+    vehicle = loopback(fleet, tmp_path / "state", strict).vehicles[1]
+    reply = ask(vehicle, "enrol", signed_plan=content)
+    assert reply.values == {"status": "refused", "reason": "smallest_sum"}
+
+
+def test_enrolment_tells_nothing_but_enough(fleet: Path, tmp_path: Path) -> None:
+    vehicle = loopback(fleet, tmp_path / "state").vehicles[1]
+    reply = ask(vehicle, "enrol", signed_plan=signed(secured(fleet)))
+    assert reply.values.keys() == {"status", "vehicle", "enough", "version"}
+    assert reply.values["enough"] is True and not reply.arrays
+
+
+def test_plain_replies_are_not_given_under_secure_aggregation(fleet: Path, tmp_path: Path) -> None:
+    grid = loopback(fleet, tmp_path / "state")
+    deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
+    train = next(body for node, kind, body in grid.asked if kind == "train" and node == 1)
+    content = unpack(train)
+    values = {n: v for n, v in content.values.items() if not n.startswith("secure.")}
+    bare = pack(Content(values, content.arrays))
+    assert unpack(grid.vehicles[1].handle(bare)).values == {"status": "failed"}
+    assert unpack(grid.vehicles[1].handle(train)).values == {"status": "failed"}  # once
+
+
+def test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies(
+    fleet: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server admits a revoked vehicle; the vehicle itself and the others refuse."""
+    grid = loopback(fleet, tmp_path / "state")
+    name = grid.vehicles[1].name
+    serial = credentials(name).certificate.serial_number
+    content = signed(secured(fleet, rounds=1), revoked=[serial])
+    assert enrol(grid.vehicles[1], content) == "failed"
+    # A vehicle whose handler was changed to ignore its own revocation.
+    old = signed(secured(fleet, rounds=1))
+    text = secured(fleet, rounds=1).replace("vehicles = 4", "vehicles = 3")
+    content = signed(text, revoked=[serial])
+    liar = grid.vehicles[1]
+    liar._enrol = lambda request: Vehicle._enrol(  # type: ignore[method-assign]
+        liar, Content({**request.values, "signed_plan": old}, {})
+    )
+    run = deployed(content, grid, tmp_path / "run")
+    told = json.loads((run / "environment.json").read_text())
+    assert told
+    survivors = {node for node, kind, _ in grid.sent if kind == "sum-reveal"}
+    assert 1 not in survivors
+
+
+def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path) -> None:
+    from fedwatt.deploy.vehicle.answers import Slot
+
+    answers = Answers(tmp_path)
+    for number in range(MOST_SET_CHANGES + 1):
+        own = answers.check_set([f"car-{n}" for n in range(10 - number)])
+        answers.give(Slot("elevation", "", "", number), "r", vehicles=own)
+    answers.check_set([f"car-{n}" for n in range(10 - MOST_SET_CHANGES)])
+    with pytest.raises(DataError, match="changed too often"):
+        Answers(tmp_path).check_set(["car-0", "car-1"])
+
+
+def test_the_page_lists_what_leaves_a_vehicle(fleet: Path, tmp_path: Path) -> None:
+    """The kinds on docs/privacy.md are those of a captured run, and every byte is declared."""
+    page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    for text in (secured(fleet, rounds=1), config_text(fleet, "ditto", rounds=1)):
+        grid: Loopback = loopback(fleet, tmp_path / text[-20:].strip().replace('"', ""))
+        deployed(text, grid, tmp_path / f"run-{len(text)}")
+        secure = "[secure]" in text
+        for _, kind, body in grid.sent:
+            assert f"`{kind}`" in page
+            summed = secure and kind in ("train", "evaluate", "final", "personalise")
+            content = unpack(body)
+            fields = {*content.values, *content.arrays} - {"status"}
+            declared = set(REPLIES[VECTOR if summed else kind])
+            extra = {"windows"} if kind == "enrol" and not secure else set()
+            assert fields <= declared | extra, kind
+            assert declared <= fields, kind
+            length = sum(_length(value) for value in content.values.values())
+            length += sum(array.nbytes for array in content.arrays.values())
+            assert len(body) <= length + 64 * (2 + len(fields)) + 24 * _items(content)
+
+
+def _length(value: Any) -> int:
+    texts = value if isinstance(value, list) else [value]
+    return sum(len(text) if isinstance(text, str | bytes) else 20 for text in texts)
+
+
+def _items(content: Content) -> int:
+    return sum(len(v) for v in content.values.values() if isinstance(v, list))
