@@ -39,7 +39,7 @@ $(READY_RELEASE): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,release]"
 	touch $@
 
-.PHONY: help setup run test lint types reproduce bench docs dist clean
+.PHONY: help setup run test flower lint types reproduce bench docs dist clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -53,6 +53,11 @@ run: $(READY_RUN) ## Train FedAvg and FO-RI-FedAvg on the built-in fleet and wri
 # Whole files, so that what a file's tests share is made once; tests/conftest.py has their order.
 test: lint types ## Lint, types, import contracts and every test.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+flower: $(READY) ## Tests of the transport with both versions of Flower, fast path on and off.
+	$(BIN)/pytest -q tests/deploy/transport
+	$(BIN)/pip install --disable-pip-version-check -q --no-deps --upgrade --target build/flower flwr==1.42.0
+	PYTHONPATH=build/flower $(BIN)/pytest -q tests/deploy/transport
 
 lint: $(READY) ## Style, format, limits of size and import contracts.
 	$(BIN)/ruff check .

@@ -1,15 +1,16 @@
-"""The server's door: who may come from where, and with how many bytes.
+"""The SuperLink's request filter: who may connect from where, and with how many bytes.
 
-Flower reads the whole body of a request, whoever sends it, and keeps what vehicles push in memory.
-So a request is judged by its head alone, before any of its body is read:
+Flower serves vehicles, operators and its own processes on one port, asks operators for no password,
+and reads bodies of any length. So each request is checked by its head, before its body is read:
 
-    anything but /v1/fleet       from this machine only; Flower asks operators for no password
+    anything but /v1/fleet       only from this machine
     a body without a length      refused (411)
-    a body that is too long      refused (413): no longer than the largest reply that a run expects
-    too much in an hour          refused (429), by the vehicle's key
+    a body that is too long      refused (413): longer than the largest reply that a run expects
+    too much in an hour          refused (429), per vehicle's key
 
-A run says how large its replies may be in a file of its own (`Expected`), which this process reads:
-the two share the server's home and nothing else.
+Bytes are charged to a key only after Flower has verified that key's signature (status 200), so
+nobody else can use up a vehicle's quota. A run says in a file how large its replies may be
+(`Expected`); the two processes share Flower's home and nothing else.
 """
 
 import os
@@ -26,52 +27,54 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedwatt.files import write_text
 
 FOR_VEHICLES: Final = "/v1/fleet/"
+MARK: Final = "/fedwatt"
+"""A path that only this filter answers: it shows that the filter is there."""
 KEY_HEADER: Final = b"flwr-public-key"
 SMALL: Final = 65_536
-"""Bytes of a request without a reply: a look for questions, a heartbeat, an announcement."""
+"""Bytes of a request without a reply: a poll, a heartbeat, an announcement."""
 HOUR_SECONDS: Final = 3600.0
 HOURLY_BYTES: Final = 256 * 2**20
-"""What a vehicle may send in an hour, or `HOURLY_REPLIES` of the largest replies, if more."""
+"""Bytes per vehicle and hour, or `HOURLY_REPLIES` of the largest replies, if more."""
 HOURLY_REPLIES: Final = 16
-LOOK_SECONDS: Final = 0.5
-"""Between two looks at what runs expect."""
+CHECK_SECONDS: Final = 0.5
+"""Between two checks of what runs expect."""
 
 
 @dataclass
 class Expected:
-    """How large a run's replies may be, where the door can read it."""
+    """How large a run's replies may be, in a file that the filter reads."""
 
     file: Path | None
     """None: there is no server's home, as in a test."""
-    bytes: int = 0
+    size: int = 0
 
     @classmethod
     def of_run(cls, run: int) -> "Expected":
-        """For the run of this number on the server whose home Flower has been given."""
+        """Return that of a run on the server whose home Flower was given."""
         home = os.environ.get("FLWR_HOME")
         return cls(None if home is None else folder_in(Path(home)) / str(run))
 
     def over(self) -> None:
-        """The run has ended."""
+        """Expect no more replies."""
         if self.file is not None:
             self.file.unlink(missing_ok=True)
 
     def at_least(self, size: int) -> None:
-        """Let replies of `size` bytes in from now on."""
-        if size > self.bytes:
-            self.bytes = size
+        """Accept requests of `size` bytes from now on."""
+        if size > self.size:
+            self.size = size
             if self.file is not None:
                 write_text(self.file, f"{size}\n")
 
 
 def folder_in(home: Path) -> Path:
-    """Where runs say what they expect."""
+    """Return where runs say what they expect."""
     return home / "expected"
 
 
 @dataclass
 class Allowance:
-    """What each vehicle has sent in the last hour."""
+    """Bytes that each vehicle sent in the last hour."""
 
     clock: Callable[[], float] = time.monotonic
     sent: dict[bytes, deque[tuple[float, int]]] = field(default_factory=lambda: defaultdict(deque))
@@ -79,24 +82,24 @@ class Allowance:
     totals: dict[bytes, int] = field(default_factory=lambda: defaultdict(int))
 
     def left(self, key: bytes, most: int) -> int:
-        """Bytes that the vehicle may still send."""
-        own, now = self.sent.get(key), self.clock()
-        while own and now - own[0][0] > HOUR_SECONDS:
-            self.totals[key] -= own.popleft()[1]
+        """Return the bytes that a vehicle may still send."""
+        entries, now = self.sent.get(key), self.clock()
+        while entries and now - entries[0][0] > HOUR_SECONDS:
+            self.totals[key] -= entries.popleft()[1]
         return most - self.totals.get(key, 0)
 
     def spend(self, key: bytes, size: int) -> None:
-        """Take note of what it has sent; within a minute one entry is enough."""
-        own, now = self.sent[key], self.clock()
-        if own and now - own[-1][0] < 60:
-            own[-1] = own[-1][0], own[-1][1] + size
+        """Charge a vehicle; within a minute one entry is enough."""
+        entries, now = self.sent[key], self.clock()
+        if entries and now - entries[-1][0] < 60:
+            entries[-1] = entries[-1][0], entries[-1][1] + size
         else:
-            own.append((now, size))
+            entries.append((now, size))
         self.totals[key] += size
 
 
-class Door:
-    """The first thing that a request to the server meets."""
+class RequestFilter:
+    """An ASGI application in front of Flower's."""
 
     def __init__(
         self,
@@ -104,19 +107,21 @@ class Door:
         home: Path | None = None,
         allowance: Allowance | None = None,
         *,
-        whole: bool = True,
+        single: bool = True,
     ) -> None:
         self.app = app
-        self.whole = whole
-        """Whether replies may come with their announcements (`whole`)."""
+        self.carriers = ("/push-object", "/push-messages") if single else ("/push-object",)
+        """Ends of paths whose requests carry replies."""
         self.home = home or Path(os.environ.get("FLWR_HOME", "."))
         self.allowance = allowance or Allowance()
-        self.looked, self.largest = -1.0, 0
+        self.checked = -CHECK_SECONDS
+        self.largest = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self.app(scope, receive, send)
             return
         status, reason = self.refusal(scope)
         if status:
@@ -125,62 +130,53 @@ class Door:
             await send({"type": "http.response.start", "status": status, "headers": head})
             await send({"type": "http.response.body", "body": reason.encode()})
             return
-        await self.app(scope, receive, self._noting(scope, send))
+        await self.app(scope, receive, self._charging(scope, send))
 
     def refusal(self, scope: Scope) -> tuple[int, str]:
-        """Status and reason where a request may not come in; 0 where it may."""
-        if not scope.get("path", "").startswith(FOR_VEHICLES):
-            return (0, "") if is_local(scope) else (403, "Only from the server itself.")
+        """Return status and reason where a request is not passed on; 0 where it is."""
+        path = scope.get("path", "")
+        if not path.startswith(FOR_VEHICLES):
+            if not is_local(scope):
+                return 403, "Only from the server itself."
+            return (204, "") if path == MARK else (0, "")
         size = _length(scope)
         if size is None:
             return 411, "A request must say how long it is."
         expected = self._expected()
-        if size > self._most(scope["path"], expected):
+        if size > SMALL + (expected if path.endswith(self.carriers) else 0):
             return 413, "The request is longer than what was asked for."
         hourly = max(HOURLY_BYTES, HOURLY_REPLIES * expected)
-        if self.allowance.left(_key(scope), hourly) < size:
+        if self.allowance.left(_header(scope, KEY_HEADER), hourly) < size:
             return 429, "This vehicle has sent too much in the last hour."
         return 0, ""
 
-    def _most(self, path: str, expected: int) -> int:
-        """Bytes of a request to this path."""
-        if path.endswith("/push-object"):
-            return max(SMALL, expected)
-        return SMALL + expected if self.whole and path.endswith("/push-messages") else SMALL
+    def _charging(self, scope: Scope, send: Send) -> Send:
+        """Charge the key whose signature Flower has verified."""
 
-    def _noting(self, scope: Scope, send: Send) -> Send:
-        """Charge the vehicle, unless the server finds that the request is not by its key."""
-
-        async def noting(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] != 401:
-                self.allowance.spend(_key(scope), _length(scope) or 0)
+        async def charging(message: Message) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                self.allowance.spend(_header(scope, KEY_HEADER), _length(scope) or 0)
             await send(message)
 
-        return noting if scope["path"].startswith(FOR_VEHICLES) else send
+        return charging if scope["path"].startswith(FOR_VEHICLES) else send
 
     def _expected(self) -> int:
-        """Bytes of the largest reply that any run expects."""
+        """Return the bytes of the largest reply that any run expects."""
         now = time.monotonic()
-        if now - self.looked > LOOK_SECONDS:
-            self.looked = now
+        if now - self.checked > CHECK_SECONDS:
+            self.checked = now
             files = folder_in(self.home).glob("*")
             self.largest = max((_number(file) for file in files), default=0)
         return self.largest
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether a request comes from this machine."""
+    """Return whether a request comes from this machine."""
     client = scope.get("client")
     try:
         return client is not None and ip_address(client[0]).is_loopback
     except ValueError:
         return False
-
-
-def _key(scope: Scope) -> bytes:
-    """The key that a request says it is signed with; where it comes from, if it names none."""
-    client = scope.get("client") or ("",)
-    return _header(scope, KEY_HEADER) or str(client[0]).encode()
 
 
 def _length(scope: Scope) -> int | None:
@@ -193,7 +189,7 @@ def _header(scope: Scope, wanted: bytes) -> bytes:
 
 
 def _number(file: Path) -> int:
-    """What a run wrote; 0 if that is no number, or the file is gone."""
+    """Return what a run wrote; 0 if that is no number, or the file is gone."""
     try:
         return int(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
