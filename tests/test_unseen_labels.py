@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
+from comparison.carry_out import PlannedRun, carry_out
 from comparison.plan import Plan
-from comparison.play import Match, play
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import fleet_ridge
 from fedwatt.runs import execute, from_toml
@@ -75,7 +75,7 @@ def outcome(folder: Path, vehicles: list) -> Outcome:
     short = replace(config, training=replace(config.training, rounds=2, patience=0))
     tune(short, folder / "study", trials=3, on_trial=lambda label, wanted, study: None)
     plan = Plan(trials=3, further=0, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))
-    play(Match("embedded level", "fedavg", plan, "cpu"), run_fleet(config), folder)
+    carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), run_fleet(config), folder)
     study = json.loads((folder / "study" / "tuning.json").read_text())
     return Outcome(config, folder / "run", study, json.loads((folder / "record.json").read_text()))
 
