@@ -1,4 +1,4 @@
-"""Tables of docs/journeys.md on choices with few trips, from results/*.json.
+"""Tables of results/few_trips.md on choices with few trips, from results/*.json.
 
 python -m benchmarks.few_trips_tables
 """
@@ -16,7 +16,7 @@ from fedwatt.elevation.level import Evidence
 from fedwatt.federation.kept import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "journeys.md"
+PAGE = ROOT / "results" / "few_trips.md"
 RULES = {
     "last": "round, last",
     "best-validated": "round, within 0/√trips",
@@ -141,7 +141,7 @@ def _evidence(one: Mapping[str, Any]) -> Evidence:
 
 
 def blocks() -> dict[str, str]:
-    """The blocks of docs/journeys.md that are about few trips."""
+    """The blocks of results/few_trips.md."""
     kept, gate = (
         json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("kept_model", "hills_gate")

@@ -37,6 +37,8 @@ SHARED_COLUMNS = (
 )  # fmt: skip
 """Columns of the table of shared models beside the metrics."""
 
+THRESHOLD_ERRORS = ("rmse", "mae", "mape")
+"""Errors whose rounds to a target are counted."""
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
 
@@ -229,26 +231,35 @@ def thresholds_table(run: Run) -> Table:
     Without rows for runs on different data, whose lowest error is no target for all.
     """
     methods = run.methods if run.same_data else ()
-    finals = {method: final(run, method, "test_rmse") for method in run.methods}
-    lowest = min((float(np.mean(own)) for own in finals.values() if own), default=float("nan"))
-    targets = [lowest * (1 + margin) for margin in MARGINS]
+    rows: list[tuple[Cell, ...]] = []
+    for error in THRESHOLD_ERRORS:
+        finals = [final(run, method, f"test_{error}") for method in run.methods]
+        lowest = min((float(np.mean(own)) for own in finals if own), default=float("nan"))
+        if not np.isfinite(lowest):
+            continue
+        shown = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
+        for method in methods:
+            reached = [
+                _rounds_to(run, method, f"test_{error}", lowest * (1 + margin))
+                for margin in MARGINS
+            ]
+            rows.append((name_of(method), METRICS[error].title, shown, *reached))
     return Table(
         "rounds-to-threshold",
-        "Rounds until the shared model first reaches a test RMSE",
-        (Column("Method"), *(Column(f"≤ {amount(run.target, target)}") for target in targets)),
-        tuple(
-            (name_of(method), *(_rounds_to(run, method, target) for target in targets))
-            for method in methods
+        "Rounds until the shared model first reaches a test error",
+        (
+            *map(Column, ("Method", "Error", "Lowest final mean")),
+            *(Column(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
         ),
-        "Median over seeds, and how many of them got there. The targets are "
-        + ", ".join(f"{100 * margin:g} %" for margin in MARGINS)
-        + " above the lowest final mean of this run: they compare methods within it only. Rounds "
-        "without an evaluation cannot count." + _about_rounds(run),
+        tuple(rows),
+        "Median over seeds, and how many of them got there. The targets are above the lowest final "
+        "mean of this run: they compare methods within it only. Rounds without an evaluation "
+        "cannot count." + _about_rounds(run),
     )
 
 
-def _rounds_to(run: Run, method: str, target: float) -> str:
-    found = curves(run, method, "test_rmse")
+def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
+    found = curves(run, method, column)
     every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
     reached = [at for at in when if at != float("inf")]
