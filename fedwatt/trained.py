@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation import RoundRecord, State
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.loop import Trained as Outcome
-from fedwatt.journeys.mixture import fleet_ridge
+from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
 from fedwatt.observers import Observer, Observers, OnRound
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from fedwatt.evaluation import Personal
     from fedwatt.federation.local_fleet import Network
     from fedwatt.runs.config import RunConfig
-    from fedwatt.styles import Styles
 
 
 class Federation(plain.Federation):
@@ -227,15 +226,6 @@ class Trained(Outcome):
         config = replace(self.config, personal=settings)
         return replace(self, given=config, personal=personalised, folder=None)
 
-    def styles(self, **options: Any) -> "Styles":
-        """Driving styles of the fleet's vehicles, if there are any beyond chance.
-
-        `options` are those of `fedwatt.styles.find_styles`: `most`, `fewest` and `on_seed`.
-        """
-        from fedwatt.styles import find_styles
-
-        return find_styles(self.federation, self.state.kept_weights, self.label, **options)
-
     def save(self, folder: str | Path, *, references: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
 
@@ -383,7 +373,7 @@ class Trained(Outcome):
         )
 
     @cached_property
-    def _fleet_ridge(self) -> FloatArray | None:
+    def _fleet_ridge(self) -> FleetRidge | None:
         """The fleet's ridge; None where the run mixes nothing."""
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 

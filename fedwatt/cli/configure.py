@@ -1,10 +1,10 @@
 """Options that commands share, and the configuration that they make together."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -137,11 +137,13 @@ def configuration(
     options: Mapping[str, object],
     assignments: Sequence[str] | None,
     seeds: str | None = None,
+    recipe: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
 ) -> "RunConfig":
     """Return the settings of the file `path`, replaced by options that were given.
 
-    Without a file, a command that resumes reads what the interrupted one left in `out`. `options`
-    are values of settings by their keys, such as training.rounds; None: not given.
+    Without a file, a command that resumes reads what the interrupted one left in `out`, and
+    another adds the settings of a `recipe` that nobody has given. `options` are values of settings
+    by their keys, such as training.rounds; None: not given.
     """
     from fedwatt.runs.config import from_tables, label_of, override, read_config
     from fedwatt.runs.own_code import changed_code, sentence
@@ -167,7 +169,10 @@ def configuration(
             raise typer.BadParameter(hint) from None
     words = [*(methods or ()), *(a.partition("=")[2] for a in assignments or () if _names_code(a))]
     plugins.trust(*(word for word in words if ":" in word))
-    chosen = from_tables(override(tables, assignments or []), str(path or "The command line"))
+    tables = override(tables, assignments or [])
+    if recipe is not None and path is None:
+        tables = recipe(tables)
+    chosen = from_tables(tables, str(path or "The command line"))
     # A run that goes on must be the same; `refuse_other_run` sees to that.
     if not resume and (changed := changed_code(tables.get("plugins", {}), chosen.plugins)):
         errors.print(sentence(changed, f"{path} was written"), "This run uses it as it is now.")

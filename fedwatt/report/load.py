@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from fedwatt.errors import RunError
 from fedwatt.files import parse_json, parse_toml
 from fedwatt.runs.level import LEVEL
-from fedwatt.runs.styles import read_styles
 from fedwatt.runs.tables import read_table
-from fedwatt.styles import Styles
 from fedwatt.tables import TABLES
 from fedwatt.windows.targets import ENERGY
 
@@ -59,8 +57,6 @@ class Origin:
     """The table of vehicles of the run in the folder RUN/level; None without one."""
     references: Columns | None = None
     """The table of references; None where the run has none."""
-    styles: Styles | None = None
-    """Driving styles; None where nobody has looked for them."""
 
     @property
     def mixes(self) -> bool:
@@ -150,8 +146,7 @@ def load_run(folder: str | Path) -> Run:
     level = _columns(below, "vehicles") if trained else None
     beside = (folder / f"{REFERENCES}.parquet").exists()
     references = _columns(folder, REFERENCES) if beside else None
-    styles = read_styles(folder)
-    origin = Origin(folder.name, config, environment, methods, level, references, styles)
+    origin = Origin(folder.name, config, environment, methods, level, references)
     return Run((origin,), **tables)
 
 

@@ -26,6 +26,8 @@ Inputs = Mapping[str, FloatArray]
 
 STREAMING_DELAY_S = 2
 WARM_UP_S = 300.0
+CABIN_S = 120.0  # in which a cabin's air warms up; the rest of the car takes WARM_UP_S
+TYRES_S = 600.0  # in which tyres and lubricants warm up
 SUMMARY_S = 60
 # A minute of acceleration, which itself looks two seconds back.
 MEMORY_S = SUMMARY_S + 2
@@ -131,6 +133,14 @@ def _warm_up(inputs: Inputs) -> FloatArray:
     return np.exp(-inputs[SECOND] / WARM_UP_S)
 
 
+def _cabin_warm_up(inputs: Inputs) -> FloatArray:
+    return _cold(inputs) * np.exp(-inputs[SECOND] / CABIN_S)
+
+
+def _tyre_warm_up(inputs: Inputs) -> FloatArray:
+    return inputs["speed_mps"] * np.exp(-inputs[SECOND] / TYRES_S)
+
+
 def _minute(values: FloatArray) -> FloatArray:
     """Mean of `values` over the last minute, or since the trip began; [seconds].
 
@@ -176,6 +186,11 @@ _FEATURES: Mapping[str, Feature] = {
     "warm_up": Feature("1", ("speed_mps",), _warm_up),
     "cold_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _warm_up(x)),
     "hot_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _heat(x) * _warm_up(x)),
+    "cabin_warm_up": Feature("°C", ("speed_mps", "ambient_c"), _cabin_warm_up),
+    "tyre_warm_up": Feature("m/s", ("speed_mps",), _tyre_warm_up),
+    "cold_tyres": Feature(
+        "°C m/s", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _tyre_warm_up(x)
+    ),
     "wheel_drive": Feature("W/kg", _WHEELS, lambda x: np.maximum(_wheel_power(x), 0)),
     "wheel_brake": Feature("W/kg", _WHEELS, lambda x: np.minimum(_wheel_power(x), 0)),
     "grade": _channel("grade", "1"),
@@ -234,9 +249,12 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     "road": _ROAD,
     # Read from an elevation field (fedwatt.elevation), to add to another set: "base, terrain".
     "terrain": ("ascent", "descent"),
-    # Power at the wheels by its sign, hills included, and a cabin that is cold or hot at the start;
-    # to add to other sets: "base, physics, terrain, journey".
-    "journey": ("wheel_drive", "wheel_brake", "cold_start", "hot_start"),
+    # Power at the wheels by its sign, climb included, a cabin that is cold or hot at the start, and
+    # tyres that warm up; to add to other sets: "base, physics, terrain, journey".
+    "journey": (
+        "wheel_drive", "wheel_brake", "cold_start", "hot_start", "cabin_warm_up", "tyre_warm_up",
+        "cold_tyres",
+    ),
     # The last minute in a few numbers, to add to another set: "base, summary".
     "summary": (
         "minute_speed", "minute_speed_spread", "minute_speed_cubed", "minute_standing",

@@ -1,42 +1,26 @@
-"""Flower's SuperLink behind our own door (`door`), with a short way to its answers (`shortcut`).
+"""Flower's SuperLink behind the request filter, with the fast path where it is on.
 
     python -m fedwatt.deploy.transport.superlink ...     takes all options of flower-superlink
 
-Flower 1.41 serves vehicles (/v1/fleet), operators (/v1/control) and its own processes (/v1/runtime)
-on one port and asks operators for no password, so whoever reaches the port could start a run, that
-is, execute code on the server. Here only vehicles may come from elsewhere, and not with more bytes
-than they were asked for.
-
-What makes it quick can be switched off, one by one, by naming it in FEDWATT_WITHOUT:
-
-    shortcut       Flower's own layers answer every request
-    index          a look for questions goes through those of all vehicles
-    connections    idle connections end after five seconds
-    waiting        a look for questions that finds none is answered at once
-    whole          parts of messages are sent one by one
+The filter must be there on every version of Flower: without it, whoever reaches the port could
+start a run, that is, execute code on the server. Flower serves its application with `uvicorn.run`,
+so that function, which is not Flower's, is given the application with the filter around it.
+`serve_superlink` checks that the filter answers before it accepts vehicles.
 """
 
-import os
 import resource
+from typing import Any, Final
 
-from starlette.middleware import Middleware
+import uvicorn
 
-from fedwatt.deploy.transport import flower_server
-from fedwatt.deploy.transport.door import Door
-from fedwatt.deploy.transport.shortcut import Shortcut
-from fedwatt.errors import SettingError, unknown
+from fedwatt.deploy import show_log
+from fedwatt.deploy.transport.request_filter import RequestFilter
+from fedwatt.deploy.transport.version import fast_path_is_on
 
-WITHOUT = "FEDWATT_WITHOUT"
-PARTS = ("shortcut", "index", "connections", "waiting", "whole")
-
-
-def parts(words: str) -> frozenset[str]:
-    """The parts that are named, by spaces or commas; SettingError where there is none such."""
-    named = words.replace(",", " ").split()
-    for name in named:
-        if name not in PARTS:
-            raise SettingError(f"{WITHOUT}: {unknown('part', name, PARTS)}")
-    return frozenset(named)
+KEEP_SECONDS: Final = 75
+"""How long an idle connection is kept; vehicles close it before that."""
+SHUTDOWN_SECONDS: Final = 2
+"""For requests in progress when the server is stopped: held polls would take longer."""
 
 
 def open_files() -> None:
@@ -45,18 +29,30 @@ def open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def start(without: frozenset[str]) -> None:
-    """Run the SuperLink without these parts."""
-    open_files()
-    if "index" not in without:
-        flower_server.questions_by_node()
-    if "connections" not in without:
-        flower_server.keep_connections()
-    holds = not without & {"waiting", "index"}  # the index tells when there is a question
-    whole = not without & {"whole", "shortcut"}  # Flower's own layers know nothing of it
-    short = () if "shortcut" in without else (Middleware(Shortcut, holds=holds, whole=whole),)
-    flower_server.start_superlink(Middleware(Door, whole=whole), *short)
+def start() -> None:
+    """Run the SuperLink."""
+    from flwr.superlink.cli.flower_superlink import flower_superlink
+
+    run = uvicorn.run
+
+    def filtered(app: Any, **options: Any) -> None:
+        """Serve Flower's application behind the filter."""
+        fast = fast_path_is_on()
+        if fast:
+            from fedwatt.deploy.transport.fast_path import FastPath
+
+            app = FastPath(app)
+        kept = {
+            "timeout_keep_alive": KEEP_SECONDS,
+            "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
+        }
+        run(RequestFilter(app, single=fast), **options | kept)
+
+    uvicorn.run = filtered
+    flower_superlink()
 
 
 if __name__ == "__main__":
-    start(parts(os.environ.get(WITHOUT, "")))
+    show_log()
+    open_files()
+    start()
