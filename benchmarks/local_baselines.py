@@ -253,13 +253,16 @@ def sentence(record: Mapping[str, Any]) -> str:
     own_map, srtm, better, without = (gains[name] for name in names)
 
     def saved(gain: Mapping[str, Any]) -> str:
-        intervals = f"{_interval(gain['over vehicles'], 1)}; {_interval(gain['over splits'], 1)}"
+        intervals = "; ".join(
+            f"{_signed(gain[over]['low'], 1)}, {_signed(gain[over]['high'], 1)}"
+            for over in ("over vehicles", "over splits")
+        )
         return f"{_signed(gain['over vehicles']['mean'], 1)} Wh [{intervals}]"
 
     return (
-        f"Its predictions of a minute's energy are off by **{own_map['federated']:.1f} Wh** (speed "
-        f"and climate power known). Local training with its own map is off by {saved(own_map)} "
-        f"more, with NASA's SRTM map by {saved(srtm)}, with the better of both by "
+        f"The federated, personalised model is off by **{own_map['federated']:.1f} Wh** per minute "
+        "(speed and climate power known); local training with its own map by "
+        f"{saved(own_map)} more, with NASA's SRTM map by {saved(srtm)}, with the better of both by "
         f"{saved(better)}, and without elevation federating gains {saved(without)} "
         f"[95 % over {own_map['vehicles']} cars; over {own_map['splits']} splits; "
         "[how](docs/accuracy.md#gain-of-federating)]."

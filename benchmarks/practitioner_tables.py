@@ -232,6 +232,13 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
     return [one for one in found if one.fedwatt and any(one.peers.values())]
 
 
+SHORT_NAMES: Final = {
+    "RouteE, forest of the vehicle": "RouteE per vehicle",
+    "RouteE, forest of all vehicles": "RouteE central",
+    "mean Wh/km of the vehicle": "mean Wh/km",
+    "boosted trees of all vehicles": "pooled boosted trees",
+}
+"""Names of peers in README."""
 ONLY_ON_PAGE: Final = ("Bolt", "SRTM")
 """Peers that docs/journeys.md has and README leaves out."""
 
@@ -239,12 +246,11 @@ ONLY_ON_PAGE: Final = ("Bolt", "SRTM")
 def readme_table(tasks: Sequence[Comparison]) -> str:
     """Return README's table: one line for each of the main peers of each task."""
     lines = [
-        "| task | inputs | baseline | fedwatt | difference (95 % interval) |",
-        "|---|---|---|---|---|",
+        "| task and inputs | baseline | fedwatt | difference [95 %], points or Wh |",
+        "|---|---|---|---|",
     ]
     for comparison in tasks:
-        task = comparison.task.replace(" with known speed and climate power", "")
-        task = task.replace(" with known speed", "").replace(" with climate power", "")
+        task = comparison.task.partition(" with ")[0].partition(",")[0]
         for name, cells in comparison.peers.items():
             if not cells or any(word in name for word in ONLY_ON_PAGE):
                 continue
@@ -253,9 +259,10 @@ def readme_table(tasks: Sequence[Comparison]) -> str:
             gap = paired_difference(comparison.fedwatt, cells, comparison.statistic)
             unit = comparison.unit
             inputs = comparison.short_inputs or comparison.inputs
+            peer = name.partition(" (")[0]
             lines.append(
-                f"| {task} | {inputs} | {name.partition(' (')[0]}: {theirs:.1f} {unit} | "
-                f"{ours:.1f} {unit} | {gap.text(unit)} |"
+                f"| {task}: {inputs} | {SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
+                f"{ours:.1f} {unit} | {gap.text(unit).rpartition(' ')[0]} |"
             )
     return "\n".join(lines)
 
