@@ -250,28 +250,17 @@ def sentence(record: Mapping[str, Any]) -> str:
     """Return README's sentence on the gain of federating."""
     gains = record["gains"]
     own, srtm, level = (gains[n] for n in ("over own map", "over SRTM", "without elevation"))
-    either = gains["over own map or SRTM"]
-    one_vehicle = gains["over own map, k = 1"]
 
     def saved(gain: Mapping[str, Any]) -> str:
-        over_vehicles, over_splits = gain["over vehicles"], gain["over splits"]
-        return (
-            f"{_signed(over_vehicles['mean'], 1)} Wh (95 % interval over vehicles "
-            f"{_interval(over_vehicles, 1)}, over splits {_interval(over_splits, 1)}; median "
-            f"{_signed(gain['median'], 1)})"
-        )
+        intervals = f"{_interval(gain['over vehicles'], 1)}; {_interval(gain['over splits'], 1)}"
+        return f"{_signed(gain['over vehicles']['mean'], 1)} Wh [{intervals}]"
 
     return (
-        f"On VED's {own['vehicles']} electric cars a federated, personalised model is off by "
-        f"**{own['federated']:.1f} Wh** per minute of driving (RMSE; speed and climate power "
-        "measured; elevation learned by the fleet, published where three vehicles drive; "
-        f"{one_vehicle['federated']:.1f} if one is enough). Federating gains {saved(own)} over a "
-        f"car that learns alone with a map of its own trips ({own['local']:.1f} Wh), "
-        f"{saved(srtm)} over one that is given SRTM elevation ({srtm['local']:.1f} Wh), and "
-        f"{saved(either)} over one that chooses between the two on validation "
-        f"({either['local']:.1f} Wh); without elevation it gains {saved(level)} of "
-        f"{level['local']:.1f} Wh ({own['splits']} splits, "
-        "[how](docs/accuracy.md#gain-of-federating))."
+        f"A federated, personalised model is off by **{own['federated']:.1f} Wh** per minute "
+        f"(speed and climate power known): {saved(own)} below local-only with its own map (median "
+        f"{_signed(own['median'], 1)}), {saved(srtm)} below local-only with SRTM; without "
+        f"elevation {saved(level)}. [95 % over {own['vehicles']} cars; {own['splits']} splits] "
+        "([how](docs/accuracy.md#gain-of-federating))"
     )
 
 

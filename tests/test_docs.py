@@ -134,7 +134,7 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HABITS = (
     "hills that", "kept model", "personal model", "embedded fleet", "newcomer", "on board",
-    "borne out", "likes best", "of its own", "of one's own", "nothing clear",
+    "borne out", "likes best", "of one's own", "nothing clear",
 )  # fmt: skip
 """Phrases that the vocabulary of the project replaces."""
 
