@@ -8,17 +8,24 @@ BIN := .venv/bin
 WORKERS ?= 2
 RUN ?= runs/first
 
-# A stamp, so that nothing is installed again until the project's requirements change.
+# Stamps, so that nothing is installed again until the project's requirements change.
+READY_RUN := .venv/.ready-run
 READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
 READY_BENCH := .venv/.ready-bench
 READY_RELEASE := .venv/.ready-release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
+$(READY_RUN): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[train]"
+	touch $@
+
+# The development tools include all that a run needs.
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev]"
-	touch $@
+	touch $(READY_RUN) $@
 
 $(READY_DOCS): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,docs]"
@@ -32,20 +39,25 @@ $(READY_RELEASE): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,release]"
 	touch $@
 
-.PHONY: help setup run test lint types reproduce bench docs dist clean
+.PHONY: help setup run test flower lint types reproduce bench docs dist clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
 
 setup: $(READY) ## Create .venv and install fedwatt with its development tools.
 
-run: $(READY) ## Train FedAvg and FO-RI-FedAvg on the embedded fleet and write a report.
+run: $(READY_RUN) ## Train FedAvg and FO-RI-FedAvg on the built-in fleet and write a report.
 	$(BIN)/fedwatt run $(if $(wildcard $(RUN)/config.toml),--resume) --out $(RUN)
 	@echo "The report is $(RUN)/report.html"
 
 # Whole files, so that what a file's tests share is made once; tests/conftest.py has their order.
 test: lint types ## Lint, types, import contracts and every test.
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+flower: $(READY) ## Tests of the transport with both versions of Flower, fast path on and off.
+	$(BIN)/pytest -q tests/deploy/transport
+	$(BIN)/pip install --disable-pip-version-check -q --no-deps --upgrade --target build/flower flwr==1.42.0
+	PYTHONPATH=build/flower $(BIN)/pytest -q tests/deploy/transport
 
 lint: $(READY) ## Style, format, limits of size and import contracts.
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Whether `fedwatt styles` finds styles where there are some, and none where there are none.
+"""Measure whether the example finds driving-style clusters only where there are some.
 
     python -m benchmarks.driving_styles [--ved fleets/ved]
 
@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from benchmarks.marked import write_blocks
+from examples.driving_styles import Styles, find_styles
+from examples.driving_styles.verdict import adjusted_rand
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
-from fedwatt.styles import Styles, find_styles
-from fedwatt.styles.verdict import adjusted_rand
 from fedwatt.synthetic.driver import DriverStyle, draw_style
 from fedwatt.synthetic.duty import Duty
 from fedwatt.synthetic.fleet import synthetic_vehicle

@@ -1,14 +1,13 @@
-"""The README's first run: what its report says, and its curve.
+"""Record the first run: what its report says first, and its first figure.
 
     python -m benchmarks.first_run [--run RUN]    runs `fedwatt run` unless a run folder is given
-    python -m benchmarks.first_run --check        whether the README says what is on record
+    python -m benchmarks.first_run --check        fails if the README says anything else
 
 Writes results/first_run.json, docs/figures/first_run.svg and the block of the README.
 """
 
 import argparse
 import json
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -18,7 +17,8 @@ from benchmarks.marked import filled, write_blocks
 from fedwatt.files import write_bytes, write_text
 from fedwatt.observers import Observers
 from fedwatt.runs import execute
-from fedwatt.runs.config import RunConfig, from_toml, to_tables
+from fedwatt.runs.config import RunConfig, from_tables, from_toml, to_tables
+from fedwatt.runs.defaults import with_recipe
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "first_run.json"
@@ -27,46 +27,64 @@ README: Final = ROOT / "README.md"
 BLOCK: Final = "first run"
 
 
+def first_config() -> RunConfig:
+    """Return the configuration of `fedwatt run` without options."""
+    return from_tables(with_recipe({}))
+
+
+def settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings that a record must share with the run that it is of."""
+    tables = to_tables(config)
+    return {
+        "fleet": tables["fleet"],
+        "seeds": tables["seeds"],
+        "features": tables["data"]["features"],
+        "personalised": tables["personal"]["enabled"],
+        "rounds": tables["training"]["rounds"],
+        "rates": {method["label"]: method.get("rate") for method in tables["method"]},
+    }
+
+
 def recorded(folder: Path) -> dict[str, Any]:
-    """What the report of the run in `folder` says first, and the settings that it was run with."""
+    """Return what the report of a run says first, its stages and its settings."""
     from fedwatt.report.answer import answer
     from fedwatt.report.load import load_run
+    from fedwatt.report.stages import baseline_stages, federated_stages
 
     run = load_run(folder)
-    said = answer(run)
-    gain, methods, errors = said.sentences[:3]
-    config = to_tables(from_toml(run.origins[0].config))
-    return {
-        "fleet": config["fleet"],
-        "seeds": config["seeds"],
-        "rounds": config["training"]["rounds"],
-        "rates": run.rates,
-        "headline": said.headline,
-        "gain": gain,
-        "methods": methods,
-        "errors": errors,
+    told = answer(run)
+    stages = [*baseline_stages(run), *federated_stages(run)]
+    return settings(from_toml(run.origins[0].config)) | {
+        "headline": told.headline,
+        "sentences": list(told.sentences),
+        "stages": {stage.name: stage.errors for stage in stages},
     }
 
 
 def block(record: dict[str, Any]) -> str:
-    """The paragraph of the README."""
-    return (
-        "It answers two questions, in this order. *What does federating gain over each vehicle "
-        f"alone?* {record['headline']}. {record['gain']} *Which method?* {record['methods']} "
-        f"{record['errors']} Each method has its own rate, tuned on other fleets; at one rate for "
-        "both, the one with shorter steps would seem to win."
-    )
+    """Return the paragraph of the README."""
+    # The headline says already which method is better.
+    return f"> **{record['headline']}.** {' '.join(record['sentences'][:-1])}"
 
 
 def outdated(readme: str, record: dict[str, Any]) -> bool:
-    """Whether the README says something else than what is on record."""
+    """Tell whether the README says something else than the record."""
     return filled(readme, {BLOCK: block(record)}) != readme
+
+
+def drawn(folder: Path) -> bytes:
+    """Return the report's first figure."""
+    from fedwatt.report.figures.stages import stages_figure
+    from fedwatt.report.load import load_run
+    from fedwatt.report.svg import saved
+
+    return saved(stages_figure(load_run(folder)))
 
 
 def main() -> None:
     """Run, record, draw and write; or check."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--run", type=Path, help="a finished run of the default configuration")
+    parser.add_argument("--run", type=Path, help="a finished run of 'fedwatt run' without options")
     parser.add_argument("--check", action="store_true", help="compare the README with the record")
     options = parser.parse_args()
     if options.check:
@@ -74,26 +92,14 @@ def main() -> None:
         if outdated(README.read_text(encoding="utf-8"), record):
             sys.exit(f"The first run in {README.name} is not that of {RECORD}. Write it again.")
         return
-    scratch = Path(tempfile.mkdtemp(prefix="fedwatt-"))
-    try:
-        folder = options.run or scratch / "first"
+    with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
+        folder = options.run or Path(scratch) / "first"
         if options.run is None:
-            execute(RunConfig(), folder, Observers(()))
+            execute(first_config(), folder, Observers(()))
         record = recorded(folder)
         write_bytes(FIGURE, drawn(folder))
-    finally:
-        shutil.rmtree(scratch)
     write_text(RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     write_blocks(README, {BLOCK: block(record)})
-
-
-def drawn(folder: Path) -> bytes:
-    """Error by round, as the report draws it."""
-    from fedwatt.report.figures.by_round import convergence_figure
-    from fedwatt.report.load import load_run
-    from fedwatt.report.svg import saved
-
-    return saved(convergence_figure(load_run(folder)))
 
 
 if __name__ == "__main__":

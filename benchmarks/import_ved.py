@@ -1,6 +1,6 @@
 """Rows a second and peak memory of the VED import, beside a plain pandas pipeline.
 
-    python benchmarks/import_ved.py PATH/TO/EV_PHEV.parquet
+    python -m benchmarks.import_ved PATH/TO/EV_PHEV.parquet
 
 Both select the electric cars and the all-electric trips of plug-in hybrids, cut trips at gaps, drop
 parts under 120 s or 500 m, resample every channel to 1 s by its own rule and integrate held power
@@ -24,6 +24,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+
+from fedwatt.errors import RunError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RAW = {
@@ -51,12 +53,18 @@ def with_fedwatt(path: Path) -> dict[str, float]:
 
     cleaning = replace(VED_CLEANING, minimum_trips=1)
     vehicles = import_ved([path], powertrain=("ev", "phev-electric"), cleaning=cleaning)
-    energy_wh, samples = 0.0, 0
+    energy_wh, samples, count = 0.0, 0, 0
     for vehicle in vehicles:
+        count += 1
         energy_wh += sum(float(trip.channels["energy_wh"].sum()) for trip in vehicle.trips)
         samples += sum(trip.seconds for trip in vehicle.trips)
     rows = vehicles.account.count("read", "rows")
-    return {"rows": rows, "kwh": energy_wh / 1000, "hours": samples / 3600}
+    return {
+        "rows": rows,
+        "vehicles": count,
+        "kwh": energy_wh / 1000,
+        "hours": samples / 3600,
+    }
 
 
 def with_pandas(path: Path) -> dict[str, float]:
@@ -120,10 +128,24 @@ def measure(path: Path, repeats: int) -> dict[str, list[Figures]]:
     figures: dict[str, list[Figures]] = {pipeline: [] for pipeline in PIPELINES}
     for _ in range(repeats):
         for pipeline in PIPELINES:
-            command = [sys.executable, __file__, str(path), "--only", pipeline]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            figures[pipeline].append(json.loads(done.stdout))
+            figures[pipeline].append(run_fresh(pipeline, path))
     return figures
+
+
+def run_fresh(pipeline: str, path: Path) -> Figures:
+    """Figures of one pipeline in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.import_ved", str(path), "--only", pipeline]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RunError(f"The import of {path} failed: {done.stderr.splitlines()[-1]}")
+    found: Figures = json.loads(done.stdout)
+    return found
+
+
+def bench_import(path: Path, *, repeats: int = 3) -> Figures:
+    """Medians of fedwatt's import over `repeats` fresh processes."""
+    runs = [run_fresh("fedwatt", path) for _ in range(repeats)]
+    return {name: median(run[name] for run in runs) for name in runs[0]}
 
 
 def report(figures: dict[str, list[Figures]]) -> list[str]:

@@ -25,9 +25,9 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "results" / "install_sizes.json"
 README = ROOT / "README.md"
 PURPOSE = {
-    "": "nothing yet: what `edge` and `train` build on",
-    "edge": "predicts from model files: `fedwatt predict`, `route`, `card`, `EnergyPredictor`",
-    "train": "everything else: fleets, training, reports, exports",
+    "": "base package of the others",
+    "edge": "prediction in a vehicle or service: `predict`, `route`, `EnergyPredictor`",
+    "train": "fleets, training, reports and exports",
 }
 PLAN = "speed_mps,ambient_c\n" + "12.5,8\n" * 300
 
@@ -96,10 +96,7 @@ def table(record: dict[str, Any]) -> str:
         what = f"'fedwatt[{extra}]'" if extra else "fedwatt"
         torch = one["torch"] or "no"
         lines.append(f"| `{what}` | {PURPOSE[extra]} | {one['megabytes']:,} MB | {torch} |")
-    return (
-        "\n".join(lines) + f"\n\nMeasured with Python {record['python']} on {record['machine']}, "
-        "each in a clean environment from the built wheel (`python benchmarks/install_sizes.py`)."
-    )
+    return "\n".join(lines)
 
 
 def main() -> None:

@@ -3,9 +3,10 @@
     python -m benchmarks.light_vehicles STORE HOST:PORT FIRST LAST POLL FAULTY OUT
 
 Each has its own key, TLS connection and looks for questions, and sends the requests that a real
-vehicle sends (`deploy.transport.fleet_client`): whole messages, and parts of them where the server
-knows no whole ones; heartbeats where its looks do not count as such. What it says is made up: it
-has 100 windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred, by turns,
+vehicle sends (`deploy.transport.node`): single-request messages, or parts of messages where the
+server does not know these; heartbeats where its polls do not count as such. What it says is made
+up: it has 100 windows, its Δ is 0, and its errors are those of nobody. Of `FAULTY` in a hundred,
+by turns,
 
     silent     never answers a question to train
     garbage    sends a Δ of another size
@@ -40,19 +41,13 @@ from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.constant import FLEET_HTTP_PUBLIC_KEY_HEADER, FLEET_HTTP_SIGNATURE_HEADER
 from flwr.supercore.date import now
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes, sign_message
 from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
-from flwr.supercore.task_identity import TaskIdentity
 
 import fedwatt
 from fedwatt.deploy.plan.certificates import KEY, OWNER
-from fedwatt.deploy.transport import fleet_client, flower, whole
-from fedwatt.deploy.transport.channel import message_body, message_content
+from fedwatt.deploy.transport import messages
+from fedwatt.deploy.transport.client import HEARD_HEADER, WAIT_HEADER, WAIT_SECONDS
 from fedwatt.deploy.transport.superlink import open_files
 from fedwatt.deploy.vehicle.messages import DONE
 from fedwatt.deploy.wire import Content, pack, unpack
@@ -67,6 +62,8 @@ SIGNED_SECONDS: Final = 5.0
 measured."""
 LONG_PAUSE: Final = 10.0
 """Seconds after which one that is refused tries again."""
+LARGEST: Final = 100_000_000
+"""Bytes of a request."""
 FIRST_PAUSE: Final = 0.05
 """After a question; then ever longer, as `deploy.node` does."""
 
@@ -80,19 +77,21 @@ class Link:
         self.public = public_key_to_bytes(key.public_key())
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self.signed, self.signature = 0.0, b""
-        self.patience = fleet_client.FIRST_WAIT_SECONDS
-        """Seconds for which a look may be held."""
+        self.patience = 1.0
+        """Seconds for which a poll may be held."""
+        self.heard = False
+        """Whether the last response says that the poll counted as a heartbeat."""
         self.ahead = timedelta()
 
-    async def ask(self, name: str, request: Any, answer: Any) -> Any:
-        """Flower's answer to a request; ConnectionError if there is none."""
+    async def ask(self, name: str, request: Any, answer: Any) -> bytes:
+        """Read Flower's answer to a request, and return its bytes; ConnectionError if none."""
         body = request.SerializeToString()
         head = (
             f"POST /v1/fleet/{name} HTTP/1.1\r\nhost: {self.host}\r\n"
             f"content-type: {PROTOBUF_MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\n"
         )
         if name == "pull-messages":
-            head += f"{fleet_client.WAIT_HEADER}: {self.patience:.0f}\r\n"
+            head += f"{WAIT_HEADER}: {self.patience:.0f}\r\n"
         if self.streams is None:
             self.streams = await asyncio.open_connection(self.host, self.port, ssl=self.tls)
         reader, writer = self.streams
@@ -107,8 +106,9 @@ class Link:
             raise ConnectionError(str(error)) from error
         if b" 200 " not in lines[0] + b" ":
             raise ConnectionError(f"{lines[0].decode()}: {content[:200]!r}")
+        self.heard = any(line.startswith(HEARD_HEADER.encode()) for line in lines)
         answer.ParseFromString(content)
-        return answer
+        return content
 
     async def cut_off(self, name: str, request: Any) -> None:
         """Send half of a request and hang up; ConnectionError."""
@@ -161,7 +161,8 @@ class LightVehicle:
         request = fleet_pb2.ActivateNodeRequest(
             public_key=self.link.public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
         )
-        found = await self.link.ask("activate-node", request, fleet_pb2.ActivateNodeResponse())
+        found = fleet_pb2.ActivateNodeResponse()
+        await self.link.ask("activate-node", request, found)
         self.node, self.beaten = Node(node_id=found.node_id), time.monotonic()
 
     async def _serve(self) -> None:
@@ -175,26 +176,26 @@ class LightVehicle:
                 await self.link.ask("send-node-heartbeat", beat, answer)
                 self.beaten = time.monotonic()
             request, began = fleet_pb2.PullMessagesRequest(node=self.node), time.monotonic()
-            whole.want(request)
-            found = await self.link.ask("pull-messages", request, fleet_pb2.PullMessagesResponse())
-            if found.HasField("reconnect"):
-                self.beaten, self.link.patience = time.monotonic(), fleet_client.WAIT_SECONDS
+            messages.want_parts(request)
+            found = fleet_pb2.PullMessagesResponse()
+            content = await self.link.ask("pull-messages", request, found)
+            if self.link.heard:
+                self.beaten, self.link.patience = time.monotonic(), WAIT_SECONDS
             if found.messages_list:
-                await self._answer(found)
+                await self._answer(found, messages.attached(content))
                 pause = min(FIRST_PAUSE, self.poll)
             elif time.monotonic() - began < self.poll:
                 await asyncio.sleep(pause)
                 pause = min(1.3 * pause, self.poll)
 
-    async def _answer(self, found: Any) -> None:
+    async def _answer(self, found: Any, parts: dict[str, bytes]) -> None:
         about, tree = found.messages_list[0].metadata, found.message_object_trees[0]
         seconds = time.time() - about.created_at
-        parts = whole.attached(found)
-        takes_whole = bool(parts)
-        if not takes_whole:
+        single = bool(parts)
+        if not single:
             parts = await self._pulled(about.run_id, tree)
-        message = flower.inflated(tree.object_id, parts)
-        request = unpack(message_body(message.content))
+        message = messages.put_together(tree.object_id, parts, LARGEST)
+        request = unpack(messages.body_of(message, LARGEST))
         kind = str(request.values["kind"])
         self.noticed.append((kind, seconds))
         training = kind == "train"
@@ -202,21 +203,18 @@ class LightVehicle:
             return
         if training and self.fault == "slow":
             await asyncio.sleep(SLOW_SECONDS)
-        TaskIdentity.node_id = self.node.node_id  # until the next await
-        reply = Message(message_content(self._reply(kind, request)), reply_to=message)
-        reply.metadata.__dict__["_message_id"] = reply.object_id
-        with no_object_id_recompute():
-            objects, outline = get_all_nested_objects(reply), get_object_tree(reply)
-            header = message_to_proto(remove_content_from_message(reply))
+        reply = Message(messages.content(self._reply(kind, request)), reply_to=message)
+        outline, contents = messages.taken_apart(reply)
+        header = message_to_proto(remove_content_from_message(reply))
         pushes = fleet_pb2.PushMessagesRequest(
             node=self.node, messages_list=[header], message_object_trees=[outline]
         )
-        contents = {number: part.deflate() for number, part in objects.items()}
-        if takes_whole:
-            whole.attach(pushes, contents)
+        if single:
+            messages.attach(pushes, contents)
         if training and self.fault == "dropping":
             await self.link.cut_off("push-messages", pushes)
-        wanted = await self.link.ask("push-messages", pushes, fleet_pb2.PushMessagesResponse())
+        wanted = fleet_pb2.PushMessagesResponse()
+        await self.link.ask("push-messages", pushes, wanted)
         for part in wanted.objects_to_push:
             pushed = message_pb2.PushObjectRequest(
                 node=self.node,
@@ -229,7 +227,7 @@ class LightVehicle:
 
     async def _pulled(self, run: int, tree: Any) -> dict[str, bytes]:
         """The parts of a question, one by one."""
-        parts = {part: await self._part(run, part) for part in flower.part_numbers(tree)}
+        parts = {part: await self._part(run, part) for part in messages.numbers_in(tree)}
         received = message_pb2.ConfirmMessageReceivedRequest(
             node=self.node, run_id=run, message_object_id=tree.object_id
         )
@@ -240,9 +238,10 @@ class LightVehicle:
     async def _part(self, run: int, part: str) -> bytes:
         """A part of a question, as soon as the server has it."""
         request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
-        pause = flower.SOON
+        pause = FIRST_PAUSE
         while True:
-            found = await self.link.ask("pull-object", request, message_pb2.PullObjectResponse())
+            found = message_pb2.PullObjectResponse()
+            await self.link.ask("pull-object", request, found)
             if not found.object_found:
                 raise ConnectionError("the question is gone")
             if found.object_available:

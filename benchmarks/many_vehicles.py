@@ -47,7 +47,7 @@ from fedwatt.deploy.server.events import FAILED, LATE, REJECTED
 from fedwatt.deploy.server.events import FILE as EVENTS
 from fedwatt.deploy.transport.control import Control
 from fedwatt.deploy.transport.processes import Flower
-from fedwatt.deploy.transport.superlink import WITHOUT
+from fedwatt.deploy.transport.version import SWITCH
 from fedwatt.errors import RunError
 from fedwatt.files import read_rows, write_text
 from fedwatt.observers.progress_log import FILE
@@ -95,8 +95,8 @@ class Load:
     """Longest pause between two looks of a vehicle for questions, s."""
     faulty: int = 0
     """Vehicles of a hundred that misbehave."""
-    without: str = ""
-    """Parts of the server that are switched off (`deploy.transport.superlink`)."""
+    fast_path: bool = True
+    """Whether the fast path is on (`deploy.transport`); without it, Flower's public interface."""
     round_seconds: float = 600.0
     close_share: float = 1.0
     """As in `[deploy]`."""
@@ -270,7 +270,7 @@ def refuse_few_files(vehicles: int) -> None:
 def processes(folder: Path, load: Load) -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     """Start processes that end with the block, in the reverse order."""
     started: list[subprocess.Popen[bytes]] = []
-    environment = os.environ | {"OMP_NUM_THREADS": "1", WITHOUT: load.without}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", SWITCH: str(int(load.fast_path))}
 
     def start(name: str, *words: str) -> "subprocess.Popen[bytes]":
         what = ["-m", "fedwatt", *words]
@@ -373,8 +373,9 @@ def free_port() -> int:
 
 
 ROWS: Final = (
-    Load(30, 30, rounds=3, without="shortcut index connections"),
-    Load(100, 100),
+    Load(30, 30, rounds=3, fast_path=False),
+    Load(30, 30, rounds=3),
+    Load(1000, 100, rounds=4, fast_path=False),
     Load(1000, 100, rounds=9),
     Load(1000, 100, rounds=9, faulty=20, round_seconds=60.0, close_share=0.8),
     Load(10_000, 100),
@@ -393,7 +394,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         load, cost = row["load"], row["cost"]
-        server = f"without {load['without'].replace(' ', ', ')}" if load["without"] else "as it is"
+        server = "fast path" if load.get("fast_path", True) else "Flower's public interface"
         if load["faulty"]:
             server += f", {load['faulty']} % of vehicles at fault"
         idle = f"{cost['idle_mb']:.0f} and " if "idle_mb" in cost else ""

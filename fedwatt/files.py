@@ -34,8 +34,8 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text)
         _refuse_deep(value)
     except RecursionError:
-        shown = text if isinstance(text, str) else ""
-        raise json.JSONDecodeError(_TOO_DEEP, shown, 0) from None
+        excerpt = text if isinstance(text, str) else ""
+        raise json.JSONDecodeError(_TOO_DEEP, excerpt, 0) from None
     return value
 
 
@@ -97,8 +97,8 @@ class Bounded:
 
     def read(self, size: int = -1) -> bytes:
         """Return up to `size` bytes, or all that are left."""
-        asked = self._left + 1 if size < 0 else min(size, self._left + 1)
-        piece = self._stream.read(asked)
+        requested = self._left + 1 if size < 0 else min(size, self._left + 1)
+        piece = self._stream.read(requested)
         self._left -= len(piece)
         if self._left < 0:
             raise OSError(f"it unpacks to more than {self._most:,} bytes")

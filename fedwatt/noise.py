@@ -33,19 +33,19 @@ LEAST_DEVIATION: Final = 4.0
 def discrete_gaussian(deviation: float, size: int, entropy: Entropy = os.urandom) -> IntArray:
     """`size` whole numbers with P(k) ∝ exp(-k²/2σ²), σ = `deviation` > 0."""
     scale = floor(deviation) + 1
-    found = np.zeros(0, dtype=np.int64)
-    while len(found) < size:
+    draws = np.zeros(0, dtype=np.int64)
+    while len(draws) < size:
         # About two of three are kept.
-        tries = 2 * (size - len(found)) + 16
+        tries = 2 * (size - len(draws)) + 16
         uniform = _uniform(tries, entropy)
         accept = _uniform(tries, entropy)
         sign = np.frombuffer(entropy(tries), dtype=np.uint8) & 1
         # ⌊-t ln u⌋ is geometric; 0 with both signs would count twice.
         size_of = np.floor(-scale * np.log(uniform)).astype(np.int64)
         away = (size_of - deviation**2 / scale) / deviation
-        kept = (accept < np.exp(-(away**2) / 2)) & ~((size_of == 0) & (sign == 1))
-        found = np.concatenate([found, np.where(sign == 1, -size_of, size_of)[kept]])
-    return found[:size]
+        accepted = (accept < np.exp(-(away**2) / 2)) & ~((size_of == 0) & (sign == 1))
+        draws = np.concatenate([draws, np.where(sign == 1, -size_of, size_of)[accepted]])
+    return draws[:size]
 
 
 def _uniform(size: int, entropy: Entropy) -> FloatArray:
@@ -59,8 +59,8 @@ class SystemNoise:
 
     def standard_normal(self, size: int | None = None) -> Any:
         """Return normal numbers, multiples of `GRID`."""
-        found = discrete_gaussian(1 / GRID, 1 if size is None else size) * GRID
-        return float(found[0]) if size is None else found
+        draws = discrete_gaussian(1 / GRID, 1 if size is None else size) * GRID
+        return float(draws[0]) if size is None else draws
 
 
 def on_grid(values: FloatArray, step: float) -> FloatArray:

@@ -135,19 +135,19 @@ def resolve(
         ) from error
     if not fits(value):
         raise SettingError(f"'{reference}' is {_kind(value)}; a {kind} is {wanted}.")
-    own = getattr(value, "__doc__", None) if hasattr(value, "__qualname__") else None
-    summary = (own or module.__doc__ or "").strip().partition("\n")[0]
+    docstring = getattr(value, "__doc__", None) if hasattr(value, "__qualname__") else None
+    summary = (docstring or module.__doc__ or "").strip().partition("\n")[0]
     return Plugin(reference, value, origin or home, source, summary)
 
 
-def reference_to(thing: Any) -> str:
+def reference_to(value: Any) -> str:
     """Return a reference to a class or function, by which `resolve` finds it again.
 
     What stands in a script or a session has "__main__" for a module: it is found while that lasts.
     """
-    module = sys.modules[getattr(thing, "__module__", None) or type(thing).__module__]
+    module = sys.modules[getattr(value, "__module__", None) or type(value).__module__]
     home = getattr(module, "__fedwatt_reference__", module.__name__)
-    return f"{home}:{thing.__qualname__}"
+    return f"{home}:{value.__qualname__}"
 
 
 def short(reference: str) -> str:

@@ -33,20 +33,20 @@ class Checked:
     """
 
     def __post_init__(self) -> None:
-        for name, own in self._declared().items():
-            check(self, name, own["holds"](getattr(self, name)), own["allowed"])
+        for name, declaration in self._declared().items():
+            check(self, name, declaration["holds"](getattr(self, name)), declaration["allowed"])
 
     def _declared(self) -> dict[str, Mapping[str, Any]]:
         """Return the declarations of the fields, by their names.
 
         A subclass that only gives a field another default leaves it as it was declared.
         """
-        found = {}
+        declarations = {}
         for kind in reversed(type(self).__mro__):
-            for one in vars(kind).get("__dataclass_fields__", {}).values():
-                if "allowed" in one.metadata:
-                    found[one.name] = one.metadata
-        return found
+            for declared_field in vars(kind).get("__dataclass_fields__", {}).values():
+                if "allowed" in declared_field.metadata:
+                    declarations[declared_field.name] = declared_field.metadata
+        return declarations
 
 
 def number(
@@ -76,8 +76,8 @@ def number(
 
 def choice(*values: T, default: T | None = None) -> T:
     """Return a field with one of `values`, the first one by default."""
-    *others, last = map(repr, values)
-    allowed = f"{', '.join(others)} or {last}" if others else last
+    *leading, last = map(repr, values)
+    allowed = f"{', '.join(leading)} or {last}" if leading else last
     first = values[0] if default is None else default
     return _field(first, allowed, lambda value: value in values, {})
 

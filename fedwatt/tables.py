@@ -112,21 +112,29 @@ def declared(table: str) -> Table:
 
     What rules record beyond `RECORDED` is not in that of clients.
     """
-    found: list[Column] = []
+    columns: list[Column] = []
     for row in (row for row in _DECLARED if row["table"] == table):
         prefix = row["name"].rstrip("*")
         by = row["filled_by"]
         if row["kind"]:
             texts = (row["meaning"], row["unit"], by, row["title"])
-            found.append(Column(row["name"], KINDS[row["kind"]], *texts))
+            columns.append(Column(row["name"], KINDS[row["kind"]], *texts))
         elif table == "timing":
-            found += [Column(name, float, text, "s", by) for name, text in PARTS.items()]
+            columns += [Column(name, float, text, "s", by) for name, text in PARTS.items()]
         else:
-            found += [
-                Column(prefix + name, float, own.meaning, own.unit, by, own.title, own.digits)
-                for name, own in METRICS.items()
+            columns += [
+                Column(
+                    prefix + name,
+                    float,
+                    metric.meaning,
+                    metric.unit,
+                    by,
+                    metric.title,
+                    metric.digits,
+                )
+                for name, metric in METRICS.items()
             ]
-    return Table(TABLES[table], tuple(found))
+    return Table(TABLES[table], tuple(columns))
 
 
 RECORDED: Final = tuple(
@@ -137,19 +145,19 @@ RECORDED: Final = tuple(
 DRIFT, ROUGHNESS, PULL, KAPPA, RUNTIME, STALENESS, PROBED = RECORDED
 
 
-def recorded(own: Iterable[Column]) -> tuple[Column, ...]:
+def recorded(rule_columns: Iterable[Column]) -> tuple[Column, ...]:
     """All columns about a vehicle's local work: `RECORDED`, then those of rules beyond them."""
-    return tuple(dict.fromkeys((*RECORDED, *own)))
+    return tuple(dict.fromkeys((*RECORDED, *rule_columns)))
 
 
 def markdown() -> str:
     """All tables and their columns, as docs/configuration.md shows them."""
     words = {kind: name for name, kind in KINDS.items()}
     parts = []
-    for name, about in TABLES.items():
+    for name, description in TABLES.items():
         lines = ["| column | type | unit | meaning |", "|---|---|---|---|"]
-        for one in declared(name).columns:
-            meaning = one.meaning.replace("|", r"\|")
-            lines.append(f"| `{one.name}` | {words[one.kind]} | {one.unit} | {meaning} |")
-        parts.append("\n".join([f"#### {name}.parquet", "", about, "", *lines]))
+        for column in declared(name).columns:
+            meaning = column.meaning.replace("|", r"\|")
+            lines.append(f"| `{column.name}` | {words[column.kind]} | {column.unit} | {meaning} |")
+        parts.append("\n".join([f"#### {name}.parquet", "", description, "", *lines]))
     return "\n\n".join(parts)

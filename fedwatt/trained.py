@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation import RoundRecord, State
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.loop import Trained as Outcome
-from fedwatt.journeys.mixture import fleet_ridge
+from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
 from fedwatt.observers import Observer, Observers, OnRound
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from fedwatt.evaluation import Personal
     from fedwatt.federation.local_fleet import Network
     from fedwatt.runs.config import RunConfig
-    from fedwatt.styles import Styles
 
 
 class Federation(plain.Federation):
@@ -74,12 +73,12 @@ class Federation(plain.Federation):
         followed = Observers((OnRound(on_round), *observers))
         if out is None:
             label = short(method.name)
-            own = budget_for(method, self.training, self.fleet)
-            told = partial(followed.on_round, label)
-            epsilon = None if own is None else own.epsilon
+            budget = budget_for(method, self.training, self.fleet)
+            notify = partial(followed.on_round, label)
+            epsilon = None if budget is None else budget.epsilon
             followed.on_fleet(self.fleet)
             followed.on_start(label, 0, self.training.rounds)
-            outcome = self.loop.train(method, on_round=told, epsilon=epsilon)
+            outcome = self.loop.train(method, on_round=notify, epsilon=epsilon)
             followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
         from fedwatt.evaluation import References
@@ -175,8 +174,10 @@ class Trained(Outcome):
             self._refuse_other_windows(what)
             return {c.name: self._of(c, seed, model).of_split("test") for c in what.clients}
         if isinstance(what, Vehicle):
-            known = what.name in self.fleet.names
-            client = self._client(what.name) if known else build_client(what, self.fleet.settings)
+            is_member = what.name in self.fleet.names
+            client = (
+                self._client(what.name) if is_member else build_client(what, self.fleet.settings)
+            )
             # One that says its lag has been delayed by it already.
             lag_s = 0.0 if "lag_s" in what.facts else client.lag_s
             usable = [trip for trip in what.trips if trip.seconds >= self.fleet.window]
@@ -210,10 +211,12 @@ class Trained(Outcome):
         settings = replace(settings or Personal(), enabled=True)
         seeds = self.federation.seeds
         names = self.fleet.names
-        own: dict[tuple[int, str], Tensor] = {}
+        personalised: dict[tuple[int, str], Tensor] = {}
 
-        def keep(one: PersonalModel) -> None:
-            own[seeds[one.run], names[one.vehicle]] = one.weights.cpu()
+        def keep(personal_model: PersonalModel) -> None:
+            personalised[seeds[personal_model.run], names[personal_model.vehicle]] = (
+                personal_model.weights.cpu()
+            )
 
         weights = self.state.kept_weights
         own_models = None
@@ -221,16 +224,7 @@ class Trained(Outcome):
             own_models = self.federation.own_models(self.method, self.state)
         personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
         config = replace(self.config, personal=settings)
-        return replace(self, given=config, personal=own, folder=None)
-
-    def styles(self, **options: Any) -> "Styles":
-        """Driving styles of the fleet's vehicles, if there are any beyond chance.
-
-        `options` are those of `fedwatt.styles.find_styles`: `most`, `fewest` and `on_seed`.
-        """
-        from fedwatt.styles import find_styles
-
-        return find_styles(self.federation, self.state.kept_weights, self.label, **options)
+        return replace(self, given=config, personal=personalised, folder=None)
 
     def save(self, folder: str | Path, *, references: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
@@ -256,13 +250,13 @@ class Trained(Outcome):
             raise SettingError("Say which folder the report goes to: report(out='reports/first').")
         with ExitStack() as stack:
             folders = []
-            for one in (self, *others):
-                folder = one.folder
+            for trained in (self, *others):
+                folder = trained.folder
                 if folder is None:
                     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))
-                    folder = Path(scratch) / one.label
+                    folder = Path(scratch) / trained.label
                     # A report has the references of its first run.
-                    one._write(folder, references=references and one is self)
+                    trained._write(folder, references=references and trained is self)
                 folders.append(folder)
             return write_report(*folders, out=out)
 
@@ -318,9 +312,9 @@ class Trained(Outcome):
         if (seed, vehicle) in self.personal:
             return self.personal[seed, vehicle]
         if self.folder is None and self.method.personal and not self.config.personal.enabled:
-            own = self.federation.seeds.index(seed)
+            place = self.federation.seeds.index(seed)
             number = self.fleet.names.index(vehicle)
-            return self.federation.own_models(self.method, self.state)(own, [number])[0]
+            return self.federation.own_models(self.method, self.state)(place, [number])[0]
         if self.folder is None:
             raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
         from fedwatt.runs.model_file import flat, own_model_file, read_own_model
@@ -330,11 +324,11 @@ class Trained(Outcome):
         return torch.from_numpy(flat(parts, self.federation.model.layout, file))
 
     def _which(self, model: str) -> str:
-        own = bool(self.personal) or self.config.personal.enabled or self.method.personal
-        which = model or ("personal" if own else "kept")
-        known = (*GLOBAL_MODELS, "personal")
-        if which not in known:
-            raise SettingError(unknown("model of a run", which, known))
+        is_personal = bool(self.personal) or self.config.personal.enabled or self.method.personal
+        which = model or ("personal" if is_personal else "kept")
+        choices = (*GLOBAL_MODELS, "personal")
+        if which not in choices:
+            raise SettingError(unknown("model of a run", which, choices))
         return which
 
     def _seed(self, seed: int | None) -> int:
@@ -349,11 +343,11 @@ class Trained(Outcome):
         return self.fleet.clients[self.fleet.names.index(name)]
 
     def _refuse_other_windows(self, fleet: Fleet) -> None:
-        own = self.fleet
-        if (fleet.window, fleet.features) != (own.window, own.features):
+        expected = self.fleet
+        if (fleet.window, fleet.features) != (expected.window, expected.features):
             raise SettingError(
-                f"The model reads windows of {own.window} s of {', '.join(own.features)}; the "
-                f"fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
+                f"The model reads {expected.window} s of {', '.join(expected.features)}; "
+                f"the fleet '{fleet.source}' has {fleet.window} s of {', '.join(fleet.features)}."
             )
 
     def _of_trips(
@@ -365,19 +359,21 @@ class Trained(Outcome):
                 "A model with hills reads the climb of a trip from its vehicle's field: export it "
                 "for the vehicle, and predict with the file."
             )
-        own = self._of(client, seed, model)
-        return {trip.name: own.of_trip(trip, features, lag_s=lag_s) for trip in trips}
+        vehicle_model = self._of(client, seed, model)
+        return {trip.name: vehicle_model.of_trip(trip, features, lag_s=lag_s) for trip in trips}
 
     def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
         """Return a vehicle's predictor; `model.mixture` mixes it with ridges, as in the run."""
         if self._which(model) == "personal" and client.name not in self.fleet.names:
             model = "kept"  # a vehicle that was not there has none of its own
         weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
-        found = VehicleModel(self.federation.model, weights, client)
-        return found if self._fleet_ridge is None else found.mixed(self._fleet_ridge)
+        vehicle_model = VehicleModel(self.federation.model, weights, client)
+        return (
+            vehicle_model if self._fleet_ridge is None else vehicle_model.mixed(self._fleet_ridge)
+        )
 
     @cached_property
-    def _fleet_ridge(self) -> FloatArray | None:
+    def _fleet_ridge(self) -> FleetRidge | None:
         """The fleet's ridge; None where the run mixes nothing."""
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 
@@ -385,8 +381,8 @@ class Trained(Outcome):
         from fedwatt.evaluation import References
         from fedwatt.runs.in_memory import write_run
 
-        own = tuple(choice for choice in self.config.methods if choice.label == self.label)
-        config = replace(self.config, methods=own, references=References(enabled=references))
+        choices = tuple(choice for choice in self.config.methods if choice.label == self.label)
+        config = replace(self.config, methods=choices, references=References(enabled=references))
         write_run(folder, self.federation, config, self.state, self.history)
 
 
@@ -404,6 +400,6 @@ def load(
     """
     from fedwatt.runs.read_back import read_back
 
-    own = read_back(Path(folder), method, trust)
-    opened = partial(own.federation, fleet, model)
-    return Trained(own.history, own.state, opened, own.choice.method, own.config, Path(folder))
+    run = read_back(Path(folder), method, trust)
+    opened = partial(run.federation, fleet, model)
+    return Trained(run.history, run.state, opened, run.choice.method, run.config, Path(folder))

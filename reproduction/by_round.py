@@ -39,7 +39,7 @@ def _curve_study(column: str, title: str, caption: str) -> Callable[[View], Find
 
 
 def show_thresholds(view: View) -> Findings:
-    """First round at or below the paper's thresholds, and below ours."""
+    """Return first round at or below the paper's thresholds, and below ours."""
     blocks = []
     for place, dataset in view.setting.places:
         records = by_method(view, dataset)
@@ -91,7 +91,7 @@ OWN = ("best + 10 %", "best + 2 %")
 
 
 def rounds_to(record: Record, target: float) -> dict[int, float]:
-    """First recorded round of each seed with a test RMSE of at most `target`; infinite if none."""
+    """Return per seed the first recorded round with a test RMSE of at most `target`, or ∞."""
     found = {}
     for seed in record.seeds:
         rounds, values = record.curve("test_rmse", seed)

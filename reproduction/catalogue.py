@@ -5,15 +5,12 @@ from typing import Final
 
 from fedwatt.errors import SettingError, unknown
 from reproduction import (
-    ablations,
-    budgets,
     by_round,
-    churn,
-    conditions,
     contests,
     controls,
     drift,
     engagement,
+    grids,
     latency_results,
     main_results,
     mechanism,
@@ -32,30 +29,30 @@ STUDIES: Final[dict[str, Study]] = {
         search_results.SEARCH,
         *by_round.BY_ROUND,
         drift.DRIFT,
-        drift.DRIFT_SHARES,
-        ablations.KEY,
-        ablations.ALPHA,
-        ablations.LAMBDA,
-        ablations.PROBE,
-        ablations.SAFE,
-        ablations.GATE,
+        grids.STUDIES["drift-shares"],
+        grids.STUDIES["ablations"],
+        grids.STUDIES["alpha"],
+        grids.STUDIES["lambda"],
+        grids.STUDIES["probe-frequency"],
+        grids.STUDIES["safeguards"],
+        grids.STUDIES["gate"],
         mechanism.COUPLING,
         mechanism.TERTILES,
         mechanism.EARLY,
         overhead.ROUND_TIME,
         overhead.COMPONENTS,
         overhead.SCALABILITY,
-        conditions.PARTICIPATION,
-        conditions.DEVICES,
-        conditions.VEHICLE_TYPES,
+        grids.STUDIES["participation"],
+        grids.STUDIES["devices"],
+        grids.STUDIES["vehicle-types"],
         latency_results.LATENCY,
         probe_cost.PROBE_OVERHEAD,
         probe_cost.SENSITIVITY,
-        churn.CHURN_STUDY,
-        churn.ASYMMETRIC,
-        churn.CHURN_DRIFT,
-        conditions.ARCHITECTURES,
-        conditions.SCALING,
+        grids.STUDIES["churn"],
+        grids.STUDIES["churn-asymmetric"],
+        grids.STUDIES["churn-drift"],
+        grids.STUDIES["architectures"],
+        grids.STUDIES["scaling"],
         main_results.SEEDS,
         controls.STRESS,
         controls.CONTROLS,
@@ -65,7 +62,6 @@ STUDIES: Final[dict[str, Study]] = {
         contests.WORKLOAD,
         contests.CAUSAL,
         contests.SKEW,
-        budgets.BUDGET,
         splits.SPLITS,
         engagement.ENGAGEMENT,
     )
@@ -73,7 +69,7 @@ STUDIES: Final[dict[str, Study]] = {
 
 
 def select(names: Sequence[str]) -> list[Study]:
-    """The studies called `names`, in the order of the paper; "all" is all of them."""
+    """Return the studies called `names`, in the order of the paper; "all" is all of them."""
     for name in names:
         if name != "all" and name not in STUDIES:
             hint = "'fedwatt reproduce --list' lists all."

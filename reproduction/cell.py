@@ -90,19 +90,19 @@ class Cell:
     """Empty: the scale's."""
 
     def with_settings(self, values: Mapping[str, Any]) -> "Cell":
-        """The cell with other hyperparameters, and nothing left to follow."""
+        """Return the cell with other hyperparameters, and nothing left to follow."""
         merged = dict(self.settings) | dict(values)
         return replace(self, settings=tuple(sorted(merged.items())), follow="")
 
     def choice(self, scale: Scale) -> MethodChoice:
-        """The method with its hyperparameters and rate."""
+        """Return the method with its hyperparameters and rate."""
         rough = any(isinstance(rule, RoughnessProximal) for rule in get(self.method).local)
         probe = {"probe_schedule": "global", **dict(scale.probe)} if rough else {}
         return choose({"name": self.method, **probe, **dict(self.settings)})
 
 
 def trips_of(cell: Cell, scale: Scale) -> int:
-    """Trips of a synthetic vehicle; 0 for recorded ones, which have those they have."""
+    """Return trips of a synthetic vehicle; 0 for recorded ones, which have those they have."""
     if not cell.dataset.startswith("synthetic"):
         return 0
     return scale.many_trips if cell.vehicles > MANY else scale.synthetic_trips
@@ -119,7 +119,7 @@ CAUSAL: Final = {"base": "causal", "base, terrain": "causal, terrain", "enriched
 
 
 def data_settings(cell: Cell, scale: Scale) -> DataSettings:
-    """How the telemetry of a cell becomes windows."""
+    """Return how the telemetry of a cell becomes windows."""
     made = cell.dataset.startswith("synthetic")
     stride = dict(scale.strides).get(cell.dataset, scale.stride)
     features = FEATURES.get(cell.dataset, "base")
@@ -132,7 +132,7 @@ def data_settings(cell: Cell, scale: Scale) -> DataSettings:
 
 
 def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
-    """The cell as the configuration of a run; only its fleet is opened another way."""
+    """Return the cell as the configuration of a run; only its fleet is opened another way."""
     rounds = cell.rounds or (scale.rounds if cell.model == "mlp" else scale.recurrent_rounds)
     # Of trials, times and large fleets only the end is looked at.
     at_the_end = cell.purpose != "result" or cell.vehicles > MANY
@@ -165,7 +165,7 @@ def run_config(cell: Cell, scale: Scale, device: str = "auto") -> RunConfig:
 
 @cache
 def key_of(cell: Cell, scale: Scale) -> str:
-    """Hash of all that determines a cell's numbers, its telemetry and device apart."""
+    """Return hash of all that determines a cell's numbers, its telemetry and device apart."""
     assert not cell.follow, "a cell that follows others has no settings yet"
     config = run_config(cell, scale)
     (choice,) = config.methods
@@ -189,5 +189,5 @@ def key_of(cell: Cell, scale: Scale) -> str:
 
 
 def _departures(settings: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are not at their defaults."""
+    """Return settings that are not at their defaults."""
     return {n: v for n, v in settings.items() if n not in defaults or v != defaults[n]}

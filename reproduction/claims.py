@@ -81,7 +81,7 @@ def headline_verdicts(view: View) -> list[Verdict]:
 
 
 def verdicts(view: View) -> list[Verdict]:
-    """A verdict for each claim on each dataset in the place of VED or eVED."""
+    """Return a verdict for each claim on each dataset in the place of VED or eVED."""
     found = []
     for claim, judge in JUDGES.items():
         everywhere = (*view.setting.ved, *view.setting.eved)

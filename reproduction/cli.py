@@ -91,7 +91,7 @@ def _opened(
     methods: list[str] | None,
     place: tuple[str, Path, Path | None, str | None],
 ) -> "tuple[Lab, Setting]":
-    """The cells that are there, and what to make of the data that is there.
+    """Return the cells that are there, and what to make of the data that is there.
 
     `place` is where cells are trained and kept: device, folder, folder of records, Ray cluster.
     """

@@ -40,7 +40,7 @@ class Contest:
 
     @property
     def short(self) -> str:
-        """Its condition in a word or two, the last one of the title.
+        """Return its condition in a word or two, the last one of the title.
 
         >>> Contest("skew-mild-ved", "Trips of ved dealt to ten clients, mild", {}).short
         'mild'
@@ -57,8 +57,9 @@ def contest(
     *,
     brief: bool = False,
 ) -> Contest:
-    """Cells under the conditions of `base`; a brief one leaves out rates that are not a method's
-    own and controls.
+    """Return the cells of a contest under the conditions of `base`.
+
+    A brief one leaves out controls and rates that are not a method's own.
     """
     natural = base.partition == "natural" and not base.stride and base.noisy == 0
     how = how_tuned(setting.scale, base.dataset) if natural else "own rate"
@@ -82,7 +83,7 @@ def _base(dataset: str, **conditions: Any) -> Cell:
 
 
 def stride_contests(setting: Setting) -> list[Contest]:
-    """Windows a second apart at E = 1 and C = 0.3."""
+    """Return windows a second apart at E = 1 and C = 0.3."""
     dataset = setting.ved[0]
     rounds, seeds = setting.scale.stride_rounds, setting.scale.few_seeds
     title = f"Windows a second apart on {dataset}, E = 1, C = 0.3, T = {rounds}"
@@ -91,7 +92,7 @@ def stride_contests(setting: Setting) -> list[Contest]:
 
 
 def printed_contests(setting: Setting) -> list[Contest]:
-    """The same with all rounds and seeds, as printed; none where these are no more than there."""
+    """Return the contests with all rounds and seeds, as printed; none if these are no more."""
     dataset, rounds = setting.ved[0], setting.scale.printed_rounds
     if rounds == setting.scale.stride_rounds:
         return []
@@ -102,7 +103,7 @@ def printed_contests(setting: Setting) -> list[Contest]:
 
 
 def work_contests(setting: Setting) -> list[Contest]:
-    """Windows a second apart with more epochs, fewer and more participants."""
+    """Return windows a second apart with more epochs, fewer and more participants."""
     dataset, scale = setting.ved[0], setting.scale
     return [
         contest(
@@ -118,7 +119,7 @@ def work_contests(setting: Setting) -> list[Contest]:
 
 
 def skew_contests(setting: Setting, skews: Sequence[str] = SKEWS) -> list[Contest]:
-    """Trips dealt to ten clients."""
+    """Return trips dealt to ten clients."""
     dataset = setting.ved[0]
     return [
         contest(
@@ -134,7 +135,7 @@ def skew_contests(setting: Setting, skews: Sequence[str] = SKEWS) -> list[Contes
 
 
 def dataset_contests(setting: Setting) -> list[Contest]:
-    """Every dataset as it is."""
+    """Return every dataset as it is."""
     return [
         contest(setting, f"fair-{dataset}", f"{dataset} as it is", _base(dataset))
         for _, dataset in setting.places
@@ -142,7 +143,7 @@ def dataset_contests(setting: Setting) -> list[Contest]:
 
 
 def split_contests(setting: Setting) -> list[Contest]:
-    """The same over several splits of the trips; a list of one contest for each split."""
+    """Return the same over several splits of the trips; a list of one contest for each split."""
     dataset, scale = setting.ved[0], setting.scale
     return [
         contest(
@@ -158,7 +159,7 @@ def split_contests(setting: Setting) -> list[Contest]:
 
 
 def causal_contests(setting: Setting) -> list[Contest]:
-    """The first dataset without a look at the two seconds after a window."""
+    """Return the first dataset without a look at the two seconds after a window."""
     dataset = setting.ved[0]
     base = _base(dataset, causal=True, seeds=setting.scale.few_seeds)
     title = f"{dataset}, acceleration from a window's own seconds"
@@ -168,12 +169,12 @@ def causal_contests(setting: Setting) -> list[Contest]:
 
 
 def cells_of(contests: Sequence[Contest]) -> list[Cell]:
-    """All cells of some contests."""
+    """Return all cells of some contests."""
     return [cell for one in contests for cell in one.cells.values()]
 
 
 def show_contests(view: View, contests: Sequence[Contest]) -> Findings:
-    """A table for each contest, all against FedAvg at its own rate."""
+    """Return a table for each contest, all against FedAvg at its own rate."""
     note = (
         "Tuned: best on validation trips and other seeds, under these very conditions{}; "
         "FedAvg's rate: the one so chosen for FedAvg."

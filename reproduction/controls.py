@@ -48,7 +48,7 @@ def control_cells(setting: Setting) -> list[Cell]:
 
 
 def show_controls(view: View) -> Findings:
-    """FO beside FedAvg with equally long steps, RI beside an equally strong constant pull."""
+    """Compare FO with FedAvg of equally long steps, and RI with an equally strong pull."""
     blocks, remarks = [], []
     for _, dataset in view.setting.places:
         cells = control_cells_of(dataset) | baseline_cells(view.setting.scale, dataset)
@@ -87,7 +87,7 @@ def show_controls(view: View) -> Findings:
 
 
 def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Cell]]:
-    """Regime → name → cell: gate off and on, and FedAvg."""
+    """Return regime → name → cell: gate off and on, and FedAvg."""
     methods = {
         "FO-RI-FedAvg, gate off": plain(dataset, "fo-ri-fedavg"),
         "FO-RI-FedAvg, gate on": plain(dataset, "fo-ri-fedavg").with_settings(GATE),
@@ -106,13 +106,13 @@ def stress_cells_of(setting: Setting, dataset: str) -> Mapping[str, dict[str, Ce
 
 
 def stress_cells(setting: Setting) -> list[Cell]:
-    """All regimes on the first dataset of each place."""
+    """Return all regimes on the first dataset of each place."""
     regimes = (stress_cells_of(setting, dataset) for _, dataset in setting.few_places)
     return [cell for own in regimes for cells in own.values() for cell in cells.values()]
 
 
 def show_stress(view: View) -> Findings:
-    """The gate in the regimes where it should help."""
+    """Return the gate in the regimes where it should help."""
     noise = (
         f"Noisy: {NOISY:.0%} of vehicles, whose training labels are off by one standard deviation "
         "of a minute's energy, minute by minute; test labels are sound."

@@ -18,7 +18,7 @@ STABLE: Final = 0.05
 
 
 def steadiness(record: Record) -> dict[int, float]:
-    """How much a seed's test RMSE jitters over the last third of its evaluations, Wh.
+    """Return how much a seed's test RMSE jitters over the last third of its evaluations, Wh.
 
     The standard deviation of successive differences over √2: that of noise about a level, and a
     curve that still falls evenly has none.
@@ -36,12 +36,12 @@ def steadiness(record: Record) -> dict[int, float]:
 
 
 def jitter(values: NDArray[np.float64]) -> float:
-    """Standard deviation of successive differences, over √2; 0 of fewer than three values."""
+    """Return the standard deviation of successive differences over √2, or 0 below three values."""
     return float(np.diff(values).std() / sqrt(2)) if values.size > 2 else 0.0
 
 
 def speed(record: Record, target: float, rounds: int) -> dict[int, float]:
-    """Rounds to the target, of seeds that did not diverge; one never reached counts as T + 1."""
+    """Return per seed the rounds to the target; T + 1 where it is never reached."""
     found = rounds_to(record, target)
     return {s: r if isfinite(r) else rounds + 1.0 for s, r in found.items() if s in finals(record)}
 
@@ -74,7 +74,7 @@ def update_variance(record: Record, round: int) -> dict[int, float]:
 
 
 def convergence(own: Record, other: Record, rounds: int) -> dict[str, Paired]:
-    """Rounds to 10 % above the lower final error, unsteadiness, and final error; own − other."""
+    """Return differences of rounds to near the lower error, of unsteadiness and of final error."""
     levels = [np.mean(list(finals(r).values())) for r in (own, other) if finals(r)]
     target = NEAR * float(min(levels)) if levels else 0.0
     lost = (own.diverged, other.diverged)
@@ -86,10 +86,10 @@ def convergence(own: Record, other: Record, rounds: int) -> dict[str, Paired]:
 
 
 def finals(record: Record) -> dict[int, float]:
-    """Final test RMSE of every seed that stayed finite, Wh."""
+    """Return final test RMSE of every seed that stayed finite, Wh."""
     return record.final("test_rmse")
 
 
 def against(own: Record, other: Record) -> Paired:
-    """Final errors of one training minus another's, seed by seed."""
+    """Return final errors of one training minus another's, seed by seed."""
     return paired(finals(own), finals(other), own.diverged, other.diverged)

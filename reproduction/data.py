@@ -60,7 +60,7 @@ class Sources:
     """"ved", "eved", "traces", "posts" → files"""
 
     def has(self, dataset: str) -> bool:
-        """Whether a dataset can be opened."""
+        """Return whether a dataset can be opened."""
         if dataset.startswith("synthetic"):
             return True
         if dataset == "ved-electrified":
@@ -72,7 +72,7 @@ class Sources:
 
 
 def find_sources(folders: Iterable[Path]) -> Sources:
-    """What lies in `folders`: fleets made by `fedwatt data`, and files of VED or eVED."""
+    """Return what lies in `folders`: fleets made by `fedwatt data`, and files of VED or eVED."""
     stored: dict[str, Path] = {}
     raw: dict[str, tuple[Path, ...]] = {}
     for folder in folders:
@@ -93,7 +93,7 @@ def find_sources(folders: Iterable[Path]) -> Sources:
 
 
 def usual_folder() -> Path | None:
-    """$FEDWATT_DATA, where it is set and holds files of VED or eVED."""
+    """Return $FEDWATT_DATA, where it is set and holds files of VED or eVED."""
     if not (named := os.environ.get("FEDWATT_DATA")):
         return None
     folder = Path(named)
@@ -101,7 +101,7 @@ def usual_folder() -> Path | None:
 
 
 def _stored_name(folder: Path) -> str:
-    """Which dataset a stored fleet is, from its first vehicle."""
+    """Return which dataset a stored fleet is, from its first vehicle."""
     if (folder / "traces.json").is_file():
         return "traces"
     first = read_vehicle(vehicle_folders(folder)[0])
@@ -114,7 +114,7 @@ def _stored_name(folder: Path) -> str:
 
 
 def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
-    """Files by kind of data, which their names tell."""
+    """Return files by kind of data, which their names tell."""
     if not folder.is_dir():
         return {}
     files = sorted(path for path in folder.iterdir() if path.is_file())
@@ -153,7 +153,7 @@ class Wanted:
 def open_dataset(
     wanted: Wanted, settings: DataSettings, sources: Sources, scratch: Path, say: Say
 ) -> Fleet:
-    """The fleet; raw files are imported once, into `scratch`."""
+    """Return the fleet; raw files are imported once, into `scratch`."""
     if wanted.dataset.startswith("synthetic"):
         count = wanted.vehicles or USUAL
         described = f"synthetic, {count} {wanted.kind} vehicles, {wanted.trips} trips each"
@@ -176,7 +176,7 @@ def open_dataset(
 
 
 def chosen(wanted: Wanted, vehicles: Sequence[Vehicle]) -> list[Vehicle]:
-    """Those with the most trips, as many as asked for; of recorded ones, all that qualify."""
+    """Return the vehicles with the most trips; of a recorded fleet, all that qualify."""
     ordered = sorted(vehicles, key=lambda v: (-len(v.trips), natural_key(v.name)))
     if wanted.vehicles:
         return ordered[: wanted.vehicles]
@@ -186,7 +186,7 @@ def chosen(wanted: Wanted, vehicles: Sequence[Vehicle]) -> list[Vehicle]:
 
 
 def stored_fleet(wanted: Wanted, sources: Sources, scratch: Path, say: Say) -> Path:
-    """Folder of the stored fleet, made from raw files where there is none yet."""
+    """Return folder of the stored fleet, made from raw files where there is none yet."""
     electrified = wanted.dataset == "ved-electrified"
     name = "traces" if electrified else wanted.dataset
     for known in (f"{wanted.dataset} {wanted.kind}", name):
@@ -210,7 +210,7 @@ def stored_fleet(wanted: Wanted, sources: Sources, scratch: Path, say: Say) -> P
 
 
 def source_of(wanted: Wanted) -> str:
-    """Where a recorded fleet's driving and energy come from, in words."""
+    """Return where a recorded fleet's driving and energy come from, in words."""
     if wanted.dataset == "ved-electrified":
         return f"VED driving, electrified as {wanted.kind} vehicles"
     if wanted.dataset == "ved-enriched":
@@ -219,7 +219,7 @@ def source_of(wanted: Wanted) -> str:
 
 
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
-    """Vehicles of raw files, with the channels that a reproduction needs."""
+    """Yield vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
     from fedwatt.telemetry.maps.elevation import read_terrain
     from fedwatt.telemetry.maps.enrich import EnrichedVehicles
@@ -239,7 +239,7 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
 
 
 def slim(vehicle: Vehicle) -> Vehicle:
-    """The vehicle without channels that no feature and no label of a reproduction is made of."""
+    """Return the vehicle without channels that no feature and no label needs."""
     unused = {*POSITION, "current_a", "voltage_v", "soc", "elevation_m", "grade"}
     trips = (
         replace(t, channels={c: v for c, v in t.channels.items() if c not in unused})
@@ -249,7 +249,7 @@ def slim(vehicle: Vehicle) -> Vehicle:
 
 
 def covered(vehicle: Vehicle) -> Vehicle:
-    """The vehicle with the trips whose climb is known for at least 95 % of their seconds."""
+    """Return the vehicle with the trips whose climb is known for at least 95 % of their seconds."""
     climbing = with_measured_terrain(vehicle).trips
     known = [t for t in climbing if float(t.channels["climb_known"].mean()) >= COVERED]
     return replace(vehicle, trips=tuple(known))

@@ -23,7 +23,7 @@ from reproduction.study import NOTHING
 
 @styled
 def curves(records: Mapping[str, Record | None], column: str, title: str) -> Figure:
-    """A line for each method, mean over seeds, with a band from the lowest to the highest."""
+    """Draw a line for each method: mean over seeds, band from the lowest to the highest."""
     figure = Figure(figsize=(WIDTH_IN, 3.4))
     axes = figure.subplots()
     appearance = looks(list(records))
@@ -70,7 +70,7 @@ def sweep(
     label: str,
     printed: Mapping[str, Sequence[float]] | None = None,
 ) -> Figure:
-    """A line for each method over the places of a sweep; hollow marks are the printed numbers."""
+    """Draw a line for each method over a sweep; hollow marks are the printed numbers."""
     figure = Figure(figsize=(WIDTH_IN, 3.2))
     axes = figure.subplots()
     appearance = looks(list(values))
@@ -113,7 +113,8 @@ def sweep(
         note(axes, NOTHING)
         return figure
     axes.set_xticks(at, places)
-    axes.margins(x=0.05)
+    # Places that have not run keep their tick.
+    axes.set_xlim(-0.05 * len(at), 1.05 * len(at) - 1)
     axes.set_title(title)
     axes.set_xlabel(label)
     if len(ends) > 1:
@@ -127,7 +128,7 @@ def cloud(
     title: str,
     labels: tuple[str, str],
 ) -> Figure:
-    """Points of each series with their least-squares line."""
+    """Return points of each series with their least-squares line."""
     figure = Figure(figsize=(WIDTH_IN, 3.2))
     axes = figure.subplots()
     drawn = {name: xy for name, xy in points.items() if xy[0].size}
@@ -164,7 +165,7 @@ def cloud(
 def bars(
     parts: Mapping[str, Mapping[str, float]], colours: Mapping[str, str], title: str
 ) -> Figure:
-    """Stacked bars: a bar for each key, its parts side by side."""
+    """Return stacked bars: a bar for each key, its parts side by side."""
     figure = Figure(figsize=(WIDTH_IN, 0.9 + 0.42 * max(len(parts), 1)))
     axes = figure.subplots()
     if not any(parts.values()):
@@ -189,7 +190,7 @@ def bars(
 def _common(
     record: Record | None, column: str
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]] | None:
-    """(rounds [T], values [seeds, T]) of the seeds that stayed finite."""
+    """Return (rounds [T], values [seeds, T]) of the seeds that stayed finite."""
     if record is None:
         return None
     found = [record.curve(column, s) for s in record.seeds if s not in record.diverged]

@@ -28,7 +28,7 @@ REGIMES: dict[str, dict[str, Any]] = {
 
 
 def reference(setting: Setting, regime: str) -> Cell:
-    """FedAvg at its best rate under a regime."""
+    """Return FedAvg at its best rate under a regime."""
     base = Cell(
         dataset=setting.ved[0],
         method="fedavg",
@@ -41,7 +41,7 @@ def reference(setting: Setting, regime: str) -> Cell:
 
 
 def map_cells(setting: Setting, regime: str) -> dict[tuple[str, str], Cell]:
-    """(method, what is changed) → cell."""
+    """Return (method, what is changed) → cell."""
     base = reference(setting, regime)
     base = replace(base, follow=f"{base.follow}:fedavg")
     found = {}
@@ -59,13 +59,13 @@ def map_cells(setting: Setting, regime: str) -> dict[tuple[str, str], Cell]:
 
 
 def control(setting: Setting, regime: str) -> Cell:
-    """FedAvg with steps as long as FO-FedAvg's in the map: no point of it, but what a rate does."""
+    """Return the control: FedAvg with steps as long as FO-FedAvg's in the map."""
     base = reference(setting, regime)
     return replace(base, follow=f"matched rate:{base.follow}:fedavg")
 
 
 def engagement_cells(setting: Setting) -> list[Cell]:
-    """The map of every regime, what it is held against, and the control."""
+    """Return the map of every regime, what it is held against, and the control."""
     return [
         cell
         for regime in REGIMES
@@ -90,17 +90,17 @@ class Point:
 
     @property
     def lower(self) -> bool:
-        """Whether it ends significantly lower, or FedAvg alone diverged."""
+        """Return whether it ends significantly lower, or FedAvg alone diverged."""
         return self.test.below(self.p, LEVEL)
 
     @property
     def higher(self) -> bool:
-        """Whether it ends significantly higher, or diverged alone."""
+        """Return whether it ends significantly higher, or diverged alone."""
         return self.test.above(self.p, LEVEL)
 
 
 def differences(view: View) -> list[Point]:
-    """All points of the map that ran."""
+    """Return all points of the map that ran."""
     tests = []
     for regime in REGIMES:
         base = view.get(reference(view.setting, regime))
@@ -115,13 +115,13 @@ def differences(view: View) -> list[Point]:
 
 
 def controlled(view: View, regime: str) -> Paired | None:
-    """The control minus FedAvg at its best rate; None unless both ran, and are not one training."""
+    """Return the control minus FedAvg at its best rate; None unless both ran and differ."""
     own, base = (view.get(make(view.setting, regime)) for make in (control, reference))
     return None if own is None or base is None or own is base else against(own, base)
 
 
 def show_engagement(view: View) -> Findings:
-    """A table for each regime."""
+    """Return a table for each regime."""
     found = differences(view)
     blocks = []
     for regime in REGIMES:

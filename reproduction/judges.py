@@ -15,10 +15,7 @@ from fedwatt.report.statistics import estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import shown
 from fedwatt.runs.provenance import same_kind
-from reproduction.ablations import variant
 from reproduction.cell import Cell
-from reproduction.churn import drift_regimes
-from reproduction.conditions import KINDS, SIZES, kind_grid, size_grid
 from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.convergence import (
     against,
@@ -27,7 +24,7 @@ from reproduction.convergence import (
     update_variance,
 )
 from reproduction.data import PRINTED_AS
-from reproduction.drift import SHARES
+from reproduction.grids import GRIDS, KINDS, SHARES, SIZES, grid_of, variant
 from reproduction.main_results import own_trials, plain, tuned
 from reproduction.mechanism import carrier, coupling_values
 from reproduction.outcomes import (
@@ -73,7 +70,7 @@ class MissingCell(Exception):
 
 
 def drift_tests(view: View, dataset: str) -> dict[str, Paired]:
-    """RI-FedAvg's drift and its dispersion minus FedAvg's, at every C that ran.
+    """Return RI-FedAvg's drift and its dispersion minus FedAvg's, at every C that ran.
 
     Among fewer than two participants drift has no dispersion.
     """
@@ -100,11 +97,13 @@ def churn_tests(view: View, dataset: str) -> dict[str, Paired]:
     round_, tests = view.setting.scale.at(200), {}
     if dataset != view.setting.ved[0]:
         return {}
-    for regime, grid in drift_regimes(view.setting, dataset).items():
-        if regime == "0" or not {"fedavg", "fo-ri-fedavg"} <= grid.keys():
-            continue
-        pair = [view.get(grid[method][0]) for method in ("fo-ri-fedavg", "fedavg")]
-        if pair[0] is None or pair[1] is None:
+    grid = grid_of("churn-drift", view.setting, dataset)
+    if not {"fedavg", "fo-ri-fedavg"} <= grid.keys():
+        return {}
+    for position, column in enumerate(GRIDS["churn-drift"]["columns"]):
+        regime = column["name"]
+        pair = [view.get(grid[method][position]) for method in ("fo-ri-fedavg", "fedavg")]
+        if regime == "0" or pair[0] is None or pair[1] is None:
             continue
         dispersion = [record.around("drift_cv", round_, REACH) for record in pair if record]
         tests[f"D_cv, churn {regime}"] = paired(
@@ -120,7 +119,7 @@ def kind_tests(view: View, dataset: str) -> dict[str, Paired]:
     """
     if dataset != view.setting.ved[0] or "fo-ri-fedavg" not in view.setting.methods:
         return {}
-    grid = kind_grid(view.setting, view.setting.fleet)
+    grid = grid_of("vehicle-types", view.setting, view.setting.fleet)
     tests = {}
     for place, kind in enumerate(KINDS):
         ours = view.get(grid["fo-ri-fedavg"][place])
@@ -133,8 +132,9 @@ def kind_tests(view: View, dataset: str) -> dict[str, Paired]:
 
 
 def all_must_hold(held: Mapping[str, bool], wanted: int) -> str:
-    """The verdict on a claim that `wanted` comparisons must bear out: one that does not is enough
-    for it not to hold, whatever has not run.
+    """Return the verdict on a claim that all `wanted` comparisons must bear out.
+
+    One that does not is enough for it not to hold, whatever has not run.
     """
     if all(held.values()) and len(held) < wanted:
         return NOT_TESTABLE
@@ -200,7 +200,7 @@ def _steadier(view: View, dataset: str) -> list[str]:
 
 
 def _fractional(view: View, dataset: str, get: Get) -> Judged:
-    """FO must be faster or steadier than every control, and not end higher."""
+    """Return FO must be faster or steadier than every control, and not end higher."""
     cells = control_cells_of(dataset)
     fo, rounds = get(cells["FO-FedAvg"]), view.setting.scale.rounds
     controls = {"FedAvg at the same rate": (fo, get(cells["FedAvg"]))}
@@ -240,7 +240,7 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
 
 
 def _overhead(view: View, dataset: str, get: Get) -> Judged:
-    """Low where the interval of FO-RI-FedAvg's overhead ends below the limit, on all engines."""
+    """Judge whether the interval of FO-RI-FedAvg's overhead ends below the limit everywhere."""
     record = get(turns_cell(dataset))
     turns, fleet = record.facts["turns"], record.facts["fleet"]
     windows = fleet["windows"]["train"] / fleet["vehicles"]
@@ -301,14 +301,14 @@ def _reductions(view: View, dataset: str, get: Get) -> Judged:
 
 
 def _on_one_cpu(a: Record, b: Record) -> bool:
-    """Whether two records were made on one kind of processor, as far as they tell."""
+    """Return whether two records were made on one kind of processor, as far as they tell."""
     recorded = a.made_with and b.made_with
     alike = not (recorded and same_kind(a.made_with, b.made_with))
     return a.facts["device"] == b.facts["device"] == "cpu" and alike
 
 
 def _same(a: Record, b: Record) -> bool:
-    """Whether two records are one training, up to rounding."""
+    """Return whether two records are one training, up to rounding."""
     if _on_one_cpu(a, b):
         return _largest_gap(a, b) < LAST_DIGITS_WH
     test = against(a, b)
@@ -337,7 +337,7 @@ def _gate(view: View, dataset: str, get: Get) -> Judged:
 
 
 def _accuracy(view: View, dataset: str, get: Get) -> Judged:
-    """FO-RI must have the lowest error, tuned, against every other method and in every way."""
+    """Judge whether FO-RI-FedAvg has a lower error than every other method, each tuned."""
     scale = view.setting.scale
     others = [m for m in view.setting.methods if m != "fo-ri-fedavg"]
     if not others:
@@ -403,13 +403,13 @@ def _accuracy(view: View, dataset: str, get: Get) -> Judged:
 
 
 def _printed(dataset: str, method: str) -> PrintedEntry | None:
-    """The paper's RMSE on a dataset; None on one that only stands in."""
+    """Return the paper's RMSE on a dataset; None on one that only stands in."""
     return theirs("main", method, f"{PRINTED_AS.get(dataset, '')} RMSE")
 
 
 def _scaling(view: View, dataset: str, get: Get) -> Judged:
-    """Its own error must not grow by more than a quarter from K = 10, and no seed may diverge."""
-    grid = size_grid(view.setting, dataset)
+    """Judge whether its error grows by at most a quarter from K = 10 and no seed diverges."""
+    grid = grid_of("scaling", view.setting, dataset)
     if "fo-ri-fedavg" not in grid:
         raise MissingCell(None)
     own = [get(cell) for cell in grid["fo-ri-fedavg"]]
@@ -458,7 +458,7 @@ def _verdict(holds: bool) -> str:
 
 
 def _largest_gap(a: Record, b: Record) -> float:
-    """Largest difference of the test RMSE of two records at equal seeds and rounds."""
+    """Return largest difference of the test RMSE of two records at equal seeds and rounds."""
     worst = 0.0
     for seed in a.seeds:
         own, other = a.curve("test_rmse", seed), b.curve("test_rmse", seed)

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 class Observer(Protocol):
-    """Whoever wants to follow a reproduction."""
+    """An observer of a reproduction."""
 
     def say(self, text: str) -> None:
-        """Something that happens once."""
+        """Report a single event."""
 
     def cell_begins(self, cell: Cell) -> None:
-        """A cell is about to be trained."""
+        """Report that a cell is about to be trained."""
 
     def round_done(self, done: int, rounds: int) -> None:
-        """A round of it is over."""
+        """Report that a round of it is over."""
 
     def cell_ends(self, cell: Cell, record: Record) -> None:
-        """It has its record."""
+        """Report its record."""
 
 
 @dataclass
@@ -87,11 +87,11 @@ class Lab:
 
     @property
     def cells(self) -> Path:
-        """The cache of records."""
+        """Return the cache of records."""
         return self.out / "cells"
 
     def get(self, cell: Cell) -> Record | None:
-        """The record of a cell if it, and all it follows, has run."""
+        """Return the record of a cell if it, and all it follows, has run."""
         concrete = self.settled(cell)
         return None if concrete is None else self._record(concrete)
 
@@ -108,7 +108,7 @@ class Lab:
         return self._subsets[key]
 
     def settled(self, cell: Cell) -> Cell | None:
-        """The cell with its settings; None while cells that it follows have not run."""
+        """Return the cell with its settings; None while cells that it follows have not run."""
         if cell not in self._settings:
             found = self._settled(cell)
             if found is None:
@@ -117,7 +117,7 @@ class Lab:
         return self._settings[cell]
 
     def knows(self, key: str) -> bool:
-        """Whether there is a record under a key."""
+        """Return whether there is a record under a key."""
         return key in self._known
 
     def add(self, key: str, record: Record) -> None:
@@ -128,7 +128,7 @@ class Lab:
         self._settings.clear()  # a trial that was trained anew may lead elsewhere
 
     def is_open(self, cell: Cell) -> bool:
-        """Whether the vehicles of a cell have been read."""
+        """Return whether the vehicles of a cell have been read."""
         return self.wanted(cell) in self._fleets
 
     def add_fleet(self, wanted: tuple[Wanted, DataSettings], fleet: Fleet) -> None:
@@ -152,7 +152,7 @@ class Lab:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether cells train on a GPU."""
+        """Return whether cells train on a GPU."""
         return resolve_device(self.device).type == "cuda"
 
     def save(self, setting: "Setting | None" = None) -> None:
@@ -182,33 +182,33 @@ class Lab:
 
     @property
     def count(self) -> int:
-        """How many cells have a record."""
+        """Return how many cells have a record."""
         return len(self._known)
 
     @property
     def every(self) -> list[Record]:
-        """All records."""
+        """Return all records."""
         return list(self._known.values())
 
     def fleet(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
-        """The vehicles of a cell."""
+        """Return the vehicles of a cell."""
         wanted = self.wanted(cell)
         if wanted not in self._fleets:
             self._fleets[wanted] = self.opened(cell, say)
         return self._fleets[wanted]
 
     def wanted(self, cell: Cell) -> tuple[Wanted, DataSettings]:
-        """What determines the vehicles of a cell."""
+        """Return what determines the vehicles of a cell."""
         trips = trips_of(cell, self.scale)
         own = (cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips, cell.partition)
         return Wanted(*own), data_settings(cell, self.scale)
 
     def opened(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
-        """The vehicles of a cell, read anew."""
+        """Return the vehicles of a cell, read anew."""
         return open_dataset(*self.wanted(cell), self.sources, self.out / "data", say)
 
     def _settled(self, cell: Cell, observer: Observer | None = None) -> Cell | None:
-        """The cell with its settings; None while cells that it follows have not run.
+        """Return the cell with its settings; None while cells that it follows have not run.
 
         With an observer, a record of other telemetry does not count.
         """
@@ -224,7 +224,7 @@ class Lab:
         return settled(cell, before)
 
     def _has(self, cell: Cell, observer: Observer) -> bool:
-        """Whether a cell has a record, made on the telemetry that is there."""
+        """Return whether a cell has a record, made on the telemetry that is there."""
         known = self._record(cell)
         fleet = self.fleet(cell, observer.say)
         return known is not None and known.facts["fleet"]["hash"] == self._hash(fleet)
@@ -256,14 +256,14 @@ class Lab:
             train_on_ray(own, shared, self.out / "tasks", self.ray, keep)
 
     def _hash(self, fleet: Fleet) -> str:
-        """Of the fleet's telemetry, computed once."""
+        """Return of the fleet's telemetry, computed once."""
         if id(fleet) not in self._hashes:
             self._hashes[id(fleet)] = fleet.data_hash()
         return self._hashes[id(fleet)]
 
 
 def _united(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """What two settings name together; the later one's fleet, and its datasets at the end."""
+    """Return the union of two settings, with the later one's fleet."""
     return {
         name: list(dict.fromkeys((*before.get(name, ()), *own))) if name != "fleet" else own
         for name, own in (before | now).items()

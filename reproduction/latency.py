@@ -21,7 +21,7 @@ WARM_UP = 20
 
 
 def latencies(features: int, window: int, windows: int) -> list[dict[str, float | int | str]]:
-    """Median and 95th percentile in ms a window, and windows a second at the median."""
+    """Return median and 95th percentile in ms a window, and windows a second at the median."""
     model = get_model("mlp", window=window, features=features)
     draws = generator(0, "latency", "windows").standard_normal((32, window, features))
     inputs = torch.from_numpy(draws).float()

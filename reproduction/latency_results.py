@@ -10,12 +10,12 @@ from reproduction.study import Block, Findings, Setting, Study, View
 
 
 def latency_cells(setting: Setting) -> list[Cell]:
-    """The network of each dataset's features."""
+    """Return the network of each dataset's features."""
     return [Cell(dataset=d, method="fedavg", work="latency") for _, d in setting.places]
 
 
 def show_latency(view: View) -> Findings:
-    """Latency and throughput of a forward pass."""
+    """Return latency and throughput of a forward pass."""
     blocks = []
     for place, dataset in view.setting.places:
         record = view.get(Cell(dataset=dataset, method="fedavg", work="latency"))

@@ -13,7 +13,7 @@ COLUMNS: Final = ("Cells", "Device", "Engine", "fedwatt", "Commit", "torch", "Dr
 
 
 def device_and_engine(record: Record) -> str:
-    """The device of a record, and its engine where that is not the present one.
+    """Return the device of a record, and its engine where that is not the present one.
 
     An engine of another version can give other numbers for the same cell.
     """
@@ -23,7 +23,7 @@ def device_and_engine(record: Record) -> str:
 
 
 def made_with_table(records: Iterable[Record]) -> Table:
-    """How many cells were made with what, most of them first."""
+    """Return how many cells were made with what, most of them first."""
     found = Counter(_row(record) for record in records).most_common()
     return Table(
         "made-with",
@@ -61,5 +61,5 @@ def _engine(record: Record) -> str:
 
 
 def _present(record: Record) -> int:
-    """The version that the record's device has now."""
+    """Return the version that the record's device has now."""
     return VERSION if str(record.facts.get("device", "cpu")) == "cpu" else GPU_VERSION

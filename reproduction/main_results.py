@@ -30,23 +30,23 @@ from reproduction.study import (
 
 
 def plain(dataset: str, method: str) -> Cell:
-    """A method at the paper's own settings, rate 0.05 for all."""
+    """Return a method at the paper's own settings, rate 0.05 for all."""
     return Cell(dataset=dataset, method=method)
 
 
 def how_tuned(scale: Scale, dataset: str, method: str = "fedavg") -> str:
-    """Whether all hyperparameters of a method are tuned on a dataset, or its rate."""
+    """Return whether all hyperparameters of a method are tuned on a dataset, or its rate."""
     full = dataset in scale.searched and method not in scale.unsearched
     return "tuned" if full else "own rate"
 
 
 def tuned(scale: Scale, dataset: str, method: str) -> Cell:
-    """A method at the settings that its trials, and those of what it contains, chose."""
+    """Return a method at the settings that its trials, and those of what it contains, chose."""
     return Cell(dataset=dataset, method=method, follow=how_tuned(scale, dataset, method))
 
 
 def own_trials(scale: Scale, dataset: str, methods: Sequence[str]) -> str:
-    """How many trials of its own each method has on a dataset, most of them first, in words."""
+    """Return in words how many trials each method has on a dataset."""
     count: dict[int, list[str]] = {}
     for method in methods:
         make = search if how_tuned(scale, dataset, method) == "tuned" else rate_grid
@@ -66,7 +66,7 @@ def own_trials(scale: Scale, dataset: str, methods: Sequence[str]) -> str:
 
 
 def main_cells(setting: Setting) -> list[Cell]:
-    """Every method on every dataset, as the paper sets it and tuned."""
+    """Return every method on every dataset, as the paper sets it and tuned."""
     made = []
     for _, dataset in setting.places:
         made += [plain(dataset, method) for method in setting.methods]
@@ -75,12 +75,12 @@ def main_cells(setting: Setting) -> list[Cell]:
 
 
 def plain_cells(setting: Setting) -> list[Cell]:
-    """Every method as the paper sets it."""
+    """Return every method as the paper sets it."""
     return [plain(dataset, m) for _, dataset in setting.places for m in setting.methods]
 
 
 def show_main(view: View) -> Findings:
-    """Errors of all methods, twice: with the paper's settings and tuned."""
+    """Return errors of all methods, twice: with the paper's settings and tuned."""
     blocks = []
     for place, dataset in view.setting.places:
         for how, slug in (("the paper's settings", "paper"), (_tuned_how(view, dataset), "tuned")):
@@ -113,13 +113,13 @@ def show_main(view: View) -> Findings:
 
 
 def _tuned_how(view: View, dataset: str) -> str:
-    """What is tuned on a dataset, as titles have it."""
+    """Return what is tuned on a dataset, as titles have it."""
     full = how_tuned(view.setting.scale, dataset) == "tuned"
     return "tuned" if full else "each at its own best rate"
 
 
 def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line]) -> Block:
-    """MAPE beside the printed one, and wMAPE, which windows near zero do not rule."""
+    """Return MAPE beside the printed one, and wMAPE, which windows near zero do not rule."""
     rows: list[tuple[Entry, ...]] = []
     for line in lines:
         theirs = printed("main").entry(line.printed_row, f"{place} MAPE")
@@ -142,7 +142,7 @@ def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line
 
 
 def _chosen(view: View) -> list[str]:
-    """What tuning chose, in a sentence for each dataset."""
+    """Return what tuning chose, in a sentence for each dataset."""
     found = []
     for _, dataset in view.setting.places:
         parts = []
@@ -159,12 +159,12 @@ def _chosen(view: View) -> list[str]:
 
 
 def by_method(view: View, dataset: str) -> dict[str, Record | None]:
-    """Every method's record at the paper's settings."""
+    """Return every method's record at the paper's settings."""
     return {method: view.get(plain(dataset, method)) for method in view.setting.methods}
 
 
 def show_seeds(view: View) -> Findings:
-    """Final RMSE of each seed."""
+    """Return final RMSE of each seed."""
     blocks, pictures = [], []
     for _, dataset in view.setting.places:
         records = by_method(view, dataset)

@@ -36,14 +36,14 @@ PROBE_NOTE = (
 
 
 def carrier(dataset: str, method: str, radius: float = 0.01) -> Cell:
-    """A method with its roughness measured, on all vehicles in every round."""
+    """Return a method with its roughness measured, on all vehicles in every round."""
     name, settings = CARRIERS[method]
     cell = Cell(dataset=dataset, method=name, vehicles=0, participation=1.0)
     return cell.with_settings(settings | ({"radius": radius} if radius != 0.01 else {}))
 
 
 def coupling_cells(setting: Setting) -> list[Cell]:
-    """FedAvg, RI, FO and FO-RI with their roughness; FedAvg at the wide radius, too."""
+    """Return FedAvg, RI, FO and FO-RI with their roughness; FedAvg at the wide radius, too."""
     made = []
     for _, dataset in setting.few_places:
         made += [carrier(dataset, method) for method in setting.among(OURS)]
@@ -57,7 +57,7 @@ Cloud = tuple[NDArray[np.float64], NDArray[np.float64]]
 def by_vehicle(
     record: Record, seed: int, rounds: tuple[int, int]
 ) -> dict[str, tuple[float, float]]:
-    """Vehicle → (roughness, drift) in a seed, means over its replies in `rounds`."""
+    """Return vehicle → (roughness, drift) in a seed, means over its replies in `rounds`."""
     own = record.vehicles
     chosen = (own["seed"] == seed) & (own["round"] >= rounds[0]) & (own["round"] <= rounds[1])
     found = {}
@@ -68,13 +68,13 @@ def by_vehicle(
 
 
 def points(record: Record, seed: int, rounds: tuple[int, int]) -> Cloud:
-    """(roughness, drift) of each vehicle of a seed, as two columns."""
+    """Return (roughness, drift) of each vehicle of a seed, as two columns."""
     pairs = list(by_vehicle(record, seed, rounds).values())
     return np.array([rough for rough, _ in pairs]), np.array([drift for _, drift in pairs])
 
 
 def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[int, float]]:
-    """Correlations within each seed that has one, and the share of vehicles without roughness."""
+    """Return per seed the correlations and the share of vehicles without roughness."""
     found: dict[str, dict[int, float]] = {"pearson": {}, "spearman": {}, "flat": {}}
     for seed in record.seeds:
         x, y = points(record, seed, rounds)
@@ -88,7 +88,7 @@ def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[i
 
 
 def show_coupling(view: View) -> Findings:
-    """Correlation of roughness and drift at t = 100, and the scatter."""
+    """Return correlation of roughness and drift at t = 100, and the scatter."""
     at = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
     blocks, pictures = [], []
     for place, dataset in view.setting.few_places:
@@ -165,7 +165,7 @@ def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def tertile_drift(record: Record, rounds: tuple[int, int]) -> Mapping[str, dict[int, float]]:
-    """Mean drift of the vehicles with low, middle and high roughness, for each seed."""
+    """Return mean drift of the vehicles with low, middle and high roughness, for each seed."""
     found: dict[str, dict[int, float]] = {"Low": {}, "Med": {}, "High": {}}
     for seed in record.seeds:
         x, y = points(record, seed, rounds)
@@ -177,7 +177,7 @@ def tertile_drift(record: Record, rounds: tuple[int, int]) -> Mapping[str, dict[
 
 
 def show_tertiles(view: View) -> Findings:
-    """Mean drift by roughness tertile around t = 200."""
+    """Return mean drift by roughness tertile around t = 200."""
     scale = view.setting.scale
     rounds = (max(1, scale.at(200) - 10), scale.at(200) + 10)
     blocks = []
@@ -214,7 +214,7 @@ def show_tertiles(view: View) -> Findings:
 
 
 def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int, float]:
-    """Correlation, within each seed, of roughness at round `early` with mean drift in `later`."""
+    """Return per seed the correlation of roughness at `early` with mean drift in `later`."""
     found = {}
     for seed in record.seeds:
         before, after = by_vehicle(record, seed, (early, early)), by_vehicle(record, seed, later)
@@ -227,7 +227,7 @@ def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int
 
 
 def show_early(view: View) -> Findings:
-    """Roughness at t = 20 against drift in rounds 50 to 100."""
+    """Return roughness at t = 20 against drift in rounds 50 to 100."""
     scale = view.setting.scale
     # Rows count rounds from 1: the model of round t is probed in the row of t + 1.
     early, later = scale.at(20) + 1, (scale.at(50) + 1, min(scale.at(100) + 1, scale.rounds))

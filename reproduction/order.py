@@ -13,7 +13,7 @@ TOGETHER: Final = 300
 
 
 def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
-    """The cells and all that they follow, each once, in the order in which they run."""
+    """Return the cells and all that they follow, each once, in the order in which they run."""
     found: dict[str | Cell, Cell] = {}
     for cell in cells:
         for own in (*all_cells(prerequisites(cell, scale), scale), cell):
@@ -22,12 +22,12 @@ def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
 
 
 def identity(cell: Cell, scale: Scale) -> str | Cell:
-    """A key under which cells that differ only in how their settings are written are one."""
+    """Return a key under which cells that differ only in how their settings are written are one."""
     return cell if cell.follow else key_of(cell, scale)
 
 
 def grouped(cells: Sequence[Cell], scale: Scale) -> list[list[Cell]]:
-    """Cells that can train in one stack: same fleet, network and composition, for as many rounds.
+    """Return groups of cells that can train in one stack.
 
     What is run for its time, a large fleet, and what is no federation stays alone.
     """
@@ -41,7 +41,7 @@ def grouped(cells: Sequence[Cell], scale: Scale) -> list[list[Cell]]:
 
 
 def kind_of(cell: Cell, scale: Scale) -> Hashable:
-    """What cells must share to train in one stack; rates, seeds and participation may differ."""
+    """Return the properties that cells of one stack share; rates and seeds may differ."""
     if cell.purpose == "time" or cell.work != "federated" or cell.vehicles > MANY:
         return cell
     rules = tuple(type(rule).__name__ for rule in get(cell.method).local)

@@ -11,30 +11,30 @@ from reproduction.record import Record
 
 
 def lower_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
-    """Which comparisons the one side wins."""
+    """Return which comparisons the one side wins."""
     corrected = holm([test.p for test in tests.values()])
     return {n: t.below(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
 
 
 def higher_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
-    """Which comparisons it loses."""
+    """Return which comparisons it loses."""
     corrected = holm([test.p for test in tests.values()])
     return {n: t.above(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
 
 
 def level(record: Record) -> float:
-    """Mean final test RMSE of the seeds that did not diverge, Wh; NaN if all did."""
+    """Return mean final test RMSE of the seeds that did not diverge, Wh; NaN if all did."""
     return estimate(list(finals(record).values())).mean
 
 
 def divergence(name: str, record: Record) -> str:
-    """Which seeds diverged, and when."""
+    """Return which seeds diverged, and when."""
     cases = ", ".join(f"seed {seed} by round {at}" for seed, at in record.diverged.items())
     return f"{name} diverged ({cases})"
 
 
 def level_text(record: Record) -> str:
-    """The same in words, with a word on seeds that diverged."""
+    """Return the same in words, with a word on seeds that diverged."""
     lost, left = len(record.diverged), level(record)
     if not lost:
         return f"{shown(left, 2)} Wh"
@@ -44,7 +44,7 @@ def level_text(record: Record) -> str:
 
 
 def told(test: Paired, own: str = "", other: str = "", unit: str = "", digits: int = 2) -> str:
-    """A difference with its interval, or who diverged."""
+    """Return a difference with its interval, or who diverged."""
     one = test.difference
     if test.decided:
         return test.losses(own, other)

@@ -30,7 +30,7 @@ PARTICIPANTS = (10, 25, 50, 75, 100)
 
 
 def seconds(record: Record | None) -> dict[str, float]:
-    """Mean seconds a round and seed, by part; the first round, which warms up, left out."""
+    """Return mean seconds a round and seed, by part; the first round, which warms up, left out."""
     if record is None or not record.timing or not len(record.timing["round"]):
         return {}
     rounds = record.timing["round"]
@@ -43,18 +43,18 @@ def seconds(record: Record | None) -> dict[str, float]:
 
 
 def round_seconds(record: Record | None) -> float:
-    """Seconds of a whole round without its evaluation; NaN if it has not run."""
+    """Return seconds of a whole round without its evaluation; NaN if it has not run."""
     own = seconds(record)
     return sum(own.values()) if own else np.nan
 
 
 def timed(cell: Cell, rounds: int) -> Cell:
-    """A cell for its time alone: one seed, few rounds, in a stack of its own."""
+    """Return a cell for its time alone: one seed, few rounds, in a stack of its own."""
     return replace(cell, purpose="time", rounds=rounds, seeds=(1,))
 
 
 def timed_method(setting: Setting, dataset: str, method: str) -> Cell:
-    """A method at the paper's settings, for its time."""
+    """Return a method at the paper's settings, for its time."""
     return timed(plain(dataset, method), setting.scale.timing_rounds)
 
 
@@ -100,12 +100,12 @@ def show_round_time(view: View) -> Findings:
 
 
 def turns_cells(setting: Setting) -> list[Cell]:
-    """One for each place."""
+    """Return one for each place."""
     return [turns_cell(dataset) for _, dataset in setting.places]
 
 
 def engine_name(record: Record, engine: str) -> str:
-    """An engine of `reproduction.turns` in words."""
+    """Return an engine of `reproduction.turns` in words."""
     made = record.made_with
     if engine == "cuda":
         return f"this simulator, {record.facts['turns']['gpu']}"
@@ -117,7 +117,7 @@ def engine_name(record: Record, engine: str) -> str:
 
 
 def load_note(record: Record) -> str:
-    """How busy the machine was."""
+    """Return how busy the machine was."""
     turns = record.facts["turns"]
     before, after = (turns["load"][when][0] for when in ("before", "after"))
     text = (
@@ -131,7 +131,7 @@ def load_note(record: Record) -> str:
 
 
 def show_components(view: View) -> Findings:
-    """Where FO-RI-FedAvg's time goes."""
+    """Return where FO-RI-FedAvg's time goes."""
     blocks, pictures = [], []
     for place, dataset in view.setting.places:
         record = view.get(turns_cell(dataset))
@@ -192,7 +192,7 @@ def show_components(view: View) -> Findings:
 
 
 def contender_name(name: str) -> str:
-    """A contender of `reproduction.turns` in words.
+    """Return a contender of `reproduction.turns` in words.
 
     >>> contender_name("ri-fedavg, by age")
     'RI-FedAvg, by age'
@@ -202,7 +202,7 @@ def contender_name(name: str) -> str:
 
 
 def scalability_cell(setting: Setting, method: str, participants: int) -> Cell:
-    """A hundred vehicles, of which `participants` train in a round."""
+    """Return a hundred vehicles, of which `participants` train in a round."""
     cell = Cell(
         dataset=setting.fleet, method=method, vehicles=100, participation=participants / 100
     )
@@ -210,7 +210,7 @@ def scalability_cell(setting: Setting, method: str, participants: int) -> Cell:
 
 
 def scalability_cells(setting: Setting) -> list[Cell]:
-    """FedAvg and FO-RI-FedAvg at every number of participants."""
+    """Return FedAvg and FO-RI-FedAvg at every number of participants."""
     return [
         scalability_cell(setting, method, participants)
         for participants in PARTICIPANTS
@@ -263,7 +263,7 @@ def show_scalability(view: View) -> Findings:
 
 
 def round_time_cells(setting: Setting) -> list[Cell]:
-    """All methods, a few rounds each."""
+    """Return all methods, a few rounds each."""
     return [timed_method(setting, d, m) for _, d in setting.places for m in setting.methods]
 
 

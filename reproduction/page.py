@@ -18,7 +18,7 @@ from reproduction.lab import Lab
 from reproduction.made_with import made_with_table
 from reproduction.paper import printed
 from reproduction.record import Record
-from reproduction.study import Setting, Study
+from reproduction.study import NOTHING, Setting, Study
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class LabView:
     lab: Lab
 
     def get(self, cell: Cell) -> Record | None:
-        """The record, if the cell has run."""
+        """Return the record, if the cell has run."""
         return self.lab.get(cell)
 
 
 def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path) -> Path:
-    """The page of `studies`, with the tables as CSV and the figures as SVG in folders beside it."""
+    """Write the page of `studies`, and tables as CSV and figures as SVG in folders beside it."""
     view = LabView(setting, lab)
     facts = [(r.cell.dataset, r.facts["fleet"]) for r in lab.every if not r.cell.vehicles]
     overview = [progress_table(progress(studies, view, facts)), made_with_table(lab.every)]
@@ -72,10 +72,12 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
 
 
 def _rendered(study: Study, view: LabView, folder: Path) -> dict[str, Any]:
-    """A study as the template needs it; its tables and figures are written to files as well."""
+    """Return a study for the template, and write its tables and figures to files."""
     made = study.show(view)
     pictures = []
     for picture in made.pictures:
+        if picture.facts == NOTHING:
+            continue
         svg = saved(picture.figure)
         write_text(folder / "figures" / f"{study.name}-{picture.name}.svg", svg.decode())
         name = f"{study.name}-{picture.name}"

@@ -34,28 +34,28 @@ class Paired:
 
     @property
     def decided(self) -> bool:
-        """Whether a diverged seed decides it."""
+        """Return whether a diverged seed decides it."""
         return bool(self.own_lost or self.other_lost)
 
     @property
     def ran(self) -> bool:
-        """Whether there is anything to test: two seeds, or one that diverged."""
+        """Return whether there is anything to test: two seeds, or one that diverged."""
         return self.difference.seeds > 1 or self.decided
 
     def below(self, p: float, level: float) -> bool:
-        """Whether the one side is lower: the other diverged, or p (corrected) says so."""
+        """Return whether the one side is lower: the other diverged, or p (corrected) says so."""
         if self.decided:
             return not self.own_lost
         return p < level and self.difference.mean < 0
 
     def above(self, p: float, level: float) -> bool:
-        """Whether it is higher: it diverged alone, or p (corrected) says so."""
+        """Return whether it is higher: it diverged alone, or p (corrected) says so."""
         if self.decided:
             return not self.other_lost
         return p < level and self.difference.mean > 0
 
     def losses(self, own: str, other: str) -> str:
-        """Who diverged in which seeds, in words; empty if nobody did."""
+        """Return who diverged in which seeds, in words; empty if nobody did."""
         parts = [
             f"{name} diverged in {'seed' if len(lost) == 1 else 'seeds'} "
             + ", ".join(map(str, lost))
@@ -71,7 +71,7 @@ def paired(
     own_lost: Iterable[int] = (),
     other_lost: Iterable[int] = (),
 ) -> Paired:
-    """`own` minus `other` over the seeds that both have; the lost ones are those that diverged.
+    """Return `own` minus `other` over the seeds of both; the lost seeds diverged.
 
     >>> found = paired({1: 3.0, 2: 5.0, 3: 4.0}, {1: 2.0, 2: 3.0, 3: 1.0})
     >>> found.difference.mean, round(found.p, 6)  # t = 2 / (1/√3) with two degrees of freedom
@@ -92,7 +92,7 @@ def paired(
 
 
 def detectable(difference: Estimate, comparisons: int = 1) -> float:
-    """The smallest effect that the paired test would have found in four of five repetitions.
+    """Return the smallest effect that the paired test would have found in four of five repetitions.
 
     δ·s/√n, where a noncentral t of n - 1 degrees of freedom and noncentrality δ exceeds the
     critical t at 5 % over the number of comparisons, Holm's first step, with probability 0.8; NaN
@@ -111,7 +111,7 @@ def detectable(difference: Estimate, comparisons: int = 1) -> float:
 
 
 def holm(ps: Sequence[float]) -> list[float]:
-    """Holm's correction: p-values that hold for all of them at once.
+    """Return Holm's correction: p-values that hold for all of them at once.
 
     One that divergence decided has no p (NaN). It stays so, and counts as a comparison.
 

@@ -8,8 +8,8 @@ import numpy as np
 from benchmarks.probe import PAPER_PROBES
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import Column, Table
-from reproduction.ablations import variant
 from reproduction.cell import Cell
+from reproduction.grids import variant
 from reproduction.main_results import plain
 from reproduction.overhead import (
     CLIENT_SIDE,
@@ -31,7 +31,7 @@ SMALL: dict[str, Any] = {"vehicles": 3, "participation": 1.0}
 
 
 def show_probe_overhead(view: View) -> Findings:
-    """Client-side time relative to FedAvg, with the methods in turns."""
+    """Return client-side time relative to FedAvg, with the methods in turns."""
     blocks = []
     for place, dataset in view.setting.places:
         record = view.get(turns_cell(dataset))
@@ -79,7 +79,7 @@ def show_probe_overhead(view: View) -> Findings:
 
 
 def sensitivity_cell(setting: Setting, dataset: str, probe: tuple[int, int, int, int]) -> Cell:
-    """FO-RI-FedAvg with another probe, timed over at least one probing period."""
+    """Return FO-RI-FedAvg with another probe, timed over at least one probing period."""
     directions, points, batch, every = probe
     cell = variant(
         dataset,
@@ -94,19 +94,19 @@ def sensitivity_cell(setting: Setting, dataset: str, probe: tuple[int, int, int,
 
 
 def client_side(record: Record | None) -> float:
-    """Seconds that a round takes in the vehicles; NaN if it has not run."""
+    """Return seconds that a round takes in the vehicles; NaN if it has not run."""
     own = seconds(record)
     return sum(own[part] for part in CLIENT_SIDE) if own else np.nan
 
 
 def reference_cell(setting: Setting, dataset: str) -> Cell:
-    """FedAvg on the same terms."""
+    """Return FedAvg on the same terms."""
     cell = replace(plain(dataset, "fedavg"), **SMALL)
     return timed(cell, 1 + max(10, setting.scale.timing_rounds))
 
 
 def sensitivity_cells(setting: Setting) -> list[Cell]:
-    """The eight probes of the paper's table, and FedAvg."""
+    """Return the eight probes of the paper's table, and FedAvg."""
     made = []
     for _, dataset in setting.few_places:
         made += [reference_cell(setting, dataset)]
@@ -115,7 +115,7 @@ def sensitivity_cells(setting: Setting) -> list[Cell]:
 
 
 def show_sensitivity(view: View) -> Findings:
-    """Overhead of each probe."""
+    """Return overhead of each probe."""
     blocks = []
     for place, dataset in view.setting.few_places:
         records = [

@@ -16,7 +16,7 @@ from reproduction.record import Record
 
 
 def progress_for(console: Console, cells: Sequence[Cell], lab: Lab) -> "CellProgress":
-    """The view of a run over `cells` and all they follow."""
+    """Return the view of a run over `cells` and all they follow."""
     missing = [cell for cell in all_cells(cells, lab.scale) if lab.get(cell) is None]
     return CellProgress(console, len(missing))
 
@@ -54,7 +54,7 @@ class CellProgress:
         self.progress.stop()
 
     def say(self, text: str) -> None:
-        """A plain line."""
+        """Print a line."""
         self.console.print(text, highlight=False, soft_wrap=True)
 
     def cell_begins(self, cell: Cell) -> None:
@@ -68,7 +68,7 @@ class CellProgress:
         self.progress.update(self.task, completed=min(share, self.total))
 
     def cell_ends(self, cell: Cell, record: Record) -> None:
-        """A line with its error where there is no bar."""
+        """Advance the bar, or print a line with the error."""
         self.done += 1
         self.total = max(self.total, self.done)
         self.progress.update(self.task, completed=self.done, total=self.total)
@@ -80,7 +80,7 @@ class CellProgress:
 
 
 def describe(cell: Cell) -> str:
-    """A cell in a few words.
+    """Return a cell in a few words.
 
     >>> describe(Cell(dataset="ved", method="fo-fedavg", settings=(("alpha", 0.7),)))
     'ved fo-fedavg alpha=0.7'

@@ -44,12 +44,12 @@ def conditions(setting: Setting) -> dict[str, tuple[str, Cell]]:
 
 
 def chosen_from(setting: Setting, base: Cell, method: str) -> Sequence[Cell]:
-    """The trials under a condition from which a method's rate is chosen."""
+    """Return the trials under a condition from which a method's rate is chosen."""
     return rate_grid(replace(base, method=method), setting.scale)
 
 
 def tried(setting: Setting, base: Cell, method: str) -> dict[float, Cell]:
-    """Rate → trial, from the lowest rate to the highest, those beyond the range included."""
+    """Return rate → trial, from the lowest rate to the highest, those beyond the range included."""
     grid = chosen_from(setting, base, method)
     beyond = [grid[0].with_settings({"rate": rate}) for rate in setting.scale.beyond]
     found = {float(dict(c.settings).get("rate", RATE)): c for c in (*grid, *beyond)}
@@ -57,7 +57,7 @@ def tried(setting: Setting, base: Cell, method: str) -> dict[float, Cell]:
 
 
 def rate_cells(setting: Setting) -> list[Cell]:
-    """All trials that rates are chosen from."""
+    """Return all trials that rates are chosen from."""
     return [
         cell
         for _, base in conditions(setting).values()
@@ -67,7 +67,7 @@ def rate_cells(setting: Setting) -> list[Cell]:
 
 
 def show_rates(view: View) -> Findings:
-    """A table and a figure for each condition that was tried, and whose best rate is an end."""
+    """Show a table and a figure per condition, and name best rates that are an end."""
     blocks, pictures, ends = [], [], list[str]()
     for name, (title, base) in conditions(view.setting).items():
         records: dict[str, dict[float, Record | None]] = {
@@ -106,7 +106,7 @@ def show_rates(view: View) -> Findings:
 
 
 def at_end(errors: Errors, beyond: Sequence[float]) -> str:
-    """Which end of the range has the lowest error, if one has, and what lies beyond it.
+    """Return which end of the range has the lowest error, if one has, and what lies beyond it.
 
     >>> at_end({0.01: {1: 3.0}, 0.03: {1: 2.0}, 0.1: {1: 2.5}}, [])
     ''

@@ -76,18 +76,18 @@ class Record:
 
     @property
     def made_with(self) -> Mapping[str, Any]:
-        """Code, libraries and machine; empty if the record is older than such entries."""
+        """Return code, libraries and machine; empty if the record is older than such entries."""
         found: Mapping[str, Any] = self.facts.get(MADE_WITH, {})
         return found
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """All seeds, diverged ones included: a trial may have no row of these."""
+        """Return all seeds, diverged ones included: a trial may have no row of these."""
         return tuple(dict.fromkeys((*self.cell.seeds, *self.rounds["seed"].tolist())))
 
     @cached_property
     def diverged(self) -> dict[int, int]:
-        """Diverged seed → the round by which it had.
+        """Return diverged seed → the round by which it had.
 
         A seed diverged if it was told so, if it has no row in the last round of its record, or if
         its test error ends no lower than that of the untrained network in round 0.
@@ -107,26 +107,26 @@ class Record:
         return found
 
     def _untrained(self, seed: int) -> bool:
-        """Whether a seed ends with no lower test error than its untrained network had."""
+        """Return whether a seed ends with no lower test error than its untrained network had."""
         at, errors = self.curve("test_rmse", seed)
         return bool(errors.size) and at[0] == 0 and not errors[-1] < errors[0]
 
     def curve(self, column: str, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """(rounds, values) of a seed where the column was recorded."""
+        """Return (rounds, values) of a seed where the column was recorded."""
         own = self.rounds["seed"] == seed
         values = self.rounds[column][own].astype(np.float64)
         known = np.isfinite(values)
         return self.rounds["round"][own][known].astype(np.int64), values[known]
 
     def final(self, column: str) -> dict[int, float]:
-        """Last recorded value of a column for every seed that did not diverge.
+        """Return last recorded value of a column for every seed that did not diverge.
 
         Diverged seeds are missing: whoever compares must ask for `diverged` as well.
         """
         return self.at(column, None)
 
     def at(self, column: str, upto: int | None, last: int = 1) -> dict[int, float]:
-        """Mean of the last values recorded up to a round, for every seed that did not diverge."""
+        """Return per seed the mean of the last values up to a round, without diverged seeds."""
         found, lost = {}, self.diverged
         for seed in self.seeds:
             if seed in lost:
@@ -138,7 +138,7 @@ class Record:
         return found
 
     def around(self, column: str, round: int, reach: int) -> dict[int, float]:
-        """Mean of a column over the rounds within `reach` of one, of seeds that did not diverge."""
+        """Return per seed the mean of a column around a round; diverged seeds are left out."""
         found, lost = {}, self.diverged
         for seed in self.seeds:
             rounds, values = self.curve(column, seed)
@@ -149,7 +149,7 @@ class Record:
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Columns:
-    """Rows as columns of a table."""
+    """Return rows as columns of a table."""
     return _columns(pa.Table.from_pylist([_only(row, schema) for row in rows], schema=schema))
 
 
@@ -168,7 +168,7 @@ def write_record(folder: Path, key: str, record: Record) -> None:
 
 
 def read_record(folder: Path, key: str) -> Record | None:
-    """The stored record; None if there is no complete one."""
+    """Return the stored record; None if there is no complete one."""
     own = folder / key
     if not (own / "cell.json").is_file():
         return None
@@ -180,7 +180,7 @@ def read_record(folder: Path, key: str) -> Record | None:
 def write_records(
     folder: Path, scale: str, records: Mapping[str, Record], setting: Mapping[str, Any]
 ) -> None:
-    """Many records of one scale in four files, compact enough to be committed.
+    """Write many records of one scale in four files, compact enough to be committed.
 
     `setting` says which datasets and methods they were made for; empty if that is not known.
     """
@@ -212,20 +212,20 @@ def write_records(
 
 
 def scale_of_records(folder: Path) -> str:
-    """The scale of committed records; empty where there are none."""
+    """Return the scale of committed records; empty where there are none."""
     file = folder / "cells.json"
     return str(json.loads(file.read_text(encoding="utf-8"))["scale"]) if file.is_file() else ""
 
 
 def setting_of_records(folder: Path) -> dict[str, Any]:
-    """Datasets and methods that committed records were made for; empty where they do not say."""
+    """Return datasets and methods that committed records were made for, if they say."""
     file = folder / "cells.json"
     about = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return dict(about.get("setting", {}))
 
 
 def read_records(folder: Path) -> dict[str, Record]:
-    """Key → record of committed records; empty where there are none."""
+    """Return key → record of committed records; empty where there are none."""
     if not (folder / "cells.json").is_file():
         return {}
     whole = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
@@ -248,7 +248,7 @@ def read_records(folder: Path) -> dict[str, Record]:
 
 
 def same_training(one: Record, other: Record) -> bool:
-    """Whether two records tell of one training, also where one of them is compact."""
+    """Return whether two records tell of one training, also where one of them is compact."""
 
     def columns(record: Record) -> list[NDArray[np.float32]]:
         return [
@@ -272,19 +272,19 @@ def with_seeds(record: Record, seeds: Sequence[int]) -> Record:
 
 
 def cell_from(table: Mapping[str, Any]) -> Cell:
-    """The cell that `asdict` took apart."""
+    """Return the cell that `asdict` took apart."""
     settings = tuple((name, value) for name, value in table["settings"])
     return Cell(**{**table, "settings": settings, "seeds": tuple(table["seeds"])})
 
 
 def _numbered(record: Record, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Facts with the number of the provenance in place of itself."""
+    """Return facts with the number of the provenance in place of itself."""
     own = {MADE_WITH: made.index(record.made_with)} if record.made_with else {}
     return dict(record.facts) | own
 
 
 def _spelt_out(facts: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Facts with the provenance in place of its number."""
+    """Return facts with the provenance in place of its number."""
     own = {MADE_WITH: made[facts[MADE_WITH]]} if MADE_WITH in facts else {}
     return dict(facts) | own
 
@@ -302,7 +302,7 @@ def _columns(table: pa.Table) -> Columns:
 
 
 def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
-    """Key → its rows, in their order."""
+    """Return key → its rows, in their order."""
     keys = table["key"].combine_chunks().dictionary_encode()
     codes = keys.indices.to_numpy()
     counts = np.bincount(codes, minlength=len(keys.dictionary))
@@ -312,7 +312,7 @@ def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
 
 
 def _keyed(key: str, table: pa.Table) -> pa.Table:
-    """The table at single precision, with the cell's key as a column."""
+    """Return the table at single precision, with the cell's key as a column."""
     small = [
         pa.field(f.name, pa.float32() if f.type == pa.float64() else f.type) for f in table.schema
     ]
@@ -321,7 +321,7 @@ def _keyed(key: str, table: pa.Table) -> pa.Table:
 
 
 def _write_small(path: Path, table: pa.Table) -> None:
-    """Numbers split into their bytes, whose exponents then compress; a third less than without."""
+    """Write numbers split into their bytes, whose exponents then compress by a third more."""
     numbers = [f.name for f in table.schema if f.type == pa.float32()]
     pq.write_table(
         table,
@@ -334,5 +334,5 @@ def _write_small(path: Path, table: pa.Table) -> None:
 
 
 def all_keys(folder: Path) -> Iterable[str]:
-    """Keys of the complete records in a cache."""
+    """Return keys of the complete records in a cache."""
     return sorted(path.parent.name for path in folder.glob("*/cell.json"))

@@ -11,14 +11,14 @@ from reproduction.study import Setting
 
 
 def setting_of(lab: Lab) -> Setting:
-    """The setting that a lab's records were made in."""
+    """Return the setting that a lab's records were made in."""
     if not lab.setting:
         raise RunError(f"{lab.records or lab.out} holds records that do not tell their setting.")
     return from_table(lab.scale, lab.setting)
 
 
 def from_table(scale: Scale, table: Mapping[str, Any]) -> Setting:
-    """The setting that `Setting.table` took apart."""
+    """Return the setting that `Setting.table` took apart."""
     return Setting(
         scale,
         tuple(table["ved"]),

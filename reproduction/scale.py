@@ -79,7 +79,7 @@ class Scale:
     """Whether what the paper shows on eVED is run, too, in studies of many cells."""
 
     def at(self, round: int) -> int:
-        """The paper's round of 300 at this scale; at least 1.
+        """Return the paper's round of 300 at this scale; at least 1.
 
         >>> SCALES["paper"].at(200), SCALES["smoke"].at(200)
         (200, 4)
@@ -196,7 +196,7 @@ SCALES: Final[dict[str, Scale]] = {
 
 
 def scale_of(name: str) -> Scale:
-    """The scale called `name`."""
+    """Return the scale called `name`."""
     if name not in SCALES:
         raise SettingError(unknown("scale", name, SCALES))
     return SCALES[name]

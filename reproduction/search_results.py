@@ -17,29 +17,29 @@ from reproduction.study import Block, Findings, Picture, Setting, Study, View
 
 
 def trials_of(view: View, dataset: str, method: str) -> list[Record]:
-    """The trials of a method that ran."""
+    """Return the trials of a method that ran."""
     cells = search(Cell(dataset=dataset, method=method), view.setting.scale)
     return [record for cell in cells if (record := view.get(cell)) is not None]
 
 
 def best_so_far(view: View, dataset: str, method: str) -> list[float]:
-    """Lowest mean validation RMSE after each trial that ran, Wh; infinite while all diverged."""
+    """Return the lowest mean validation RMSE after each trial, Wh; ∞ while all diverged."""
     scores = [score(record) for record in trials_of(view, dataset, method)]
     return np.minimum.accumulate(scores).tolist() if scores else []
 
 
 def searched(setting: Setting) -> list[str]:
-    """Datasets of the setting on which all hyperparameters are tuned."""
+    """Return datasets of the setting on which all hyperparameters are tuned."""
     return [d for _, d in setting.places if d in setting.scale.searched]
 
 
 def fully_searched(setting: Setting, dataset: str) -> list[str]:
-    """Methods of which all hyperparameters are tuned on a dataset."""
+    """Return methods of which all hyperparameters are tuned on a dataset."""
     return [m for m in setting.methods if how_tuned(setting.scale, dataset, m) == "tuned"]
 
 
 def show_search(view: View) -> Findings:
-    """The incumbent after each trial, of every method."""
+    """Return the incumbent after each trial, of every method."""
     blocks, pictures = [], []
     trials = view.setting.scale.trials
     looked_at = sorted({1, max(1, trials // 3), max(1, 2 * trials // 3), trials})
@@ -99,7 +99,7 @@ def show_search(view: View) -> Findings:
 
 
 def search_cells(setting: Setting) -> list[Cell]:
-    """Every method tuned, wherever all hyperparameters are."""
+    """Return every method tuned, wherever all hyperparameters are."""
     return [tuned(setting.scale, d, m) for d in searched(setting) for m in setting.methods]
 
 

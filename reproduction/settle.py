@@ -38,7 +38,7 @@ its incumbent is at least as good as theirs on validation, whatever was drawn fo
 
 
 def reduced_to(cell: Cell) -> str:
-    """The method that a cell's settings leave: its own, or one that it contains.
+    """Return the method that a cell's settings leave: its own, or one that it contains.
 
     >>> reduced_to(Cell(dataset="ved", method="fo-ri-fedavg", settings=(("lam", 0.0),)))
     'fo-fedavg'
@@ -53,7 +53,7 @@ def reduced_to(cell: Cell) -> str:
 
 
 def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
-    """The cells that must have run before this one's settings are known."""
+    """Return the cells that must have run before this one's settings are known."""
     how, _, other = cell.follow.partition(":")
     if how in ("tuned", "own rate"):
         make = search if how == "tuned" else rate_grid
@@ -68,7 +68,7 @@ def prerequisites(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 
 
 def settled(cell: Cell, before: Sequence[Record]) -> Cell:
-    """The cell with the settings that its prerequisites' records lead to."""
+    """Return the cell with the settings that its prerequisites' records lead to."""
     how, _, other = cell.follow.partition(":")
     if how in ("tuned", "own rate"):
         best = min(before, key=score)  # the earlier one of two
@@ -86,24 +86,24 @@ def settled(cell: Cell, before: Sequence[Record]) -> Cell:
 
 
 def step_length(record: Record) -> float:
-    """How long FO's steps after the first are beside plain ones; 1 where no round has a second."""
+    """Return the length of FO's steps after the first over plain ones; 1 without a second."""
     return float((record.facts.get("step_scale") or {}).get("length", 1.0))
 
 
 def four_digits(value: float) -> float:
-    """Rounded to four digits, so that what pages print is exactly what was trained."""
+    """Return rounded to four digits, so that what pages print is exactly what was trained."""
     return float(f"{value:.4g}")
 
 
 def score(record: Record) -> float:
-    """Mean validation RMSE over seeds, Wh; infinite if a seed diverged."""
+    """Return mean validation RMSE over seeds, Wh; infinite if a seed diverged."""
     found = list(record.final("validation_rmse").values())
     lost = record.diverged or not found or not all(map(isfinite, found))
     return inf if lost else float(np.mean(found))
 
 
 def mean_pull(record: Record) -> float:
-    """Mean proximal strength λ r(I_k) over all replies of a cell."""
+    """Return mean proximal strength λ r(I_k) over all replies of a cell."""
     return float(record.facts["pull"])
 
 
@@ -130,7 +130,7 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 
 
 def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
-    """The paper's rate and those of the scale, under the conditions of the cell itself.
+    """Return the paper's rate and those of the scale, under the conditions of the cell itself.
 
     Kinds of vehicles and sizes of fleets share the rates of ten passenger cars; windows a second
     apart have the rates of their shorter runs.
@@ -149,7 +149,7 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
 
 
 def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
-    """`count` settings in which every range is met once in each of `count` equal parts.
+    """Return `count` settings in which every range is met once in each of `count` equal parts.
 
     A hyperparameter's values, and their order, are the same for all methods that have it: nested
     methods see the same points.

@@ -37,7 +37,7 @@ class Line:
 
 
 def facts_line(records: Sequence[Record | None]) -> str:
-    """Datasets, vehicles, windows, seeds and kind of labels of what a table or figure shows."""
+    """Return datasets, vehicles, windows, seeds and labels behind a table or figure."""
     devices_of: dict[str, list[str]] = {}
     for record in records:
         if record is None:
@@ -59,7 +59,7 @@ def facts_line(records: Sequence[Record | None]) -> str:
 
 
 def value(record: Record | None, values: Mapping[int, float]) -> Entry:
-    """Mean over seeds, with a word on seeds that diverged."""
+    """Return mean over seeds, with a word on seeds that diverged."""
     if record is None:
         return MISSING
     lost = record.diverged
@@ -73,25 +73,25 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
 
 
 def left_of(record: Record) -> str:
-    """What tuning left of a record's method; empty if all of it."""
+    """Return what tuning left of a record's method; empty if all of it."""
     left = reduced_to(record.cell)
     return "" if left == record.cell.method else f"tuned, it is {name_of(left)}"
 
 
 def gap(ours: Entry, entry: PrintedEntry | None) -> Entry:
-    """Ours minus printed."""
+    """Return ours minus printed."""
     if not isinstance(ours, Estimate) or entry is None or not isfinite(entry.mean):
         return "–"
     return ours.mean - entry.mean
 
 
 def printed_text(entry: PrintedEntry | None) -> str:
-    """The printed entry, or a dash."""
+    """Return the printed entry, or a dash."""
     return "–" if entry is None else str(entry)
 
 
 def theirs(table: str, row: str, column: str) -> PrintedEntry | None:
-    """What the paper prints; None where it has no such table, row or column."""
+    """Return what the paper prints; None where it has no such table, row or column."""
     return printed(table).entry(row, column) if table in names() else None
 
 
@@ -110,7 +110,7 @@ def comparison(
     note: str = "",
     values: Sequence[Mapping[int, float]] | None = None,
 ) -> Block:
-    """A row for each line: ours, printed, difference; and at equal seeds, against one of them.
+    """Return a table with ours, printed, difference, and the difference from a reference row.
 
     `beside` names a printed table and its column; `values` replaces final values of `column`.
     """
@@ -161,7 +161,7 @@ def comparison(
 
 
 def first_places(trainings: Sequence[object]) -> list[int]:
-    """For each training the place of the first that is the same one, or its own.
+    """Return for each training the place of the first that is the same one, or its own.
 
     Tuning may lead to settings that stand in another row already: that is no further comparison.
 
@@ -185,7 +185,7 @@ def matrix(
     beside: Sequence[tuple[str, str] | None] | None = None,
     note: str = "",
 ) -> Block:
-    """A row a method, and for each regime ours, printed and the difference."""
+    """Return a row a method, and for each regime ours, printed and the difference."""
     beside = [
         one if one and any(theirs(one[0], method, one[1]) for method in lines) else None
         for one in beside or [None] * len(regimes)
@@ -223,7 +223,7 @@ def against(
     unit: str = "Wh",
     own: str = "fo-ri-fedavg",
 ) -> Block:
-    """The paper's method against every other one in each regime, at equal seeds."""
+    """Return the paper's method against every other one in each regime, at equal seeds."""
     others = [method for method in values if method != own]
     if own not in values:
         return Block(Table(name, title, (Column("Method"),), (), f"{name_of(own)} {MISSING}."), "")
@@ -261,12 +261,12 @@ def _tested(test: Paired, p: float, line: Line, base: str, count: int) -> list[E
 
 
 def _outcome(test: Paired, p: float, own: str, other: str) -> list[Entry]:
-    """Difference and p; or who lost by diverging."""
+    """Return difference and p; or who lost by diverging."""
     return [test.losses(own, other), "–"] if test.decided else [test.difference, p_text(p)]
 
 
 def p_text(p: float) -> str:
-    """A p-value as tables have it."""
+    """Return a p-value as tables have it."""
     if p != p:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"

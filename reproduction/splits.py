@@ -16,7 +16,7 @@ from reproduction.study import Block, Findings, Study, View
 
 
 def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, float], list[int]]:
-    """Split → mean error over seeds of what is called `name`; and splits with a diverged seed."""
+    """Return the mean error of `name` per split, and the splits with a diverged seed."""
     found, lost = {}, []
     for one in contests:
         cell = one.cells.get(name)
@@ -34,14 +34,14 @@ def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, 
 
 
 def over_splits(view: View, own: str, other: str) -> Paired:
-    """One training minus another, split by split."""
+    """Return one training minus another, split by split."""
     contests = split_contests(view.setting)
     (mine, lost), (theirs, their_lost) = (by_split(view, contests, n) for n in (own, other))
     return paired(mine, theirs, lost, their_lost)
 
 
 def show_splits(view: View) -> Findings:
-    """All trainings against tuned FedAvg over the splits."""
+    """Return all trainings against tuned FedAvg over the splits."""
     contests = split_contests(view.setting)
     names = list(contests[0].cells)
     tests: Mapping[str, Paired] = {n: over_splits(view, n, BASE) for n in names if n != BASE}

@@ -38,7 +38,7 @@ class Measured(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """g ⊙ p, noted; the first step of a round is plain."""
+        """Return g ⊙ p, noted; the first step of a round is plain."""
         if previous is None:
             return gradient
         p = self.rule.scale(weights - previous)
@@ -50,7 +50,7 @@ class Measured(LocalRule):
 def step_scale(
     federation: Federation, method: Method, models: Mapping[int, Tensor]
 ) -> dict[str, float]:
-    """Means over steps h ≥ 1 of the first seed's participants: `length` Σ‖p⊙g‖/Σ‖g‖ and
+    """Return means over steps h ≥ 1 of the first seed's participants: `length` Σ‖p⊙g‖/Σ‖g‖ and
     `coordinate`, the mean of p; `models` maps a round to the models [R, D] it started from.
 
     Only the fractional rule is applied: a pull is far weaker than the gradient.
@@ -69,7 +69,7 @@ def step_scale(
 
 
 def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -> None:
-    """The first steps of round `at`, vehicle by vehicle, from the model [1, D]."""
+    """Take the first steps of round `at`, vehicle by vehicle, from the model [1, D]."""
     training, seed = federation.training, federation.seeds[0]
     everyone = np.ones(len(federation.members.population), dtype=bool)
     rate = scheduled(training.rate, training.schedule, at)

@@ -32,7 +32,7 @@ class Setting:
 
     @property
     def places(self) -> list[tuple[str, str]]:
-        """(dataset of the paper, ours) pairs of studies with few cells.
+        """Return (dataset of the paper, ours) pairs of studies with few cells.
 
         The paper's is empty for a dataset that only stands in for it: no printed number is one of
         it, and none is subtracted from its own.
@@ -41,13 +41,13 @@ class Setting:
 
     @property
     def few_places(self) -> list[tuple[str, str]]:
-        """The same for studies with many cells: one dataset in each place, perhaps VED's alone."""
+        """Return the pairs of studies with many cells: one dataset in each place."""
         second = self.eved[:1] if self.scale.second_dataset else ()
         return [(PRINTED_AS.get(own, ""), own) for own in (*self.ved[:1], *second)]
 
     @property
     def table(self) -> dict[str, Any]:
-        """What records keep of it; the scale stands beside them already."""
+        """Return what records keep of it; the scale stands beside them already."""
         return {
             "ved": list(self.ved),
             "eved": list(self.eved),
@@ -56,7 +56,7 @@ class Setting:
         }
 
     def among(self, methods: Sequence[str]) -> list[str]:
-        """Those of `methods` that were asked for."""
+        """Return those of `methods` that were asked for."""
         return [method for method in methods if method in self.methods]
 
 
@@ -66,7 +66,7 @@ def setting_for(
     datasets: Sequence[str] = (),
     methods: Sequence[str] = METHODS,
 ) -> Setting:
-    """The datasets that are there, or those asked for, in the places of the paper's two."""
+    """Return the datasets that are there, or those asked for, in the places of the paper's two."""
     for kind, names, known in (("dataset", datasets, DATASETS), ("method", methods, METHODS)):
         for name in names:
             if name not in known:
@@ -97,10 +97,10 @@ class View(Protocol):
 
     @property
     def setting(self) -> Setting:
-        """Scale, datasets and methods."""
+        """Return scale, datasets and methods."""
 
     def get(self, cell: Cell) -> Record | None:
-        """The record, if the cell has run."""
+        """Return the record, if the cell has run."""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ Shared = tuple[Scale, Fleet, str]
 
 
 def stays_here(cell: Cell) -> bool:
-    """Whether a cell is about this machine."""
+    """Return whether a cell is about this machine."""
     return cell.purpose == "time" or cell.work in ("latency", "turns")
 
 
@@ -50,7 +50,7 @@ def train_on_ray(
 
 
 def train_group(cells: Group, shared: Shared, folder: Path) -> None:
-    """The work of a task: the records of its cells, in `folder`."""
+    """Train the cells of a task and write their records to `folder`."""
     for cell, record in zip(cells, train_group_here(cells, shared, _silent), strict=True):
         write_record(folder, key_of(cell, shared[0]), record)
 
@@ -58,7 +58,7 @@ def train_group(cells: Group, shared: Shared, folder: Path) -> None:
 def train_group_here(
     cells: Sequence[Cell], shared: Shared, on_round: Callable[[int, int], None]
 ) -> list[Record]:
-    """The records of cells that train in one stack."""
+    """Return the records of cells that train in one stack."""
     scale, fleet, device = shared
     if len(cells) > 1:
         return train_cells(cells, scale, fleet, device, on_round)
@@ -66,4 +66,4 @@ def train_group_here(
 
 
 def _silent(done: int, rounds: int) -> None:
-    """Nobody follows a round elsewhere."""
+    """Ignore a round."""

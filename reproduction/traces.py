@@ -46,7 +46,7 @@ def write_traces(folder: Path, vehicles: Sequence[Vehicle]) -> None:
 
 
 def read_traces(folder: Path) -> list[Vehicle]:
-    """The vehicles, as `write_traces` was given them."""
+    """Return the vehicles, as `write_traces` was given them."""
     table = pq.read_table(folder / "traces.parquet")
     columns = {name: table[name].to_numpy() for name in CHANNELS}
     vehicles, start = [], 0

@@ -46,7 +46,7 @@ Lost = dict[int, int]
 
 
 def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: OnRound) -> Record:
-    """The record of a cell whose settings are known."""
+    """Return the record of a cell whose settings are known."""
     if cell.work == "federated":
         return train_cells([cell], scale, fleet, device, on_round)[0]
     facts: dict[str, Any] = {"fleet": _facts(fleet)}
@@ -70,7 +70,7 @@ def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: On
 def train_cells(
     cells: Sequence[Cell], scale: Scale, fleet: Fleet, device: str, on_round: OnRound
 ) -> list[Record]:
-    """The records of federated cells on one fleet; several of them train side by side."""
+    """Return the records of federated cells on one fleet; several of them train side by side."""
     methods = [cell.choice(scale).method for cell in cells]
     federations = [_federation(cell, scale, fleet, device) for cell in cells]
     seen: list[dict[int, Tensor]] = [{} for _ in cells]
@@ -101,7 +101,7 @@ def train_cells(
 
 
 def _federation(cell: Cell, scale: Scale, fleet: Fleet, device: str) -> Federation:
-    """The vehicles of a cell; on a processor cells train alone, with the same bits in any mode."""
+    """Return the federation of a cell; on a processor any mode gives the same bits."""
     config = run_config(cell, scale, device)
     if scale.deterministic and resolve_device(device).type == "cuda":
         config = replace(config, training=replace(config.training, deterministic=True))
@@ -109,7 +109,7 @@ def _federation(cell: Cell, scale: Scale, fleet: Fleet, device: str) -> Federati
 
 
 def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
-    """Rounds whose models the scale of fractional steps is measured from."""
+    """Return rounds whose models the scale of fractional steps is measured from."""
     fractional = any(isinstance(rule, Fractional) and rule.alpha < 1 for rule in method.local)
     rounds = federation.training.rounds
     return {1, rounds // 3, 2 * rounds // 3} if fractional and cell.purpose == "result" else set()
@@ -118,7 +118,7 @@ def _milestones(cell: Cell, method: Method, federation: Federation) -> set[int]:
 def _record(
     cell: Cell, scale: Scale, method: Method, facts: dict[str, Any], history: History
 ) -> Record:
-    """What is kept: of trials both ends, of results the evaluated rounds and those around t = 200.
+    """Return the record: of trials both ends, of results evaluated rounds and those near 200.
 
     The round in which a seed diverged is kept whichever it is, and is the last one of that seed.
     """
@@ -150,7 +150,7 @@ def _kept(rows: Rows, rounds: set[int]) -> Rows:
 
 
 def _alone(federation: Federation, on_round: OnRound) -> Rows:
-    """Every vehicle trains by itself, as many rounds as a federation would ask it for."""
+    """Return every vehicle trains by itself, as many rounds as a federation would ask it for."""
     training = federation.training
     rounds = max(1, round(training.rounds * training.participation))
     every = max(1, round(training.evaluate_every * training.participation))
@@ -187,7 +187,7 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
 
 
 def _pooled(federation: Federation, on_round: OnRound) -> Rows:
-    """One model on all windows in one place: as many steps as all participants together."""
+    """Return one model on all windows in one place: as many steps as all participants together."""
     training = federation.training
     asked = participant_count(len(federation.members.population), training.participation)
     per_vehicle = (
@@ -220,7 +220,7 @@ def _pooled(federation: Federation, on_round: OnRound) -> Rows:
 
 
 def pooled_client(clients: Sequence[Client]) -> Client:
-    """All vehicles' windows as one client's; each was scaled by its own vehicle before."""
+    """Return all vehicles' windows as one client's; each was scaled by its own vehicle before."""
     starts = np.cumsum([0, *(len(client.series) for client in clients)])
     return replace(
         clients[0],
@@ -238,7 +238,7 @@ def pooled_client(clients: Sequence[Client]) -> Client:
 
 
 def _lost(state: State) -> Lost:
-    """Runs that diverged."""
+    """Return runs that diverged."""
     return {run: int(at) for run, at in enumerate(state.diverged.tolist()) if at}
 
 

@@ -66,7 +66,7 @@ Turns = dict[str, list[list[float]]]
 
 
 def turns_cell(dataset: str) -> Cell:
-    """The cell of a dataset whose record has the turns."""
+    """Return the cell of a dataset whose record has the turns."""
     return Cell(dataset=dataset, method="fedavg", work="turns", purpose="time")
 
 
@@ -85,7 +85,7 @@ def measured(
     probe: Mapping[str, Any],
     on_round: OnRound = lambda done, of: None,
 ) -> dict[str, Any]:
-    """Turns on every engine that is here, and how busy the machine was."""
+    """Return turns on every engine that is here, and how busy the machine was."""
     methods = contenders(probe)
     before = os.getloadavg()
     engines = ("plain", "cpu", *(("cuda",) if torch.cuda.is_available() else ()))
@@ -108,7 +108,7 @@ def measured(
 
 
 def timed_rounds(rounds: int) -> int:
-    """Whole periods of about twice as many rounds, and at least two.
+    """Return whole periods of about twice as many rounds, and at least two.
 
     >>> timed_rounds(20), timed_rounds(4)
     (40, 10)
@@ -117,7 +117,7 @@ def timed_rounds(rounds: int) -> int:
 
 
 def federations(fleet: Fleet, participation: float, engine: str) -> dict[str, Federation]:
-    """Contender → its federation; all of them share one pool."""
+    """Return contender → its federation; all of them share one pool."""
     # Beyond the last round that is timed: evaluations are not what is measured.
     training = Training(rounds=10**6, evaluate_every=10**6, participation=participation)
     device = "cuda" if engine == "cuda" else "cpu"
@@ -133,7 +133,7 @@ def engine_turns(
     rounds: int,
     follow: Callable[[int], None],
 ) -> Turns:
-    """Turns of this simulator."""
+    """Return turns of this simulator."""
     states = {name: own.start(methods[name])[0] for name, own in made.items()}
     seconds: Turns = {name: [] for name in made}
     for number in range(WARM_UP + rounds):
@@ -151,7 +151,7 @@ def plain_turns(
     rounds: int,
     follow: Callable[[int], None],
 ) -> Turns:
-    """Turns of a plain loop over one vehicle: the first that is called in a round.
+    """Return turns of a plain loop over one vehicle: the first that is called in a round.
 
     Those that probe by age take the steps of those that probe in global rounds, which are the same.
     """
@@ -185,7 +185,7 @@ def plain_turns(
 
 
 def plain_seconds(begun: LocalRound, method: Method) -> list[float]:
-    """Seconds of a vehicle's steps, of a probe and of κ, each on its own."""
+    """Return seconds of a vehicle's steps, of a probe and of κ, each on its own."""
     _ = begun.job.batches.tensors  # looked up before the clock starts
     probe = spectral = 0.0
     for rule in method.local:
@@ -197,7 +197,7 @@ def plain_seconds(begun: LocalRound, method: Method) -> list[float]:
 
 
 def plain_probe(begun: LocalRound, rule: RoughnessProximal) -> Tensor:
-    """The losses of all slices, one forward pass for each point: φ [M, m+1]."""
+    """Return the losses of all slices, one forward pass for each point: φ [M, m+1]."""
     start, model = begun.start, begun.start.model
     batch = start.probe_batch(0, rule.probe_batch, "probe batch")
     weights = start.anchor[0]
@@ -213,7 +213,7 @@ def plain_probe(begun: LocalRound, rule: RoughnessProximal) -> Tensor:
 
 
 def in_turn(names: Sequence[str], round: int) -> Iterator[str]:
-    """First to last in even rounds, last to first in odd ones.
+    """Yield first to last in even rounds, last to first in odd ones.
 
     >>> [*in_turn(["a", "b"], 0), *in_turn(["a", "b"], 1)]
     ['a', 'b', 'b', 'a']
@@ -222,7 +222,7 @@ def in_turn(names: Sequence[str], round: int) -> Iterator[str]:
 
 
 def overhead(turns: Mapping[str, Any], engine: str, name: str) -> tuple[float, float, float]:
-    """Client-side time of a contender over FedAvg's, less 1: median over periods, interval."""
+    """Return a contender's median client-side overhead over FedAvg, and its interval."""
     own, base = (periods(turns["engines"][engine][each]) for each in (name, "fedavg"))
     ratios = own / base - 1
     draws = np.random.default_rng(0).integers(len(ratios), size=(RESAMPLES, len(ratios)))
@@ -231,7 +231,7 @@ def overhead(turns: Mapping[str, Any], engine: str, name: str) -> tuple[float, f
 
 
 def periods(rounds: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    """Client-side seconds of each whole period.
+    """Return client-side seconds of each whole period.
 
     >>> periods([[1.0, 0.0, 2.0, 0.0], *[[1.0, 0.0, 0.0, 0.0]] * 4])
     array([7.])
@@ -241,7 +241,7 @@ def periods(rounds: Sequence[Sequence[float]]) -> NDArray[np.float64]:
 
 
 def part_seconds(turns: Mapping[str, Any], engine: str, name: str) -> dict[str, float]:
-    """Mean seconds a round by part."""
+    """Return mean seconds a round by part."""
     rounds = np.asarray(turns["engines"][engine][name])
     return dict(zip(PARTS, rounds.mean(axis=0).tolist(), strict=True))
 

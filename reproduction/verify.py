@@ -70,7 +70,7 @@ class Draw:
 
 
 def drawn(lab: Lab, records: Mapping[str, Record], seed: int, limit_s: float) -> Draw:
-    """All records that this machine can run again, in random order."""
+    """Return all records that this machine can run again, in random order."""
     refused: Counter[str] = Counter()
     possible = []
     for key, record in sorted(records.items()):
@@ -84,7 +84,7 @@ def drawn(lab: Lab, records: Mapping[str, Record], seed: int, limit_s: float) ->
 
 
 def obstacle(lab: Lab, key: str, record: Record, limit_s: float) -> str:
-    """Why a record cannot be verified here; empty if it can."""
+    """Return why a record cannot be verified here; empty if it can."""
     cell = record.cell
     if stays_here(cell):
         return "about time, which does not repeat"
@@ -98,7 +98,7 @@ def obstacle(lab: Lab, key: str, record: Record, limit_s: float) -> str:
 
 
 def expected_seconds(record: Record, lab: Lab) -> float:
-    """About how long a cell takes here, from its steps and a step that is timed."""
+    """Return about how long a cell takes here, from its steps and a step that is timed."""
     cell, config = record.cell, run_config(record.cell, lab.scale)
     windows, vehicles = record.facts["fleet"]["windows"], record.facts["fleet"]["vehicles"]
     if not len(record.rounds["seed"]):
@@ -128,7 +128,7 @@ def seconds_a_step(model: str, method: str, device: str) -> float:
 def verified(
     lab: Lab, records: Mapping[str, Record], draw: Draw, count: int, on_round: OnRound
 ) -> Iterator[Check | str]:
-    """Checks of `count` drawn cells; a text for each that was passed over, and why."""
+    """Yield checks of `count` drawn cells; a text for each that was passed over, and why."""
     found = 0
     for key in draw.keys:
         if found == count:
@@ -146,7 +146,7 @@ def verified(
 
 
 def compared(record: Record, again: Record, seconds: float) -> Check:
-    """Every number of a record beside those of the same cell trained again.
+    """Return every number of a record beside those of the same cell trained again.
 
     Rounds that records of its time did not keep are left out.
     """
@@ -166,7 +166,7 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
 
 
 def exact(record: Record, again: Record) -> tuple[int, list[str]]:
-    """(How many numbers were compared, faults) where all must agree to the last bit."""
+    """Return (How many numbers were compared, faults) where all must agree to the last bit."""
     faults, numbers = [], 0
     for table in ("rounds", "vehicles"):
         before, now = getattr(record, table), getattr(again, table)
@@ -191,7 +191,7 @@ def exact(record: Record, again: Record) -> tuple[int, list[str]]:
 
 
 def close(record: Record, again: Record) -> tuple[int, list[str]]:
-    """(How many numbers were compared, faults) where roundings differ."""
+    """Return (How many numbers were compared, faults) where roundings differ."""
     faults, numbers = [], 0
     for name in SCHEDULE:
         one, other = record.rounds[name], again.rounds[name]
@@ -220,7 +220,7 @@ def close(record: Record, again: Record) -> tuple[int, list[str]]:
 
 
 def _single(values: NDArray[Any]) -> NDArray[Any]:
-    """Numbers at the precision of committed records."""
+    """Return numbers at the precision of committed records."""
     return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 

@@ -86,7 +86,7 @@ def verify(
 
 
 def verdict_table(checks: "list[Check]") -> Table:
-    """A row for each cell that was run again."""
+    """Return a row for each cell that was run again."""
     from reproduction.progress import describe
     from reproduction.verify import MEAN_WH
 

@@ -19,23 +19,26 @@ from typer.testing import CliRunner
 import fedwatt
 from fedwatt.cli import app
 
-root, found = str(Path(fedwatt.__file__).parent) + "/", {}
-wanted = {(file, name.rpartition(".")[2]) for file, name in json.loads(sys.argv[3])}
-wanted = {(root + file, name) for file, name in wanted}
+out, calls, walk, method = sys.argv[1:]
+root = str(Path(fedwatt.__file__).parent) + "/"
+called = {}
+traced = {(root + file, name.rpartition(".")[2]) for file, name in json.loads(walk)}
 
 def follow(frame, event, argument):
     code = frame.f_code
-    if event == "call" and (code.co_filename, code.co_name) in wanted:
-        found.setdefault((code.co_filename.removeprefix(root), code.co_qualname), None)
-        if code.co_name == "save_checkpoint":  # the end of the walk
-            Path(sys.argv[2]).write_text(json.dumps(list(found)))
-            os._exit(0)
+    if event != "call":
+        return
+    if (code.co_filename, code.co_name) in traced:
+        called.setdefault((code.co_filename.removeprefix(root), code.co_qualname), None)
+    if code.co_name == "save_checkpoint":  # the end of the first round
+        Path(calls).write_text(json.dumps(list(called)))
+        os._exit(0)
 
-options = ["run", "--method", "fo-ri-fedavg", "--rounds", "1", "--vehicles", "3", "--seeds", "1"]
+options = ["run", "--method", method, "--rounds", "1", "--vehicles", "3", "--seeds", "1"]
 options += ["--set", "data.stride=60", "--set", "fleet.trips=5"]
 threading.setprofile(follow)
 sys.setprofile(follow)
-ended = CliRunner().invoke(app, [*options, "--no-references", "--out", sys.argv[1]])
+ended = CliRunner().invoke(app, [*options, "--no-references", "--out", out])
 sys.exit("It ended without a checkpoint: " + ended.output)
 """
 
@@ -48,16 +51,33 @@ def test_every_package_is_in_the_table() -> None:
 def test_paths_exist() -> None:
     places = LIBRARY, ROOT, LIBRARY / "engine" / "kernels"
     named = set(re.findall(r"`([\w/]+/(?:\w+\.\w+)?|\w+\.(?:py|c|cu|toml|csv))`", PAGE))
-    assert len(named) > 120
+    assert len(named) > 60
     missing = [name for name in named if not any((place / name).exists() for place in places)]
     assert missing == []
 
 
-def test_a_round_goes_through_the_files_of_its_walk_in_that_order(tmp_path: Path) -> None:
-    # A process of its own: what was traced before is not traced again.
-    out, calls = tmp_path / "run", tmp_path / "calls.json"
-    command = [sys.executable, "-c", FOLLOW, out, calls, json.dumps(WALK)]
+def calls_of(method: str, walk: list[tuple[str, str]], folder: Path) -> list[tuple[str, str]]:
+    """Return the calls of `walk` in the first round of a run, in the order of their first call."""
+    # A process per run: a composition that was traced before is not traced again.
+    calls = folder / "calls.json"
+    command = [sys.executable, "-c", FOLLOW, folder / "run", calls, json.dumps(walk), method]
     subprocess.run(command, check=True, timeout=300)
-    called = [tuple(one) for one in json.loads(calls.read_text(encoding="utf-8"))]
-    assert len(WALK) == 20
-    assert [one for one in called if one in WALK] == WALK
+    called = [tuple(call) for call in json.loads(calls.read_text(encoding="utf-8"))]
+    return [call for call in called if call in walk]
+
+
+def test_a_round_of_fo_ri_fedavg_goes_through_the_files_of_its_walk(tmp_path: Path) -> None:
+    assert len(WALK) == 12
+    assert calls_of("fo-ri-fedavg", WALK, tmp_path) == WALK
+
+
+def test_a_run_of_fedavg_goes_through_twelve_files(tmp_path: Path) -> None:
+    front = [
+        ("runs/execute.py", "execute"),
+        ("runs/carry_out.py", "carry_out"),
+        ("runs/train.py", "train_method"),
+    ]
+    rules = [WALK[number - 1] for number in (4, 8, 9)]  # the rows that drop out
+    expected = front + [call for call in WALK if call not in rules]
+    assert len({file for file, _ in expected}) == 12
+    assert calls_of("fedavg", front + WALK, tmp_path) == expected

@@ -1,5 +1,6 @@
 """What the README and the documentation show is what happens."""
 
+import json
 import re
 import runpy
 import tomllib
@@ -128,3 +129,24 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
     named = rf"`((?:{'|'.join(folders)})/[\w/-]+\.\w+)`"
     for path in re.findall(named, page.read_text(encoding="utf-8")):
         assert (ROOT / path).is_file(), f"{page.name} names {path}"
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+HABITS = (
+    "hills that", "kept model", "personal model", "embedded fleet", "newcomer", "on board",
+    "borne out", "likes best", "of one's own", "nothing clear",
+)  # fmt: skip
+"""Phrases that the vocabulary of the project replaces."""
+
+
+def test_the_readme_is_read_in_minutes() -> None:
+    assert len(README.splitlines()) <= 110
+    assert len(README.split()) <= 900
+    assert not [habit for habit in HABITS if habit in README.lower()]
+
+
+def test_the_readme_quotes_the_elevation_map_that_was_drawn() -> None:
+    record = json.loads((ROOT / "results" / "elevation_map.json").read_text(encoding="utf-8"))
+    assert f"{record['vehicles']} cars learned it" in README
+    assert f"{record['terrain_model']['median_m']:.1f} m (median) from NASA's survey" in README
+    assert record["least_vehicles"] == 3 and "three or more cars" in README

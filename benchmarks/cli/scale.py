@@ -152,9 +152,9 @@ def fleet(
             max=100,
         ),
     ] = 0,
-    without: Annotated[
-        str, typer.Option(help="Parts to switch off: shortcut, index, connections, waiting, whole.")
-    ] = "",
+    fast_path: Annotated[
+        bool, typer.Option(help="Take the fast path, or only Flower's public interface.")
+    ] = True,
 ) -> None:
     """What a fleet costs one server: vehicles that do not train, over real TLS and keys.
 
@@ -165,7 +165,7 @@ def fleet(
     if asked > vehicles:
         raise typer.BadParameter(f"{asked} of {vehicles} vehicles cannot be asked.")
     seconds, share = (60.0, 0.8) if faulty else (600.0, 1.0)
-    load = Load(vehicles, asked, rounds, poll, faulty, without, seconds, share)
+    load = Load(vehicles, asked, rounds, poll, faulty, fast_path, seconds, share)
     cost = measured(load, lambda text: console.print(text, highlight=False))
     table = Table("", "", title=f"{vehicles:,} vehicles, {asked:,} asked a round")
     for meaning, value in cost.rows():

@@ -144,7 +144,7 @@ def importing(
     repeats: Repeats = 3,
 ) -> None:
     """Rows a second and peak memory of an import of VED, each in a fresh process."""
-    from benchmarks.importing import bench_import
+    from benchmarks.import_ved import bench_import
 
     with console.status("Importing"):
         found = bench_import(path, repeats=repeats)

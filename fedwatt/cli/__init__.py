@@ -19,7 +19,6 @@ from fedwatt.cli import (
     report,
     route,
     run,
-    styles,
     terrain,
     tune,
     watch,
@@ -41,7 +40,6 @@ app.command("methods")(methods.methods)
 app.command("plugins")(plugins.plugins)
 app.command("report")(report.report)
 app.command("watch")(watch.watch)
-app.command("styles")(styles.styles)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("route")(route.route)

@@ -1,10 +1,10 @@
 """Options that commands share, and the configuration that they make together."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -121,10 +121,10 @@ def resumable(out: Path, kept: str, command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        said = "Stopped before anything was begun; there is nothing to continue."
+        message = "Stopped before anything was begun; there is nothing to continue."
         if holds_run(out):
-            said = f"Stopped. {kept} are kept; continue with: {command} --resume --out {out}"
-        errors.print(said)
+            message = f"Stopped. {kept} are kept; continue with: {command} --resume --out {out}"
+        errors.print(message)
         raise typer.Exit(130) from None
 
 
@@ -137,11 +137,13 @@ def configuration(
     options: Mapping[str, object],
     assignments: Sequence[str] | None,
     seeds: str | None = None,
+    recipe: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
 ) -> "RunConfig":
     """Return the settings of the file `path`, replaced by options that were given.
 
-    Without a file, a command that resumes reads what the interrupted one left in `out`. `options`
-    are values of settings by their keys, such as training.rounds; None: not given.
+    Without a file, a command that resumes reads what the interrupted one left in `out`, and
+    another adds the settings of a `recipe` that nobody has given. `options` are values of settings
+    by their keys, such as training.rounds; None: not given.
     """
     from fedwatt.runs.config import from_tables, label_of, override, read_config
     from fedwatt.runs.own_code import changed_code, sentence
@@ -155,8 +157,10 @@ def configuration(
             (tables.setdefault(section, {}) if section else tables)[setting] = value
     if methods:
         # Methods of the file keep their settings.
-        known = {label_of(table): table for table in tables.get("method", [])}
-        tables["method"] = [known.get(plugins.short(name), {"name": name}) for name in methods]
+        method_tables = {label_of(table): table for table in tables.get("method", [])}
+        tables["method"] = [
+            method_tables.get(plugins.short(name), {"name": name}) for name in methods
+        ]
     if seeds is not None:
         try:
             tables["seeds"] = [int(part) for part in seeds.split(",")]
@@ -165,7 +169,10 @@ def configuration(
             raise typer.BadParameter(hint) from None
     words = [*(methods or ()), *(a.partition("=")[2] for a in assignments or () if _names_code(a))]
     plugins.trust(*(word for word in words if ":" in word))
-    chosen = from_tables(override(tables, assignments or []), str(path or "The command line"))
+    tables = override(tables, assignments or [])
+    if recipe is not None and path is None:
+        tables = recipe(tables)
+    chosen = from_tables(tables, str(path or "The command line"))
     # A run that goes on must be the same; `refuse_other_run` sees to that.
     if not resume and (changed := changed_code(tables.get("plugins", {}), chosen.plugins)):
         errors.print(sentence(changed, f"{path} was written"), "This run uses it as it is now.")

@@ -79,12 +79,12 @@ def _show_for_any(card: "ModelCard") -> None:
 def _show_vehicle(card: "ModelCard") -> None:
     """Print the properties of a file with a vehicle's scaling."""
     bars = card.calibration
-    said = (
+    message = (
         f"{bars['level']:.0%} error bars from {bars['trips']} {bars['source']}"
         if bars
         else f"{card.target} of single windows, which has no error bars"
     )
-    console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {said}.")
+    console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {message}.")
     if "nodes" in card.terrain:
         measured = card.terrain["source"] == "auto"
         first = "elevation where that is known, else from " if measured else ""

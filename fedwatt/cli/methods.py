@@ -27,8 +27,8 @@ def methods(
     from fedwatt import plugins
     from fedwatt.methods import METHODS
 
-    for known in [name] if name is not None else METHODS:
-        console.print(_table(known))
+    for method_name in [name] if name is not None else METHODS:
+        console.print(_table(method_name))
         console.print()
     if name is not None:
         return
@@ -77,15 +77,21 @@ def _table(name: str) -> Table:
 
     table = _headed(name, recipe(name).summary)
     table.add_row("made of", method.composition)
-    if others := [part for part in parts(name) if part not in METHODS and refers(part, "method")]:
-        table.add_row("from", ", ".join(resolve(part, "method").origin for part in others))
+    if plugin_parts := [
+        part for part in parts(name) if part not in METHODS and refers(part, "method")
+    ]:
+        table.add_row("from", ", ".join(resolve(part, "method").origin for part in plugin_parts))
     table.add_row("sent", f"{models(cost.down)} down and {models(cost.up)} up, a vehicle and round")
-    kept = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
-    table.add_row("kept", kept)
+    storage = f"{models(cost.vehicle)} on a vehicle, {models(cost.server)} on the server"
+    table.add_row("kept", storage)
     if method.records:
-        columns = "; ".join(f"{one.name}, {one.meaning}" for one in method.records)
+        columns = "; ".join(f"{column.name}, {column.meaning}" for column in method.records)
         table.add_row("records", f"of each vehicle and round: {columns}")
-    ranges = {setting: own for rule in method.rules for setting, own in rule.ranges.items()}
+    ranges = {
+        setting: tuning_range
+        for rule in method.rules
+        for setting, tuning_range in rule.ranges.items()
+    }
     table.add_row("rate", f"training.rate; tuned from {RATE}")
     for setting, default in method.settings.items():
         tuned = f"; tuned from {ranges[setting]}" if setting in ranges else ""
@@ -103,10 +109,10 @@ def _meanings() -> dict[str, str]:
     return tomllib.loads(file.read_text(encoding="utf-8"))
 
 
-def _title(name: str, about: str) -> Text:
-    return Text.assemble((name, "bold"), f"  {about}")
+def _title(name: str, summary: str) -> Text:
+    return Text.assemble((name, "bold"), f"  {summary}")
 
 
-def _headed(name: str, about: str) -> Table:
-    title = _title(name, about)
+def _headed(name: str, summary: str) -> Table:
+    title = _title(name, summary)
     return Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))

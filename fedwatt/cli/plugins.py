@@ -18,9 +18,9 @@ def plugins() -> None:
 
     table = Table("kind", "name", "from", "", box=None, padding=(0, 2), pad_edge=False)
     for kind in GROUPS:
-        own = ", ".join(_built_in(kind))
-        if own:
-            table.add_row(kind, own, "fedwatt", "")
+        built_in = ", ".join(_built_in(kind))
+        if built_in:
+            table.add_row(kind, built_in, "fedwatt", "")
         for row in _of_others(kind):
             table.add_row(kind, *row)
     console.print(table)
@@ -47,8 +47,8 @@ def _of_others(kind: str) -> Iterator[tuple[str, str, str]]:
 
     for name in entry_points(kind):
         try:
-            found = resolve(name, kind, "anything", lambda value: True)
+            plugin = resolve(name, kind, "anything", lambda value: True)
         except FedwattError as error:
             yield name, "", str(error)
         else:
-            yield name, found.origin, found.summary
+            yield name, plugin.origin, plugin.summary

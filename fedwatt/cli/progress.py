@@ -47,7 +47,7 @@ class RunView(Observer):
         self.task = bars.TaskID(0)
 
     def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
-        """One line about the hills."""
+        """Print one line about the elevation map."""
         self.say(describe_hills(learned, terrain))
 
     def on_vehicle(self, built: int, of: int) -> None:
@@ -78,15 +78,15 @@ class RunView(Observer):
         """Move the bar, or say a line every tenth of the way."""
         speed = (state.round - self.begun_with) / max(time.monotonic() - self.begun_at, 1e-9)
         rmse, drift = figures(record, self.unit)
-        shown: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
-        shown |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
-        self.progress.update(self.task, completed=state.round, **shown)
+        fields: dict[str, Any] = {"drift": drift, "speed": f"{speed:.1f} rounds/s"}
+        fields |= {"epsilon": epsilon(record)} | ({"rmse": rmse} if rmse != "–" else {})
+        self.progress.update(self.task, completed=state.round, **fields)
         at_tenth = state.round % max(1, self.rounds // 10) == 0 or state.round == self.rounds
         if at_tenth and not self.console.is_terminal:
             self.say(
                 f"{label}: round {state.round}/{self.rounds}  RMSE {rmse}  drift {drift}  "
-                f"{shown['speed']}  {(self.rounds - state.round) / speed:.0f} s left"
-                f"{shown['epsilon']}"
+                f"{fields['speed']}  {(self.rounds - state.round) / speed:.0f} s left"
+                f"{fields['epsilon']}"
             )
 
     def on_end(self, label: str, history: "History") -> None:
@@ -97,10 +97,10 @@ class RunView(Observer):
                 self.say(f"{label}, seed {row['seed']}: {when}")
 
     def on_reference(self, name: str) -> None:
-        """One line about a reference."""
+        """Print one line about a baseline."""
         from fedwatt.evaluation import REFERENCES
 
-        self.say(f"reference: {REFERENCES[name].title}")
+        self.say(f"baseline: {REFERENCES[name].title}")
 
     def say(self, text: str) -> None:
         """Print a plain line."""
@@ -111,14 +111,14 @@ def figures(record: "RoundRecord", unit: str) -> tuple[str, str]:
     """(test RMSE, drift) of a round, means over the seeds that are still finite."""
 
     def mean(column: str) -> float:
-        known = [row[column] for row in record.rounds if isfinite(row[column])]
-        return sum(known) / len(known) if known else nan
+        finite = [row[column] for row in record.rounds if isfinite(row[column])]
+        return sum(finite) / len(finite) if finite else nan
 
     rmse = mean("test_rmse")
     margin = mean("test_rmse_margin")
     interval = f" ± {margin:.2g}" if margin > 0 else ""
-    shown = f"{rmse:.4g}{interval} {unit}" if isfinite(rmse) else "–"
-    return shown, f"{mean('drift_mean'):.3g}"
+    text = f"{rmse:.4g}{interval} {unit}" if isfinite(rmse) else "–"
+    return text, f"{mean('drift_mean'):.3g}"
 
 
 def epsilon(record: "RoundRecord") -> str:
@@ -158,12 +158,17 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
     """Return one line on the published elevation map, or on why there is none."""
     vehicles = counted(len(learned.contributors), "vehicle")
     if learned.shared.nodes:
-        return f"hills: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
-    own = [learned.own[name] for name in learned.contributors]
-    if terrain.private and own and not any(field.nodes or field.measured for field in own):
+        return f"elevation map: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
+    vehicle_maps = [learned.own[name] for name in learned.contributors]
+    if (
+        terrain.private
+        and vehicle_maps
+        and not any(field.nodes or field.measured for field in vehicle_maps)
+    ):
         return (
-            "hills: none, so that roads count as level: no vehicle has positions (latitude_deg, "
-            "longitude_deg) or elevation (elevation_m) from which its validation trips gain"
+            "elevation map: none, so that roads count as level: no vehicle has positions "
+            "(latitude_deg, longitude_deg) or elevation (elevation_m) from which its "
+            "validation trips gain"
         )
     needed = counted(terrain.minimum_vehicles, "vehicle")
     none = "none has as many"
@@ -171,10 +176,10 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
         none = "none surely has as many, with the noise on counts"
     left = "each vehicle has what it learns by itself"
     if not terrain.private:
-        left = "with terrain.private = false no vehicle has any hills"
+        left = "with terrain.private = false no vehicle has a map"
     return (
-        f"hills: nothing is published, because a node needs {needed} (terrain.minimum_vehicles), "
-        f"and with {vehicles} {none}; {left}"
+        f"elevation map: nothing is published, because a node needs {needed} "
+        f"(terrain.minimum_vehicles), and with {vehicles} {none}; {left}"
     )
 
 

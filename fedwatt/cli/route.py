@@ -67,20 +67,20 @@ def route(
         vehicle=vehicle,
     )
     with console.status("Looking along the way ..."):
-        found = plan_routes(model, routes, plan)
-    _show(found)
+        route_plan = plan_routes(model, routes, plan)
+    _show(route_plan)
     if html is not None:
         from fedwatt.edge.route_page import render_routes
 
-        write_page(html, render_routes(found))
+        write_page(html, render_routes(route_plan))
 
 
-def _show(found: "RoutePlan") -> None:
+def _show(plan: "RoutePlan") -> None:
     """Print the alternatives side by side, with remarks."""
-    facts = zip(*(one.rows() for one in found.routes), strict=True)
+    facts = zip(*(planned.rows() for planned in plan.routes), strict=True)
     rows = [[cells[0][0], *(value for _, value in cells)] for cells in facts]
-    console.print(ruled_table(found.title, ["", *(one.name for one in found.routes)], rows))
-    for sentence in found.remarks():
+    console.print(ruled_table(plan.title, ["", *(planned.name for planned in plan.routes)], rows))
+    for sentence in plan.remarks():
         console.print(sentence)
 
 

@@ -21,11 +21,25 @@ if TYPE_CHECKING:
 Participation = Annotated[
     float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
 ]
+Personalise = Annotated[
+    bool | None,
+    typer.Option(
+        "--personalise/--no-personalise",
+        help="Fine-tune the shared model in each vehicle. [default: on for the built-in fleet]",
+        show_default=False,
+    ),
+]
+Elevation = Annotated[
+    bool | None,
+    typer.Option(
+        "--elevation/--no-elevation",
+        help="Learn an elevation map from the fleet's energy. [default: on for the built-in fleet]",
+        show_default=False,
+    ),
+]
 References = Annotated[
     bool,
-    typer.Option(
-        help="Also train what each vehicle could have alone, and one network on pooled data."
-    ),
+    typer.Option(help="Also train baselines: local-only models, and one network on pooled data."),
 ]
 Watch = Annotated[
     bool, typer.Option("--watch", help="Serve a page that shows the run; it stays until Ctrl-C.")
@@ -45,7 +59,8 @@ def run(
     seeds: configure.Seeds = None,
     device: configure.Device = None,
     assignments: configure.Assignments = None,
-    personalise: configure.Personalise = False,
+    elevation: Elevation = None,
+    personalise: Personalise = None,
     references: References = True,
     ray: configure.Ray = None,
     seeds_per_task: SeedsPerTask = 0,
@@ -56,8 +71,13 @@ def run(
 ) -> None:
     """Train one or several methods on a fleet and write a run folder with a report."""
     from fedwatt.runs import execute
+    from fedwatt.runs.defaults import WITH_ELEVATION, with_recipe
+    from fedwatt.windows import DataSettings
 
     out = configure.folder_for(out, resume)
+    features = None
+    if elevation is not None:
+        features = WITH_ELEVATION if elevation else DataSettings().features
     chosen = configure.configuration(
         config,
         out,
@@ -69,11 +89,13 @@ def run(
             "fleet.vehicles": vehicles,
             "fleet.data": data,
             "device": device,
-            "personal.enabled": True if personalise else None,
+            "data.features": features,
+            "personal.enabled": personalise,
             "references.enabled": None if references else False,
         },
         seeds=seeds,
         assignments=assignments,
+        recipe=with_recipe,
     )
     observer = RunView(console)
     cluster = _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
@@ -85,7 +107,7 @@ def run(
 
 
 def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool) -> "Observer":
-    """All that follow a run: the terminal, then its report, then trackers, which may want it."""
+    """Return the observers of a run: the terminal, its report, then trackers, which may log it."""
     from fedwatt.observers import Observers
     from fedwatt.report.write import Reporter
     from fedwatt.track import trackers
@@ -118,7 +140,7 @@ def _on_cluster(
     out: "Path",
     say: "Callable[[str], None]",
 ) -> "Iterator[dict[str, Any]]":
-    """What `execute` needs to train on the Ray cluster at the address `ray`; None: nothing.
+    """Yield the arguments of `execute` for training on the Ray cluster at the address.
 
     Whole methods train there, or every round's participants do where there are few methods and
     many participants.
@@ -145,7 +167,9 @@ def _on_cluster(
 def _in_tasks(
     ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
 ) -> "Callable[[RunConfig, Path, Fleet], None]":
-    """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
+    """Return a function that trains a run's methods on a Ray cluster, a line for each finished
+    task.
+    """
     from fedwatt.runs.level import level_label
     from fedwatt.tuning.spread import train_in_tasks
 

@@ -52,10 +52,10 @@ def tune(
     view = _TrialView(target)
     command = f"fedwatt tune --trials {trials}"
     with configure.resumable(out, "Finished trials", command), view.progress:
-        found = tune_methods(
+        tuned = tune_methods(
             chosen, out, trials=trials, on_trial=view.trial, resume=resume, ray=ray
         )
-    console.print(_summary(found, target))
+    console.print(_summary(tuned, target))
     console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")
 
 
@@ -82,16 +82,16 @@ class _TrialView:
         self.progress.update(self.tasks[label], completed=done, best=best)
 
 
-def _summary(found: "list[Tuned]", target: "Target") -> Table:
+def _summary(tuned: "list[Tuned]", target: "Target") -> Table:
     """Return the table of tuning.md in the width of a terminal."""
     from fedwatt.tuning.tune import tuning_table
 
-    made = tuning_table(found, target)
+    made = tuning_table(tuned, target)
     table = Table(title=made.title, caption=made.note, caption_justify="left")
     headings = ("Method", "Hyperparameter", "Range", "Configured → chosen", f"RMSE ({target.unit})")
     for name in headings:
         table.add_column(name, overflow="fold")
-    for method, _, name, own, first, best, before, after in made.text_rows():
+    for method, _, name, values, first, best, before, after in made.text_rows():
         change = f"{before} → {after}" if method else ""
-        table.add_row(method, name, own, f"{first} → {best}", change)
+        table.add_row(method, name, values, f"{first} → {best}", change)
     return table

@@ -47,30 +47,30 @@ def about_fleet(described: Mapping[str, Any]) -> dict[str, Any]:
 
 def _errors(run: Run, method: str, model: str) -> dict[str, Any]:
     """RMSE of windows: mean over vehicles with its 95 % interval, and by driving regime."""
-    found = estimate(list(vehicle_rmse(run, method, model=model).values()))
-    if not found.seeds:
+    error = estimate(list(vehicle_rmse(run, method, model=model).values()))
+    if not error.seeds:
         return {}
     rows = where(run.vehicles, method=method, model=model, held_out=False)
     regimes = {}
     for stratum in dict.fromkeys(rows["stratum"]):
-        own = where(rows, stratum=stratum)
-        windows = own["windows"].astype(float)
+        stratum_rows = where(rows, stratum=stratum)
+        windows = stratum_rows["windows"].astype(float)
         if stratum != "all" and windows.sum():
-            squared = sum(n * e**2 for n, e in zip(windows, own["rmse"], strict=True) if n)
-            shown = round(math.sqrt(squared / windows.sum()), 1)
-            regimes[str(stratum)] = {"windows": int(windows.sum()), "rmse": shown}
-    known = found.seeds > 2 and not found.copies
-    interval = [round(max(found.low, 0.0), 2), round(found.high, 2)] if known else None
+            squared = sum(n * e**2 for n, e in zip(windows, stratum_rows["rmse"], strict=True) if n)
+            rmse = round(math.sqrt(squared / windows.sum()), 1)
+            regimes[str(stratum)] = {"windows": int(windows.sum()), "rmse": rmse}
+    has_interval = error.seeds > 2 and not error.copies
+    interval = [round(max(error.low, 0.0), 2), round(error.high, 2)] if has_interval else None
     return {
         "unit": run.unit,
-        "rmse": round(found.mean, 2),
+        "rmse": round(error.mean, 2),
         "interval": interval,
-        "vehicles": found.seeds,
+        "vehicles": error.seeds,
         "regimes": regimes,
     }
 
 
 def _largest(values: Any) -> float | None:
     """Return the largest number; None without any, and for a budget without an end."""
-    known = [float(v) for v in ([] if values is None else values) if math.isfinite(v)]
-    return max(known) if known else None
+    finite = [float(v) for v in ([] if values is None else values) if math.isfinite(v)]
+    return max(finite) if finite else None

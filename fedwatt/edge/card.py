@@ -49,6 +49,8 @@ class ModelCard:
                        "errors", "privacy", "licence"; empty in files of earlier versions
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
+    balance            bounded correction of whole trips (`journeys.balance.TripBalance`), with the
+                       scaling of features and labels that it needs; or empty
     """
 
     features: tuple[str, ...]
@@ -72,6 +74,7 @@ class ModelCard:
     network_weight: float = 1.0
     trip_prior: dict[str, float] = field(default_factory=dict)
     target: str = "energy"
+    balance: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -82,11 +85,14 @@ class ModelCard:
     def from_json(text: str, where: str) -> "ModelCard":
         """Return the card in a file's metadata; `where` is named if it is none."""
         try:
-            about = parse_json(text)
-            if about.pop("format") != FORMAT:
+            fields_read = parse_json(text)
+            if fields_read.pop("format") != FORMAT:
                 raise ValueError("another format")
-            about["features"], about["units"] = tuple(about["features"]), tuple(about["units"])
-            return ModelCard(**about)
+            fields_read["features"], fields_read["units"] = (
+                tuple(fields_read["features"]),
+                tuple(fields_read["units"]),
+            )
+            return ModelCard(**fields_read)
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             raise DataError(
                 f"{where} was written by another version of fedwatt ({problem}). "

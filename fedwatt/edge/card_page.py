@@ -23,12 +23,12 @@ def sections(card: ModelCard) -> list[Section]:
 
 def _model(card: ModelCard) -> list[tuple[str, str]]:
     whose = "the telemetry of one vehicle" if card.vehicle else "scaled features of any vehicle"
-    own = ", which made the model its own" if card.personal else ""
+    personalised = ", which made the model its own" if card.personal else ""
     seconds = card.window * card.interval_s
     return [
         ("network", f"{card.backbone.upper()}, {card.form}"),
         ("method", card.method),
-        ("takes", whose + own),
+        ("takes", whose + personalised),
         ("predicts", f"{card.target}, in {card.output}, of the last {seconds:g} s"),
         ("features", ", ".join(card.features)),
         ("made by", f"fedwatt {card.library}, run {card.run_hash[:12]}"),
@@ -59,17 +59,17 @@ def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _errors(card: ModelCard) -> list[tuple[str, str]]:
-    found = card.about.get("errors", {})
-    if not found:
+    errors = card.about.get("errors", {})
+    if not errors:
         rows = [("", UNKNOWN)]
     else:
-        unit = found["unit"]
-        interval = found["interval"]
+        unit = errors["unit"]
+        interval = errors["interval"]
         bars = f" (95 % interval {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
-        whole = f"{found['rmse']:.1f} {unit}{bars}, mean of {found['vehicles']} vehicles"
-        rows = [("RMSE of a window", whole)]
-        for name, one in found["regimes"].items():
-            rows.append((name, f"{one['rmse']:.1f} {unit} in {one['windows']:,} windows"))
+        overall = f"{errors['rmse']:.1f} {unit}{bars}, mean of {errors['vehicles']} vehicles"
+        rows = [("RMSE of a window", overall)]
+        for name, regime in errors["regimes"].items():
+            rows.append((name, f"{regime['rmse']:.1f} {unit} in {regime['windows']:,} windows"))
     if card.calibration:
         bars = f"{card.calibration['level']:.0%}, from {card.calibration['trips']} trips"
         rows.append(("error bars", f"{bars} of this vehicle"))
@@ -79,24 +79,26 @@ def _errors(card: ModelCard) -> list[tuple[str, str]]:
 def limits(card: ModelCard) -> list[str]:
     """Return the questions that the model should not be asked, as far as its card can tell."""
     fleet = card.about.get("trained_on", {})
-    found = []
+    sentences = []
     if fleet.get("labels", {}).get("simulated"):
-        found.append("Its labels are simulated: on real vehicles it has not been tested.")
+        sentences.append("Its labels are simulated: on real vehicles it has not been tested.")
     if "ambient_c" in fleet.get("coverage", {}):
         low, high = fleet["coverage"]["ambient_c"]
-        found.append(f"Below {low} °C and above {high} °C it extrapolates.")
+        sentences.append(f"Below {low} °C and above {high} °C it extrapolates.")
     seen = card.about.get("errors", {}).get("regimes", {})
-    found += [f"It was judged on few windows {name.partition(': ')[2]}, {one['windows']} of them."
-              for name, one in seen.items() if one["windows"] < 100]  # fmt: skip
+    for name, regime in seen.items():
+        if regime["windows"] < 100:
+            place = name.partition(": ")[2]
+            sentences.append(f"It was evaluated on only {regime['windows']} windows {place}.")
     if card.vehicle:
-        found.append("It is for the vehicle that it was exported for, and for no other.")
+        sentences.append("It is for the vehicle that it was exported for, and for no other.")
     if not card.calibration:
-        found.append("It has no error bars.")
+        sentences.append("It has no error bars.")
     if card.level and not card.level.get("borne_out"):
-        found.append("Hills are not borne out on this vehicle: all roads are taken as level.")
+        sentences.append("Hills are not borne out on this vehicle: all roads are taken as level.")
     elif card.terrain:
-        found.append("It knows climb only where its field, or the vehicle, does.")
-    return found
+        sentences.append("It knows climb only where its field, or the vehicle, does.")
+    return sentences
 
 
 def _privacy(card: ModelCard) -> list[tuple[str, str]]:

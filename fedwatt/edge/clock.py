@@ -86,20 +86,20 @@ class SecondClock:
 
     def believed(self, sample: Mapping[str, float]) -> dict[str, float]:
         """Return the readings of a sample that are finite, plausible and asked for."""
-        found = {}
+        values = {}
         for name in self.channels:
             value = sample.get(name)
             if value is None or value != value:
                 continue
             channel = CHANNELS[name]
             if channel.low <= value <= channel.high:
-                found[name] = float(value)
+                values[name] = float(value)
             else:
                 self.counts["implausible"] += 1
-        if len(found.keys() & set(POSITION)) == 1:
+        if len(values.keys() & set(POSITION)) == 1:
             self.counts["half a position"] += 1
-            found = {name: value for name, value in found.items() if name not in POSITION}
-        return found
+            values = {name: value for name, value in values.items() if name not in POSITION}
+        return values
 
     def breaks(self, time_s: float, readings: Mapping[str, float]) -> bool:
         """Return whether this sample can only belong to another trip than the one under way."""
@@ -166,7 +166,7 @@ class SecondClock:
                 times = self.readings[name][0]
                 timing = self.timing
                 hold_s = timing.position_hold_s if name in POSITION else timing.hold_s
-                yield names, times, [self.readings[own][1] for own in names], hold_s
+                yield names, times, [self.readings[channel][1] for channel in names], hold_s
 
     def finish(self) -> FloatArray:
         """All seconds that are left, [seconds, channels]; the last may be only partly driven."""
@@ -186,7 +186,7 @@ class SecondClock:
         end_s = min(float(until), self.readings[SPEED][0][-1])
         lines: dict[str, FloatArray] = {}
         for names, known_s, columns, hold_s in self._lines():
-            arrays = tuple(np.array(own) for own in columns)
+            arrays = tuple(np.array(entries) for entries in columns)
             made = between_updates(np.array(known_s), arrays, edges_s[1:], hold_s)
             lines |= dict(zip(names, made, strict=True))
         for column, name in enumerate(self.channels):
@@ -195,16 +195,16 @@ class SecondClock:
                 continue
             rule = CHANNELS[name].rule
             if rule == "linear":
-                found = lines[name]
+                line = lines[name]
             elif times[0] >= end_s:
-                found = np.full(len(rows), values[0])
+                line = np.full(len(rows), values[0])
             elif rule == "any":
                 here = times < end_s
-                found = any_set(times[here], values[here], edges_s, end_s)
+                line = any_set(times[here], values[here], edges_s, end_s)
             else:
                 here = times <= end_s
-                found = held(times[here], values[here], edges_s[1:])
-            rows[:, column] = found
+                line = held(times[here], values[here], edges_s[1:])
+            rows[:, column] = line
         self.done = until
         for name in self.channels:
             if name not in POSITION:

@@ -46,8 +46,8 @@ def drive_page(figures: Iterable[Drawn], looks: Mapping[str, Look], **values: An
         "fedwatt.edge",
         "trip.html.jinja",
         figures=[
-            {"title": title, "caption": caption, "svg": inline(saved(own), name, title, colours)}
-            for name, title, caption, own in figures
+            {"title": title, "caption": caption, "svg": inline(saved(figure), name, title, colours)}
+            for name, title, caption, figure in figures
         ],
         light={variable: look.colour for variable, look in looks.items()},
         dark={variable: look.dark for variable, look in looks.items()},

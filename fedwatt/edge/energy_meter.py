@@ -35,14 +35,16 @@ class EnergyMeter:
         """Take in a sample; one that is not later than the last one counts for nothing."""
         if not math.isfinite(time_s) or time_s <= self.last_s:
             return
-        known = energy_wh is not None and math.isfinite(energy_wh)
-        known &= time_s - self.last_s <= LONGEST_S
-        self.begun |= known
+        has_energy = energy_wh is not None and math.isfinite(energy_wh)
+        has_energy &= time_s - self.last_s <= LONGEST_S
+        self.begun |= has_energy
         before_wh = self.total_wh[-1] if self.total_wh else 0.0
         before = self.unknown[-1] if self.unknown else 0
         self.times_s.append(time_s)
-        self.total_wh.append(before_wh + (energy_wh if known and energy_wh is not None else 0.0))
-        self.unknown.append(before + (not known))
+        self.total_wh.append(
+            before_wh + (energy_wh if has_energy and energy_wh is not None else 0.0)
+        )
+        self.unknown.append(before + (not has_energy))
         self.last_s = time_s
         # In large pieces: taking the first of a list away moves all others.
         if time_s - self.times_s[0] > 2 * self.memory_s:

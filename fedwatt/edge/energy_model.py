@@ -74,10 +74,10 @@ class EnergyModel:
                 "Export it with --vehicle FOLDER."
             )
         names = self.card.features
-        others = [n for n in names if n not in FEATURES and not refers(n, "feature")]
-        if others:
+        unfamiliar = [n for n in names if n not in FEATURES and not refers(n, "feature")]
+        if unfamiliar:
             raise DataError(
-                f"{self.path} is a model for other features ({', '.join(others)}), which this "
+                f"{self.path} is a model for other features ({', '.join(unfamiliar)}), which this "
                 f"version of fedwatt cannot make. Install the version that exported it, "
                 f"{self.card.library}."
             )
@@ -112,13 +112,13 @@ class EnergyModel:
         climb_known: BoolArray | None = None,
     ) -> FloatArray:
         """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""
-        found = np.empty(len(ends))
+        energies = np.empty(len(ends))
         for start in range(0, len(ends), 512):
             some = ends[start : start + 512]
             rows = some[:, None] + np.arange(1 - self.card.window, 1)
-            known = None if climb_known is None else climb_known[start : start + 512]
-            found[start : start + 512] = self.energy(series[rows], known)
-        return found
+            block_known = None if climb_known is None else climb_known[start : start + 512]
+            energies[start : start + 512] = self.energy(series[rows], block_known)
+        return energies
 
 
 def read_card(path: Path) -> ModelCard:

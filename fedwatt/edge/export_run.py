@@ -11,17 +11,17 @@ from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.journeys.prior import USUAL
+from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.environment import describe_fleet
 from fedwatt.runs.hills import learns_hills, vehicle_field
-from fedwatt.runs.journeys import read_trip_prior
+from fedwatt.runs.journeys import read_intervals, read_trip_prior
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.routes import vehicle_routes
 from fedwatt.runs.source import vehicle_maker
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_vehicle
-from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb
 
@@ -57,19 +57,21 @@ def export_run(
     which = "kept" if model == "personal" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
     trained = replace(trained, about=about_run(run, trained.method, model, licence))
-    own = None if vehicle is None else _vehicle(vehicle)
-    kept = None if state is None else _state_folder(state, run)
+    vehicle_data = None if vehicle is None else _vehicle(vehicle)
+    state_folder = None if state is None else _state_folder(state, run)
     if model == "personal":
-        trained = _personal(trained, run, own, kept)
-    if kept is not None and terrain is None and learns_hills(trained.config):
-        terrain = kept.hills()
-    if own is None:
+        trained = _personal(trained, run, vehicle_data, state_folder)
+    if state_folder is not None and terrain is None and learns_hills(trained.config):
+        terrain = state_folder.hills()
+    if vehicle_data is None:
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
-    field = vehicle_field(trained.config, run, trained.method, own.name, terrain)
-    planned = vehicle_routes(run, trained.config, own) if routes else None
-    return trained, export(trained, out, vehicle=own, form=form, field=field, routes=planned)
+    field = vehicle_field(trained.config, run, trained.method, vehicle_data.name, terrain)
+    planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
+    return trained, export(
+        trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
+    )
 
 
 def _state_folder(state: Path, run: Path) -> "StateFolder":
@@ -88,17 +90,17 @@ def _vehicle(folder: Path) -> Vehicle:
 
 
 def _personal(
-    trained: TrainedModel, run: Path, vehicle: Vehicle | None, kept: "StateFolder | None"
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, state_folder: "StateFolder | None"
 ) -> TrainedModel:
     """Return the vehicle's own model and level model: from its state folder, or else from the
     run.
     """
-    if kept is None:
+    if state_folder is None:
         return personal(trained, run, vehicle)
     level = None
     if trained.level is not None:
-        level = _state_folder(kept.state, run / LEVEL).personal(trained.method)
-    return personal(trained, run, vehicle, kept.personal(trained.method), level)
+        level = _state_folder(state_folder.state, run / LEVEL).personal(trained.method)
+    return personal(trained, run, vehicle, state_folder.personal(trained.method), level)
 
 
 def export_trained(
@@ -113,7 +115,7 @@ def export_trained(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     run: Path | None = None,
-    fleet_ridge: FloatArray | None = None,
+    fleet_ridge: FleetRidge | None = None,
     fleet: Fleet | None = None,
 ) -> ModelCard:
     """Write the model file `out` of `weights` [D].
@@ -122,12 +124,12 @@ def export_trained(
     vehicle mixes the network with ridges. The card describes the `fleet`.
     """
     parts = {name: p.cpu().float().numpy() for name, p in network.layout.split(weights).items()}
-    own = None if config.model.name in MODELS else network
-    about: dict[str, object] = {}
+    custom_model = None if config.model.name in MODELS else network
+    description: dict[str, object] = {}
     if run is not None:
-        about = about_run(run, method, "personal" if personal else "kept", "")
+        description = about_run(run, method, "personal" if personal else "kept", "")
     elif fleet is not None:
-        about = {"trained_on": about_fleet(describe_fleet(fleet))}
+        description = {"trained_on": about_fleet(describe_fleet(fleet))}
     if not needs_climb(feature_names(config.data.features)):
         model = TrainedModel(
             parts,
@@ -137,8 +139,9 @@ def export_trained(
             personal,
             fleet_ridge=fleet_ridge,
             trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
-            own=own,
-            about=about,
+            intervals=read_intervals(run, method) if run else None,
+            own=custom_model,
+            about=description,
         )
         return export(model, out, vehicle=vehicle, form=form)
     if run is None or personal:
@@ -147,7 +150,7 @@ def export_trained(
             "fedwatt export RUN --vehicle FOLDER."
         )
     model = read_trained(run, method=method, seed=seed)
-    model = replace(model, about=about)
+    model = replace(model, about=description)
     field = None if vehicle is None else vehicle_field(config, run, method, vehicle.name)
     return export(model, out, vehicle=vehicle, form=form, field=field)
 

@@ -20,7 +20,7 @@ MEASURED = LOOKS["fedavg"]
 Draw = Callable[[TripPrediction, Axes], None]
 
 
-def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
+def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
     """Speed, height where climb is known, power, energy and a `charge` [seconds] (0 to 1)."""
     about_power = (
         "Power from the pack, as windows of a minute that tile the trip tell it; below zero the "
@@ -29,38 +29,38 @@ def trip_figures(found: TripPrediction, charge: FloatArray | None = None) -> lis
     drawn: list[tuple[str, str, str, str, Draw]] = [
         ("speed", "Speed", "Speed of the vehicle.", "km/h", _speed),
         ("power", "Power", about_power, "kW", _power),
-        ("energy", "Energy since the trip began", _about_band(found), "Wh", _energy),
+        ("energy", "Energy since the trip began", _about_band(prediction), "Wh", _energy),
     ]
-    if all(name in found.trip.channels for name in CLIMB):
+    if all(name in prediction.trip.channels for name in CLIMB):
         caption = "Climb less descent, as the model is told; level where it is not known."
         drawn.insert(1, ("height", "Height since the trip began", caption, "m", _height))
     if charge is not None:
         draw = partial(_charge, charge)
         drawn.append(("charge", "State of charge", "Charge of the pack.", "%", draw))
     return [
-        (name, title, caption, _figure(found, unit, draw))
+        (name, title, caption, _figure(prediction, unit, draw))
         for name, title, caption, unit, draw in drawn
     ]
 
 
-def energy_figure(found: TripPrediction) -> Figure:
+def energy_figure(prediction: TripPrediction) -> Figure:
     """Energy since the trip began with its interval, Wh."""
-    return _figure(found, "Wh", _energy)
+    return _figure(prediction, "Wh", _energy)
 
 
-def _figure(found: TripPrediction, unit: str, draw: Draw) -> Figure:
+def _figure(prediction: TripPrediction, unit: str, draw: Draw) -> Figure:
     ticks = MaxNLocator(8, steps=[1, 2, 5, 10], integer=True)
-    return drive_figure("minutes", unit, ticks, partial(draw, found))
+    return drive_figure("minutes", unit, ticks, partial(draw, prediction))
 
 
-def _speed(found: TripPrediction, axes: Axes) -> None:
-    speed = found.trip.channels["speed_mps"] * 3.6
+def _speed(prediction: TripPrediction, axes: Axes) -> None:
+    speed = prediction.trip.channels["speed_mps"] * 3.6
     _area(axes, speed, 0)
     axes.set_ylim(bottom=0)
 
 
-def _height(found: TripPrediction, axes: Axes) -> None:
-    climb, descent = (found.trip.channels[name] for name in CLIMB)
+def _height(prediction: TripPrediction, axes: Axes) -> None:
+    climb, descent = (prediction.trip.channels[name] for name in CLIMB)
     height = np.cumsum(climb - descent)
     _area(axes, height, height.min())
 
@@ -71,24 +71,24 @@ def _area(axes: Axes, values: FloatArray, bottom: float) -> None:
     axes.plot(minutes, values, color=MUTED, linewidth=1.1)
 
 
-def _about_band(found: TripPrediction) -> str:
-    if found.interval_wh is None:
+def _about_band(prediction: TripPrediction) -> str:
+    if prediction.interval_wh is None:
         return "The model carries no error bars: export it with the vehicle's folder."
-    if found.hills is not None and 0 < found.hills.mean() < 1:
+    if prediction.hills is not None and 0 < prediction.hills.mean() < 1:
         return (
             "The band lies between those of the network with hills and of the level model, by the "
             "time that each predicted: a guide, and not a promise."
         )
-    return f"The band holds the measured energy in {found.level:.0%} of trips as long as this."
+    return f"The band holds the measured energy in {prediction.level:.0%} of trips as long as this."
 
 
-def _power(found: TripPrediction, axes: Axes) -> None:
+def _power(prediction: TripPrediction, axes: Axes) -> None:
     """Predicted power, and the measured one as a perfect model would predict it, kW."""
-    lines = {"predicted": (found.predicted_wh, PREDICTED)}
-    if found.measured_wh is not None:
-        seconds = found.trip.seconds
-        window = found.trip.seconds - len(found.windows_wh) + 1
-        windows_wh = exact_windows(found.measured_wh, window=window)
+    lines = {"predicted": (prediction.predicted_wh, PREDICTED)}
+    if prediction.measured_wh is not None:
+        seconds = prediction.trip.seconds
+        window = prediction.trip.seconds - len(prediction.windows_wh) + 1
+        windows_wh = exact_windows(prediction.measured_wh, window=window)
         smooth = energy_by_second(windows_wh, seconds, window=window)
         lines = {"measured": (smooth, MEASURED)} | lines
     for label, (energy_wh, look) in lines.items():
@@ -97,18 +97,24 @@ def _power(found: TripPrediction, axes: Axes) -> None:
     axes.axhline(0, color=MUTED, linewidth=0.8)
 
 
-def _energy(found: TripPrediction, axes: Axes) -> None:
-    minutes = _minutes(found.trip.seconds)
-    if found.measured_wh is not None:
-        axes.plot(minutes, np.cumsum(found.measured_wh), color=MEASURED.colour, label="measured")
-    axes.plot(minutes, np.cumsum(found.predicted_wh), color=PREDICTED.colour, label="predicted")
-    if found.interval_wh is not None:
-        band = axes.fill_between(minutes, found.low_wh, found.high_wh, alpha=0.16, linewidth=0)
-        band.set(color=PREDICTED.colour, label=f"{found.level:.0%} interval")
+def _energy(prediction: TripPrediction, axes: Axes) -> None:
+    minutes = _minutes(prediction.trip.seconds)
+    if prediction.measured_wh is not None:
+        axes.plot(
+            minutes, np.cumsum(prediction.measured_wh), color=MEASURED.colour, label="measured"
+        )
+    axes.plot(
+        minutes, np.cumsum(prediction.predicted_wh), color=PREDICTED.colour, label="predicted"
+    )
+    if prediction.interval_wh is not None:
+        band = axes.fill_between(
+            minutes, prediction.low_wh, prediction.high_wh, alpha=0.16, linewidth=0
+        )
+        band.set(color=PREDICTED.colour, label=f"{prediction.level:.0%} interval")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _charge(charge: FloatArray, found: TripPrediction, axes: Axes) -> None:
+def _charge(charge: FloatArray, prediction: TripPrediction, axes: Axes) -> None:
     axes.plot(_minutes(len(charge)), 100 * charge, color=PREDICTED.colour)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
 

@@ -51,40 +51,40 @@ class Forecast:
         return [*self._drive_rows(), *self._energy_rows(), *self._charge_rows()]
 
     def _drive_rows(self) -> Rows:
-        found = self.prediction
+        prediction = self.prediction
         rows = [
-            ("distance", f"{found.kilometres:.2f} km"),
+            ("distance", f"{prediction.kilometres:.2f} km"),
             ("duration", f"{self.trip.seconds / 60:.1f} min"),
         ]
         if self.card.terrain:
-            climb, descent = (found.trip.channels[name].sum() for name in CLIMB)
+            climb, descent = (prediction.trip.channels[name].sum() for name in CLIMB)
             rows.append(("climb, descent", f"{climb:.0f} m, {descent:.0f} m"))
-        if found.hills is not None:
-            windows = f"{found.hills.sum():,} of {len(found.hills):,}"
+        if prediction.hills is not None:
+            windows = f"{prediction.hills.sum():,} of {len(prediction.hills):,}"
             rows.append(("windows predicted with hills", windows))
         return rows
 
     def _energy_rows(self) -> Rows:
-        found = self.prediction
-        rows = [("predicted energy", f"{found.total_wh:,.0f} Wh")]
-        if found.interval_wh is not None:
-            low, high = found.interval_wh
-            rows.append((f"{found.level:.0%} interval", f"{low:,.0f} to {high:,.0f} Wh"))
-        if found.measured_total_wh is not None:
-            rows.append(("measured energy", f"{found.measured_total_wh:,.0f} Wh"))
-        if found.relative_error is not None:
-            rows.append(("error", f"{found.relative_error:+.1%}"))
+        prediction = self.prediction
+        rows = [("predicted energy", f"{prediction.total_wh:,.0f} Wh")]
+        if prediction.interval_wh is not None:
+            low, high = prediction.interval_wh
+            rows.append((f"{prediction.level:.0%} interval", f"{low:,.0f} to {high:,.0f} Wh"))
+        if prediction.measured_total_wh is not None:
+            rows.append(("measured energy", f"{prediction.measured_total_wh:,.0f} Wh"))
+        if prediction.relative_error is not None:
+            rows.append(("error", f"{prediction.relative_error:+.1%}"))
         return rows
 
     def _charge_rows(self) -> Rows:
         reach = self.reach
-        found = self.prediction
+        prediction = self.prediction
         if reach is None:
             return []
         rows = [("charge on arrival", f"{100 * max(reach.arrival, 0):.1f} %")]
-        if found.interval_wh is not None:
+        if prediction.interval_wh is not None:
             ends = (f"{100 * max(end, 0):.1f}" for end in (reach.arrival_low, reach.arrival_high))
-            rows.append((f"{found.level:.0%} interval", f"{' to '.join(ends)} %"))
+            rows.append((f"{prediction.level:.0%} interval", f"{' to '.join(ends)} %"))
         rows.append(("range of the charge", f"{reach.range_km:,.0f} km"))
         rows.append(("left on arrival", f"{reach.remaining_km:,.0f} km"))
         return rows

@@ -92,17 +92,17 @@ class _Graph:
         """
         values = np.asarray(values, np.float32)
         if self.form == "float16":
-            kept = self.constant(f"{name}.float16", values.astype(np.float16))
-            return self.node("Cast", [kept], name, to=TensorProto.FLOAT)
+            stored = self.constant(f"{name}.float16", values.astype(np.float16))
+            return self.node("Cast", [stored], name, to=TensorProto.FLOAT)
         # One scale for each output of the layer; a vector of biases is too small to be worth it.
         if self.form == "int8" and values.size > values.shape[-1]:
             axes = tuple(range(values.ndim - 1))
             scale = np.maximum(np.abs(values).max(axis=axes), 1e-12) / 127
-            kept = self.constant(f"{name}.int8", np.round(values / scale).astype(np.int8))
+            stored = self.constant(f"{name}.int8", np.round(values / scale).astype(np.int8))
             scales = self.constant(f"{name}.scale", scale.astype(np.float32))
             axis = values.ndim - 1
             zero = self.constant(f"{name}.zero", np.zeros(len(scale), np.int8))
-            return self.node("DequantizeLinear", [kept, scales, zero], name, axis=axis)
+            return self.node("DequantizeLinear", [stored, scales, zero], name, axis=axis)
         return self.constant(name, values)
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
@@ -152,9 +152,9 @@ def build(
 def _either_energy(graph: _Graph, card: ModelCard, network: Network, level: Network) -> None:
     """Add the energy with elevation where climb is known, else the energy without it."""
     columns = [card.features.index(name) for name in card.level["features"]]
-    kept = graph.constant("level_columns", np.array(columns, np.int64))
+    columns_kept = graph.constant("level_columns", np.array(columns, np.int64))
     below = replace(graph, prefix="level.")
-    without = below.node("Gather", ["windows", kept], "windows", axis=2)
+    without = below.node("Gather", ["windows", columns_kept], "windows", axis=2)
     energies = [
         _energy(replace(graph, prefix="hills."), card, network, "windows", len(card.features)),
         _energy(below, card, level, without, len(columns)),
@@ -245,15 +245,15 @@ def _traced(model: Model, weights: Mapping[str, Array], window: int, features: i
 
 def _included(graph: _Graph, traced: Any, x: str) -> str:
     """Energies of a traced network, whose nodes become part of the graph."""
-    own = compose.add_prefix(traced, f"{graph.prefix}own.").graph
-    for part in own.initializer:
+    subgraph = compose.add_prefix(traced, f"{graph.prefix}own.").graph
+    for part in subgraph.initializer:
         values = numpy_helper.to_array(part)
-        kept = part.name.removeprefix(graph.prefix)
+        name = part.name.removeprefix(graph.prefix)
         as_weight = values.dtype == np.float32 and values.ndim > 0
-        graph.weight(kept, values) if as_weight else graph.constant(kept, values)
-    graph.node("Identity", [x], own.input[0].name.removeprefix(graph.prefix))
-    graph.nodes.extend(own.node)
-    return str(own.output[0].name)
+        graph.weight(name, values) if as_weight else graph.constant(name, values)
+    graph.node("Identity", [x], subgraph.input[0].name.removeprefix(graph.prefix))
+    graph.nodes.extend(subgraph.node)
+    return str(subgraph.output[0].name)
 
 
 def _scaled(graph: _Graph, scaler: Scaler, windows: str) -> str:
@@ -306,8 +306,8 @@ def _recurrent(graph: _Graph, backbone: str, weights: Mapping[str, Array], x: st
 
     def matrix(name: str) -> str:
         # Kept as [in, gates·hidden] and turned in the graph: a column is then one gate's scale.
-        kept = graph.weight(f"{name}.kept", gates(weights[name])[None])
-        return graph.node("Transpose", [kept], name, perm=[0, 2, 1])
+        stored = graph.weight(f"{name}.kept", gates(weights[name])[None])
+        return graph.node("Transpose", [stored], name, perm=[0, 2, 1])
 
     biases = np.concatenate([gates(weights[f"{part}.bias"]) for part in ("input", "recurrent")])
     inputs = [

@@ -12,15 +12,15 @@ from fedwatt.report.style import name_of
 
 def render(forecast: Forecast) -> str:
     """Return the page as text."""
-    found = forecast.prediction
+    prediction = forecast.prediction
     card = forecast.card
     reach = forecast.reach
     return drive_page(
-        trip_figures(found, forecast.charge),
+        trip_figures(prediction, forecast.charge),
         {"--predicted": PREDICTED, "--measured": MEASURED},
-        headline=headline(found, reach),
-        scores=scores(found, reach, card.role_of(found.trip.name, forecast.vehicle)),
-        trip=f"{forecast.kind} {found.trip.name}",
+        headline=headline(prediction, reach),
+        scores=scores(prediction, reach, card.role_of(prediction.trip.name, forecast.vehicle)),
+        trip=f"{forecast.kind} {prediction.trip.name}",
         vehicle=forecast.vehicle or card.vehicle,
         table=None,
         remarks=[],
@@ -28,10 +28,10 @@ def render(forecast: Forecast) -> str:
     )
 
 
-def headline(found: TripPrediction, reach: RangeEstimate | None = None) -> str:
+def headline(prediction: TripPrediction, reach: RangeEstimate | None = None) -> str:
     """Return the trip in one sentence."""
-    start = f"{found.total_wh:,.0f} Wh predicted for {found.kilometres:.1f} km"
-    error = found.relative_error
+    start = f"{prediction.total_wh:,.0f} Wh predicted for {prediction.kilometres:.1f} km"
+    error = prediction.relative_error
     if error is not None:
         sign = "more" if error > 0 else "less"
         start += (
@@ -46,18 +46,18 @@ def headline(found: TripPrediction, reach: RangeEstimate | None = None) -> str:
 
 
 def scores(
-    found: TripPrediction, reach: RangeEstimate | None, role: str = ""
+    prediction: TripPrediction, reach: RangeEstimate | None, role: str = ""
 ) -> list[dict[str, str]]:
     """Numbers in large type: what, value, unit, remark, colour.
 
     `role` is what the trip was to the model (`ModelCard.role_of`).
     """
-    interval = found.interval_wh
-    measured = found.measured_total_wh
+    interval = prediction.interval_wh
+    measured = prediction.measured_total_wh
     remark = "no error bars"
     if interval is not None:
-        remark = f"{found.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
-    made = [score("Predicted", f"{found.total_wh:,.0f}", "Wh", remark, "--predicted")]
+        remark = f"{prediction.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
+    made = [score("Predicted", f"{prediction.total_wh:,.0f}", "Wh", remark, "--predicted")]
     if measured is not None:
         remark = "at the pack"
         if interval is not None:
@@ -66,23 +66,27 @@ def scores(
         if role:
             remark += f"; a {role} trip, so no test"
         made.append(score("Measured", f"{measured:,.0f}", "Wh", remark, "--measured"))
-    per_km = f"{found.total_wh / found.kilometres:,.0f}" if found.kilometres > 0 else "–"
-    minutes = found.trip.seconds / 60
+    per_km = (
+        f"{prediction.total_wh / prediction.kilometres:,.0f}" if prediction.kilometres > 0 else "–"
+    )
+    minutes = prediction.trip.seconds / 60
     made.append(score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
-    if found.hills is not None:
-        others = len(found.hills) - int(found.hills.sum())
-        remark = f"{others:,} of {len(found.hills):,} windows by the level model"
-        made.append(score("With hills", f"{100 * found.hills.mean():.0f}", "%", remark, "--muted"))
-    return made if reach is None else [*made, _charge_score(found, reach)]
+    if prediction.hills is not None:
+        without_elevation = len(prediction.hills) - int(prediction.hills.sum())
+        remark = f"{without_elevation:,} of {len(prediction.hills):,} windows by the level model"
+        made.append(
+            score("With hills", f"{100 * prediction.hills.mean():.0f}", "%", remark, "--muted")
+        )
+    return made if reach is None else [*made, _charge_score(prediction, reach)]
 
 
-def _charge_score(found: TripPrediction, reach: RangeEstimate) -> dict[str, str]:
+def _charge_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, str]:
     remark = f"{reach.remaining_km:,.0f} km left after it"
     if not reach.reaches:
         remark = f"the charge ends after {reach.range_km:,.1f} km"
-    if found.interval_wh is not None:
+    if prediction.interval_wh is not None:
         ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
-        remark = f"{found.level:.0%} interval {' to '.join(ends)}; {remark}"
+        remark = f"{prediction.level:.0%} interval {' to '.join(ends)}; {remark}"
     arrival = f"{100 * max(reach.arrival, 0):.0f}"
     return score("Charge on arrival", arrival, "%", remark, "--accent")
 

@@ -30,7 +30,7 @@ from fedwatt.elevation.climb import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.elevation.climb import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.errors import DataError
 from fedwatt.files import parse_json
-from fedwatt.journeys.filter import Correction, TripFilter, TripPrior
+from fedwatt.journeys.filter import Correction, TripFilter, TripPrior, coldness
 from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
@@ -141,7 +141,7 @@ class EnergyPredictor:
             time_s = 0.0 if math.isnan(last_s) else last_s + self.model.card.interval_s
         done = self.push(time_s, sample)
         self._meter.add(time_s, energy_wh)
-        return [self._learned(one) for one in done]
+        return [self._learned(prediction) for prediction in done]
 
     def rest_of_trip(self, predicted_wh: float, seconds: float) -> Correction | None:
         """Return the correction of energy predicted for the next `seconds`; None without readings.
@@ -150,25 +150,47 @@ class EnergyPredictor:
         """
         return None if self._filter is None else self._filter.rest(predicted_wh, seconds)
 
-    def _learned(self, one: Prediction) -> Prediction:
+    def _learned(self, prediction: Prediction) -> Prediction:
         """Return the prediction corrected by the trip so far, which it then becomes a part of."""
         if self._filter is None or self._prior is None or not self._meter.begun:
-            return one
-        found = self._filter.expected(one.second, one.energy_wh)
-        half_wh = self._prior.factor * found.deviation_wh
-        energy_wh = one.energy_wh + found.wh
+            return prediction
+        speed_mps = self._mean_speed(prediction.second)
+        self._filter.begin(self._ambient_c())
+        expected = self._filter.expected(
+            prediction.second, prediction.energy_wh, speed_mps=speed_mps
+        )
+        half_wh = self._prior.factor * expected.deviation_wh
+        energy_wh = prediction.energy_wh + expected.wh
         window_s = self.model.card.window * self.model.card.interval_s
-        measured_wh = self._meter.between(one.time_s - window_s, one.time_s)
+        measured_wh = self._meter.between(prediction.time_s - window_s, prediction.time_s)
         # Energy that flows in while the wheels stand is a charger's.
-        if not (measured_wh < 0 and self._stood(one.second)):
-            self._filter.observe(one.second, one.energy_wh, measured_wh)
-        return replace(one, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
+        if not (measured_wh < 0 and self._stood(prediction.second)):
+            self._filter.observe(
+                prediction.second, prediction.energy_wh, measured_wh, speed_mps=speed_mps
+            )
+        return replace(prediction, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
 
     def _stood(self, second: int) -> bool:
         """Return whether the wheels stood all through the window that ends at `second`."""
+        return bool((self._speeds(second) == 0).all())
+
+    def _speeds(self, second: int) -> FloatArray:
+        """Return the speeds in the window that ends at `second`."""
         speed = self._recent[:, self.channels.index("speed_mps")]
         last = len(speed) - (self._seconds_seen - second)
-        return bool((speed[max(last - self.model.card.window, 0) : max(last, 0)] == 0).all())
+        return speed[max(last - self.model.card.window, 0) : max(last, 0)]
+
+    def _mean_speed(self, second: int) -> float:
+        """Return the mean speed in the window that ends at `second`; 0 if it is not known."""
+        speed = self._speeds(second)
+        return float(np.nanmean(speed)) if np.isfinite(speed).any() else 0.0
+
+    def _ambient_c(self) -> float:
+        """Return the outside temperature of the last minutes; NaN if it is not known."""
+        if "ambient_c" not in self.channels:
+            return math.nan
+        values = self._recent[:, self.channels.index("ambient_c")]
+        return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
     def finish(self) -> list[Prediction]:
         """End the trip: what is left of it, and a clean state for the next."""
@@ -209,12 +231,13 @@ class EnergyPredictor:
         # More than one only at the end of a trip.
         ends = np.array(made) - begin - 1
         windows = features[ends[:, None] + np.arange(1 - card.window, 1)]
-        known = hills = None
+        climb_known = hills = None
         if card.level:
-            known = known_windows(channels["climb_known"], ends, length=card.window)
-            hills = known & card.level["borne_out"]
-        energy_wh = self.model.energy(windows, known)
-        low_wh, high_wh = self._bars.windows(energy_wh, windows, hills)
+            climb_known = known_windows(channels["climb_known"], ends, length=card.window)
+            hills = climb_known & card.level["borne_out"]
+        energy_wh = self.model.energy(windows, climb_known)
+        cold = coldness(self._ambient_c())
+        low_wh, high_wh = self._bars.windows(energy_wh, windows, hills, cold)
         columns = [values.tolist() for values in (energy_wh, low_wh, high_wh)]
         columns.append([None] * len(made) if hills is None else hills.tolist())
         return [
@@ -249,12 +272,12 @@ class EnergyPredictor:
     def snapshot(self) -> str:
         """Return everything that is known between two samples, as JSON."""
         names = ("done", "behind", "readings", "first", "counts")
-        kept = {name: getattr(self._clock, name) for name in names}
+        clock_state = {name: getattr(self._clock, name) for name in names}
         state = {
             "format": FORMAT,
             "model": self.model.card.to_json(),
             "timing": asdict(self._clock.timing),
-            "clock": {"origin_s": _plain(self._clock.origin_s), **kept},
+            "clock": {"origin_s": _plain(self._clock.origin_s), **clock_state},
             "recent": [[_plain(value) for value in row] for row in self._recent.tolist()],
             "seconds_seen": self._seconds_seen,
             "predicted": self._predicted,
@@ -267,21 +290,25 @@ class EnergyPredictor:
         """Go on from a snapshot of a predictor of the same model and timing."""
         try:
             state: dict[str, Any] = parse_json(text)
-            own = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))
-            if (state["format"], state["model"], state["timing"]) != own:
+            expected = (FORMAT, self.model.card.to_json(), asdict(self._clock.timing))
+            if (state["format"], state["model"], state["timing"]) != expected:
                 raise DataError(
                     "The snapshot is of another model or of other timing. Start the trip anew, or "
                     "restore it into a predictor like the one that made it."
                 )
-            kept = state["clock"]
+            clock_state = state["clock"]
             clock = replace(
                 self._clock,
-                origin_s=math.nan if kept["origin_s"] is None else float(kept["origin_s"]),
-                done=int(kept["done"]),
-                behind=int(kept["behind"]),
-                readings={name: (list(t), list(v)) for name, (t, v) in kept["readings"].items()},
-                first=dict(kept["first"]),
-                counts=Counter(kept["counts"]),
+                origin_s=math.nan
+                if clock_state["origin_s"] is None
+                else float(clock_state["origin_s"]),
+                done=int(clock_state["done"]),
+                behind=int(clock_state["behind"]),
+                readings={
+                    name: (list(t), list(v)) for name, (t, v) in clock_state["readings"].items()
+                },
+                first=dict(clock_state["first"]),
+                counts=Counter(clock_state["counts"]),
             )
             # None becomes NaN.
             recent = np.array(state["recent"], np.float64).reshape(-1, len(self.channels))

@@ -82,7 +82,7 @@ def _from_csv(path: Path, route: bool) -> Trip:
 
 
 def _columns(path: Path) -> dict[str, FloatArray]:
-    known = (TIME, *STORED)
+    column_names = (TIME, *STORED)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file))
@@ -92,8 +92,8 @@ def _columns(path: Path) -> dict[str, FloatArray]:
         raise DataError(f"{path} is empty: a trip needs a line of column names and rows below it.")
     names = [name.strip() for name in rows[0]]
     for name in names:
-        if name not in known:
-            raise DataError(f"{path}: {unknown('column', name, known)}")
+        if name not in column_names:
+            raise DataError(f"{path}: {unknown('column', name, column_names)}")
     values = np.empty((len(rows) - 1, len(names)))
     for place, row in enumerate(rows[1:]):
         try:
@@ -136,16 +136,16 @@ def route_trip(name: str, points: Mapping[str, FloatArray]) -> Trip:
     latitude, longitude = (points[channel] for channel in POSITION)
     metres = distance_m(latitude[:-1], longitude[:-1], latitude[1:], longitude[1:])
     # A point given twice is no leg.
-    kept = np.concatenate([[True], metres > 0])
-    known = {channel: values[kept] for channel, values in points.items()}
+    moving = np.concatenate([[True], metres > 0])
+    moving_points = {channel: values[moving] for channel, values in points.items()}
     metres = metres[metres > 0]
     if not len(metres):
         raise DataError(f"Route '{name}' needs at least two different points.")
-    speed = known[SPEED]
+    speed = moving_points[SPEED]
     mean_mps = (speed[:-1] + speed[1:]) / 2
     if not mean_mps.all():
         first = int(np.flatnonzero(mean_mps == 0)[0])
-        where = f"{known[POSITION[0]][first]:g}°, {known[POSITION[1]][first]:g}°"
+        where = f"{moving_points[POSITION[0]][first]:g}°, {moving_points[POSITION[1]][first]:g}°"
         raise DataError(f"Route '{name}' stands still from {where} on: give a speed above 0 there.")
     leg_s = metres / mean_mps
     at_s = np.concatenate([[0.0], np.cumsum(leg_s)])
@@ -155,12 +155,12 @@ def route_trip(name: str, points: Mapping[str, FloatArray]) -> Trip:
     since_s = now_s - at_s[leg]
     gain = (np.diff(speed) / leg_s)[leg]
     share = (speed[leg] * since_s + gain * since_s**2 / 2) / metres[leg]
-    channels = {channel: values[leg] for channel, values in known.items()}
+    channels = {channel: values[leg] for channel, values in moving_points.items()}
     channels[SPEED] = speed[leg] + gain * since_s
     for channel in POSITION:
         # The short way round, across the date line, too.
-        step = np.mod(np.diff(known[channel]) + 180.0, 360.0) - 180.0
-        channels[channel] = known[channel][leg] + share * step[leg]
+        step = np.mod(np.diff(moving_points[channel]) + 180.0, 360.0) - 180.0
+        channels[channel] = moving_points[channel][leg] + share * step[leg]
     return Trip(name, channels)
 
 

@@ -65,15 +65,15 @@ class PlannedRoute:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the numbers of the route: (what, value with its unit)."""
-        found = self.forecast
+        forecast = self.forecast
         rows = [
-            ("distance", f"{found.metres[-1] / 1000:.1f} km"),
-            ("climb, descent", _climbs(found)),
-            ("energy", f"{found.total_wh / 1000:.2f} kWh"),
-            *_bar_rows(found.energy_levels_wh[-1] / 1000, "{:.2f} to {:.2f} kWh"),
-            ("consumption", f"{found.total_wh / found.metres[-1] * 1000:.0f} Wh/km"),
-            ("duration", f"{found.seconds[-1] / 60:.0f} min"),
-            *_bar_rows(found.duration_levels_s / 60, "{:.0f} to {:.0f} min"),
+            ("distance", f"{forecast.metres[-1] / 1000:.1f} km"),
+            ("climb, descent", _climbs(forecast)),
+            ("energy", f"{forecast.total_wh / 1000:.2f} kWh"),
+            *_bar_rows(forecast.energy_levels_wh[-1] / 1000, "{:.2f} to {:.2f} kWh"),
+            ("consumption", f"{forecast.total_wh / forecast.metres[-1] * 1000:.0f} Wh/km"),
+            ("duration", f"{forecast.seconds[-1] / 60:.0f} min"),
+            *_bar_rows(forecast.duration_levels_s / 60, "{:.0f} to {:.0f} min"),
         ]
         if self.depart is not None:
             rows.append(("arrival", self._arrives()))
@@ -89,21 +89,21 @@ class PlannedRoute:
         return f"{times[0]} ({times[1]} to {times[2]})"
 
     def _charge_rows(self) -> list[tuple[str, str]]:
-        own = self.arrival
-        if own is None:
+        arrival = self.arrival
+        if arrival is None:
             return []
         return [
-            ("charge on arrival", f"{100 * max(own.left, 0):.0f} %"),
-            *_bar_rows(100 * np.maximum(own.levels, 0), "{:.0f} to {:.0f} %"),
-            ("chance to arrive", _chance(own.likely)),
-            ("charge reaches", _reach(own.reach_m)),
-            *((f"{100 * share:.0f} % of cases", _reaches(*own.reach(share))) for share in BARS),
+            ("charge on arrival", f"{100 * max(arrival.left, 0):.0f} %"),
+            *_bar_rows(100 * np.maximum(arrival.levels, 0), "{:.0f} to {:.0f} %"),
+            ("chance to arrive", _chance(arrival.likely)),
+            ("charge reaches", _reach(arrival.reach_m)),
+            *((f"{100 * share:.0f} % of cases", _reaches(*arrival.reach(share))) for share in BARS),
         ]
 
 
-def _climbs(found: RouteForecast) -> str:
-    rise = np.diff(found.height_m, prepend=0.0)
-    if not found.hilly:
+def _climbs(forecast: RouteForecast) -> str:
+    rise = np.diff(forecast.height_m, prepend=0.0)
+    if not forecast.hilly:
         return "not known"
     return f"{rise[rise > 0].sum():.0f} m, {-rise[rise < 0].sum():.0f} m"
 
@@ -148,29 +148,34 @@ class RoutePlan:
         made = []
         if not model.trips:
             scale = model.coefficients["energy"].scale
-            known = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
+            scale_note = (
+                "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
+            )
             made.append(
                 f"A newcomer: no trips of its own taught this. It has the coefficients of "
                 f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
-                f"kg{known}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as wide "
+                f"kg{scale_note}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as "
+                "wide "
                 "as theirs."
             )
-        for one in self.routes:
-            if one.forecast.known < 0.9:
+        for planned in self.routes:
+            if planned.forecast.known < 0.9:
                 made.append(
-                    f"{one.name}: the fleet knows {one.forecast.known:.0%} of the way; elsewhere "
+                    f"{planned.name}: the fleet knows {planned.forecast.known:.0%} of the way; "
+                    "elsewhere "
                     "it counts as driven as usual, and the bars are wider for it."
                 )
-            if one.forecast.hilly < 0.9:
+            if planned.forecast.hilly < 0.9:
                 made.append(
-                    f"{one.name}: the climb of {1 - one.forecast.hilly:.0%} of the way is not "
+                    f"{planned.name}: the climb of {1 - planned.forecast.hilly:.0%} of the way "
+                    "is not "
                     "known, and counts as level."
                 )
-            own = one.arrival
-            if own is not None and own.left < 0:
-                low, high = own.reach(0.9)
+            arrival = planned.arrival
+            if arrival is not None and arrival.left < 0:
+                low, high = arrival.reach(0.9)
                 made.append(
-                    f"{one.name}: the charge would run out after {_reach(own.reach_m)} "
+                    f"{planned.name}: the charge would run out after {_reach(arrival.reach_m)} "
                     f"(in 90 % of cases {_reaches(low, high)})."
                 )
         return made
@@ -181,11 +186,11 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
 
     A run folder predicts for `plan.vehicle`, or for a newcomer of `plan.mass_kg`.
     """
-    own = opened_routes(model, plan)
-    capacity = plan.capacity_wh or own.capacity_wh
+    route_model = opened_routes(model, plan)
+    capacity = plan.capacity_wh or route_model.capacity_wh
     if plan.charge is not None and not capacity:
         raise SettingError("A charge says little without a capacity: give --capacity in kWh.")
-    found = []
+    planned = []
     for path in routes:
         route, recorded_c = read_route(path)
         temperature = recorded_c if plan.temperature_c is None else plan.temperature_c
@@ -194,10 +199,10 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
                 f"Route '{route.name}' does not say how cold it is, and heating can double what a "
                 "short trip takes. Give the outside temperature: --temperature -3."
             )
-        forecast = own.forecast(route, temperature)
+        forecast = route_model.forecast(route, temperature)
         left = None if plan.charge is None else arrival(forecast, plan.charge, capacity)
-        found.append(PlannedRoute(forecast, temperature, left, plan.depart))
-    return RoutePlan(own, tuple(found))
+        planned.append(PlannedRoute(forecast, temperature, left, plan.depart))
+    return RoutePlan(route_model, tuple(planned))
 
 
 def opened_routes(path: Path, plan: Plan) -> RouteModel:

@@ -44,9 +44,13 @@ def _gpx(path: Path) -> Points:
     try:
         root = ElementTree.parse(path).getroot()
         for kind in POINTS:
-            found = [one for one in root.iter() if one.tag.rsplit("}", 1)[-1] == kind]
-            if found:
-                lat, lon = ([float(one.attrib[name]) for one in found] for name in ("lat", "lon"))
+            elements = [
+                element for element in root.iter() if element.tag.rsplit("}", 1)[-1] == kind
+            ]
+            if elements:
+                lat, lon = (
+                    [float(element.attrib[name]) for element in elements] for name in ("lat", "lon")
+                )
                 return np.array(lat), np.array(lon)
     except (OSError, ElementTree.ParseError, KeyError, ValueError) as problem:
         raise DataError(f"{path} cannot be read as GPX: {problem}.") from problem

@@ -11,7 +11,9 @@ import numpy as np
 from fedwatt.edge.calibration import ErrorBars, Outcome
 from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
+from fedwatt.journeys.balance import TripBalance
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
+from fedwatt.journeys.filter import coldness
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, feature_columns, trip_features
@@ -19,6 +21,7 @@ from fedwatt.windows.lag import delayed
 from fedwatt.windows.windows import known_windows, window_ends, window_energy, window_means
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
+    from fedwatt.edge.card import ModelCard
     from fedwatt.edge.energy_model import EnergyModel
 
 SECONDS_PER_HOUR = 3600.0
@@ -98,15 +101,22 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
                     f"Trip '{trip.name}' has no {channel}, which the model needs for its feature "
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
-    windows_wh, predicted_wh, known = _energies(model, trip, vehicle or card.vehicle)
-    hills = None if known is None else known & card.level["borne_out"]
+    windows_wh, predicted_wh, elevation_known = _energies(model, trip, vehicle or card.vehicle)
+    hills = None if elevation_known is None else elevation_known & card.level["borne_out"]
     bars = ErrorBars.of(card)
     share = level_share(hills, trip.seconds, card.window)
-    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share)
+    speed_mps = trip.channels["speed_mps"]
+    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, _coldness(trip))
     measured_wh = trip.channels.get("energy_wh")
     return TripPrediction(
         trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, bars.usual.level, hills
     )
+
+
+def _coldness(trip: Trip) -> float:
+    """Return the coldness of a trip (`journeys.filter.coldness`); 0 without a temperature."""
+    ambient = trip.channels.get("ambient_c")
+    return 0.0 if ambient is None else coldness(float(np.median(ambient)))
 
 
 def _energies(
@@ -121,16 +131,30 @@ def _energies(
     series = np.concatenate([before, trip_features(trip, card.features, vehicle), after])
     ends = window + tile_ends(trip.seconds, window=window)
     # First and last the windows that stand all the time, for what a second of standing takes.
-    asked = np.concatenate([[window - 1], ends, [len(series) - 1]])
-    known = None
+    window_ends_needed = np.concatenate([[window - 1], ends, [len(series) - 1]])
+    elevation_known = None
     if card.level:
         sure = np.pad(trip.channels["climb_known"], window, mode="edge")
-        known = known_windows(sure, asked, length=window)
-    found_wh = model.energies(series, asked, known)
+        elevation_known = known_windows(sure, window_ends_needed, length=window)
+    found_wh = model.energies(series, window_ends_needed, elevation_known)
     idle_wh = float(found_wh[0]) / window, float(found_wh[-1]) / window
     seconds_wh = energy_by_second(found_wh[1:-1], trip.seconds, window=window, idle_wh=idle_wh)
+    if card.balance:
+        seconds_wh = seconds_wh + _balance_wh(card, series[window:-window]) / window
     inside = slice(window, trip.seconds + 1)
-    return found_wh[inside], seconds_wh, None if known is None else known[inside]
+    return (
+        found_wh[inside],
+        seconds_wh,
+        None if elevation_known is None else elevation_known[inside],
+    )
+
+
+def _balance_wh(card: "ModelCard", rows: FloatArray) -> float:
+    """Return the trip balance of a window, Wh, from physical features [seconds, features]."""
+    entry = card.balance
+    scaled = (rows.mean(axis=0) - np.array(entry["feature_center"])) / entry["feature_scale"]
+    shift = TripBalance.from_json(entry).shift(scaled[None])
+    return float(shift[0]) * float(entry["label_scale_wh"])
 
 
 def _standing(trip: Trip, features: tuple[str, ...], at: int) -> FloatArray:
@@ -159,13 +183,13 @@ def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArra
 
 
 def charge_over_time(
-    found: TripPrediction, start: float | None = None, capacity_wh: float | None = None
+    prediction: TripPrediction, start: float | None = None, capacity_wh: float | None = None
 ) -> FloatArray | None:
     """State of charge [seconds], 0 to 1: from a start and a capacity, or as recorded, or None."""
     if start is not None and capacity_wh is not None:
-        along = charge_along(np.cumsum(found.predicted_wh)[:, None], start, capacity_wh)
+        along = charge_along(np.cumsum(prediction.predicted_wh)[:, None], start, capacity_wh)
         return np.maximum(along[:, 0], 0.0)
-    recorded = found.trip.channels.get("soc")
+    recorded = prediction.trip.channels.get("soc")
     return recorded if recorded is not None and np.isfinite(recorded).all() else None
 
 
@@ -221,14 +245,15 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
 def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> Outcome:
     """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
-    found = predict_trip(model, trip, vehicle)
+    prediction = predict_trip(model, trip, vehicle)
     ends = window_ends(trip.seconds, length=window)
     energy_wh = trip.channels["energy_wh"]
     return Outcome(
-        windows_wh=found.windows_wh,
+        windows_wh=prediction.windows_wh,
         measured_wh=window_energy(energy_wh, ends, length=window),
         speed_mps=window_means(trip.channels["speed_mps"], ends, length=window),
-        trip_wh=found.total_wh,
+        trip_wh=prediction.total_wh,
         trip_measured_wh=float(energy_wh.sum()),
         seconds=trip.seconds,
+        cold=_coldness(trip),
     )

@@ -12,7 +12,14 @@ from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.driving_field import DrivingSums, on_board
 from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
-from fedwatt.journeys.route_bars import Bars, error_counts, filled, quantiles
+from fedwatt.journeys.route_bars import (
+    Bars,
+    error_counts,
+    filled,
+    quantiles,
+    vehicle_quantiles,
+    vehicle_sizes,
+)
 from fedwatt.journeys.route_board import Learnable, RouteBoard, left_out_errors, mass_factor
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.telemetry.trip import FloatArray
@@ -92,14 +99,15 @@ class FleetRoutes:
         fleet, counts = self.effects[target], self.counts[target]
         trips = own.of(target)
         mine = own_effects(fleet, trips)
-        errors = error_counts(left_out_errors(fleet, trips), own.metres / 1000)
-        nobody = np.zeros_like(errors)
-        # A fleet of very few trips does not know how far off it is: as far as for newcomers.
+        errors = left_out_errors(fleet, trips)
+        divided = error_counts(errors / vehicle_sizes(errors), own.metres / 1000)
+        # A fleet of very few trips does not know how far off it is: as far as for unseen vehicles.
         insider = filled(counts["insider"], counts["newcomer"])
+        others = np.maximum(insider - divided, 0.0) if contributed else insider
         bars = Bars(
-            quantiles(insider if contributed else counts["newcomer"], errors),
-            quantiles(insider, nobody),
-            quantiles(counts["unknown"], nobody),
+            vehicle_quantiles(others, counts["newcomer"], errors, member=contributed),
+            quantiles(insider),
+            quantiles(counts["unknown"]),
             np.array(fleet.noise),
         )
         return own_coefficients(fleet, mine, target, own.mass_kg), bars

@@ -29,7 +29,13 @@ from fedwatt.journeys.mixed_effects import (
     unit_sums,
 )
 from fedwatt.journeys.route import Route, outside_c, recorded_route
-from fedwatt.journeys.route_bars import BASE_KM, error_counts, relative_errors, sigma
+from fedwatt.journeys.route_bars import (
+    BASE_KM,
+    error_counts,
+    relative_errors,
+    sigma,
+    vehicle_sizes,
+)
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS, seconds_along
 from fedwatt.journeys.under_way import SHARES, Moments, UnderWay, driven, moments
@@ -266,10 +272,9 @@ def judged(
         "unknown": (lost, without),
     }
     kilometres = lessons.inside.metres / 1000
-    return {
-        name: error_counts(_errors(fleet, seen, beta), kilometres)
-        for name, (seen, beta) in predicted.items()
-    }
+    errors = {name: _errors(fleet, *own) for name, own in predicted.items()}
+    errors["insider"] = errors["insider"] / vehicle_sizes(errors["insider"])
+    return {name: error_counts(own, kilometres) for name, own in errors.items()}
 
 
 def left_out_errors(fleet: FleetEffects, trips: Observations) -> FloatArray:

@@ -6,7 +6,7 @@ Way is looked at in blocks of 200 m. What a block took beyond its forecast is
 
 with a constant and a drifting auxiliary power a and d (d an Ornstein-Uhlenbeck process), a load
 factor l on the forecast ê, and the kinetic energy that the block put in hand. A Kalman filter over
-(a, d, l) (`journeys.kalman`) gives what they will add to the rest of the way; the forecast of the
+(a, d, l) (`journeys.filter`) gives what they will add to the rest of the way; the forecast of the
 rest is corrected by κ of that, and by what the speed of the moment has in hand:
 
     rest = forecast + κ · (states) + q v² + c
@@ -23,14 +23,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedwatt.journeys.kalman import State, begin, carried, updated
+from fedwatt.journeys.filter import State, carried, updated
 from fedwatt.journeys.route_bars import BINS, LEVELS, counted_errors, quantiles_of, relative_errors
 from fedwatt.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
 BLOCK_M = 200.0
 AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035
-BEGIN = begin(AUXILIARY_W, DRIFT_W, LOAD)
+BEGIN: State = (0.0, 0.0, 0.0, AUXILIARY_W**2, 0.0, 0.0, DRIFT_W**2, 0.0, LOAD**2)
 NOISE_WH, NOISE_WH_S = 15.0, 1.5
 KINETIC_WH = 0.25
 """Wh that a (m/s)² of v² takes."""
@@ -38,6 +38,8 @@ HOUR_S = 3600.0
 REWEIGHTINGS = 3
 USUAL = (0.85, -0.2, 17.0)
 """κ, q and c where a fleet has not found its own."""
+MOST_CHANGE, MOST_CHANGE_WH = 0.6, 150.0
+"""The rest is corrected by at most 60 % of its forecast and 150 Wh, whatever the trip has shown."""
 SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the way, at which the fleet learns them."""
 NO_BARS = np.zeros(len(LEVELS))
@@ -85,7 +87,7 @@ class UnderWay:
         self._state = carried(self._state, took_s, DRIFT_W, DRIFT_S)
         beyond = spent_wh - began_wh - expected - gained
         noise = NOISE_WH**2 + NOISE_WH_S**2 * took_s
-        # A block that is an outlier teaches nothing.
+        # An absurd block, such as charging, changes nothing.
         new = updated(self._state, took_s / HOUR_S, expected, beyond, noise)
         self._state = new or self._state
         self._begin(elapsed_s, spent_wh)
@@ -117,8 +119,10 @@ class UnderWay:
         share, kinetic, constant = self.correction
         if self._now_m >= self.metres[-1]:
             return 0.0
-        own = kinetic * self.speed_mps**2 + constant
-        return self.forecast_left_wh + share * self.states_left_wh + own
+        left = self.forecast_left_wh
+        change = share * self.states_left_wh + kinetic * self.speed_mps**2 + constant
+        most = MOST_CHANGE * abs(left) + MOST_CHANGE_WH
+        return left + min(max(change, -most), most)
 
     @property
     def total_wh(self) -> float:

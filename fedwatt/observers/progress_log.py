@@ -1,6 +1,6 @@
 """The progress log of a run, RUN/progress.jsonl: one line per event, append-only.
 
-    {"event": "fleet", "at": …, "vehicles": 20, "source": …, "unit": "Wh"}
+    {"event": "fleet", "at": …, "vehicles": 20, "source": …, "simulated": true, "unit": "Wh"}
     {"event": "start", "at": …, "method": "fedavg", "done": 0, "rounds": 30}
     {"event": "round", "at": …, "method": "fedavg", "round": 1, "seconds": 0.4,
      "rows": [a row of rounds.parquet for each seed], "vehicles": {"car-001": 48.2, …}}
@@ -44,7 +44,11 @@ class ProgressLog(Observer):
 
     def on_fleet(self, fleet: "Fleet") -> None:
         """Write the participating vehicles."""
-        fields = {"vehicles": len(fleet.clients), "source": fleet.source}
+        fields = {
+            "vehicles": len(fleet.clients),
+            "source": fleet.source,
+            "simulated": all(client.simulated for client in fleet.at_hand),
+        }
         self.add("fleet", **fields, unit=fleet.settings.predicts.unit)
 
     def on_start(self, label: str, done: int, rounds: int) -> None:

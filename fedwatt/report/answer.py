@@ -1,212 +1,279 @@
-"""The plain answer at the top of a report: what federating gains, which method, and is it noise?"""
+"""The headline of a report and the sentences behind it: what each part gains, and which method."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedwatt.report.curves import diverged, rounds_of
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Predicted, Run, where
-from fedwatt.report.on_board import ON_BOARD_MEANS, on_board_errors
-from fedwatt.report.references import federating, gain_headline, gain_sentence
-from fedwatt.report.statistics import Comparison, Estimate, compare, estimate, final
+from fedwatt.report.references import best_validated, federating, gain_headline, gain_sentence
+from fedwatt.report.stages import (
+    ELEVATION_STAGE,
+    PERSONALISED_STAGE,
+    SHARED_STAGE,
+    method_stages,
+    vehicles_with_elevation,
+)
+from fedwatt.report.statistics import Comparison, Estimate, compare, final_error
 from fedwatt.report.style import name_of
 from fedwatt.report.table import amount, shown
 
 CAVEAT = (
     "This compares the settings below, on this fleet and this split. A method that takes smaller "
-    "steps can win at a rate that is too large for the other: 'fedwatt tune' finds each its own "
-    "best rate."
+    "steps can win at a learning rate that is too large for the other: 'fedwatt tune' finds the "
+    "best learning rate of each method."
 )
 MATTERS = 2.0
-"""Per cent of error below which a headline names no winner: half or twice a rate makes as much."""
+"""Per cent of error below which a headline names no winner: half or twice a learning rate makes as
+much."""
 UNEQUAL_STEPS = 0.1
 """Share by which the drift of a first round must differ for steps to count as unequal."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A headline and the sentences that back it."""
+    """A headline and the sentences that support it."""
 
     headline: str
     sentences: tuple[str, ...]
     comparison: Comparison | None = None
-    """The comparison that it is about, if there is one."""
+    """The comparison that the headline is about, if there is one."""
     caveat: str = ""
     """What the comparison does not show."""
+    details: tuple[str, ...] = ()
+    """Further sentences, for those who want to know how sure the answer is."""
 
 
 def answer(run: Run) -> Answer:
-    """Say what federating gains over each vehicle alone, where it is known, and which method."""
-    methods, found = _methods(run), federating(run)
-    if found is None:
-        return methods
-    sentences = (gain_sentence(found, run.target), f"{methods.headline}.", *methods.sentences)
-    return replace(methods, headline=gain_headline(found), sentences=sentences)
-
-
-def _methods(run: Run) -> Answer:
-    """Say which method is better on this fleet and by how much, or that one cannot tell."""
-    finals = {method: estimate(final(run, method, "test_rmse")) for method in run.methods}
-    finished = {method: own for method, own in finals.items() if own.seeds}
+    """Say what elevation, personalisation and federating gain, and which method is better."""
+    errors = {method: final_error(run, method) for method in run.methods}
+    finished = {method: error for method, error in errors.items() if error.seeds}
     if not finished:
-        advice = "A lower rate is the first thing to try."
+        advice = "A lower learning rate is the first thing to try."
         return Answer("Every method diverged", (*_lost(run), advice))
     unequal = unequal_rounds(run)
-    rest = ((unequal,) if unequal else ()) + _on_board(run) + _lost(run)
+    details = ((unequal,) if unequal else ()) + _elevation_use(run) + _lost(run)
     if not run.same_data:
         reason = (
             "Their data or splits differ, so a difference in error may come from the fleet rather "
             "than the method. The numbers stand side by side below."
         )
-        return Answer("These runs saw different data and cannot be ranked", (reason, *rest))
+        headline = "These runs saw different data and cannot be ranked"
+        return Answer(headline, (reason,), details=details)
+    parts_clause, parts = _parts(run)
+    method_clause, method_sentences, comparison = _methods(run, errors, finished)
+    clauses = [clause for clause in (parts_clause, method_clause) if clause]
+    if not comparison and parts_clause:
+        clauses = clauses[:1]
+    headline = "; ".join(clauses)
+    first, *others = (*method_sentences, "")
+    return Answer(
+        headline,
+        (*parts, first),
+        comparison,
+        CAVEAT if comparison else "",
+        (*(sentence for sentence in others if sentence), *details),
+    )
+
+
+def _parts(run: Run) -> tuple[str, tuple[str, ...]]:
+    """Return a clause and sentences on what elevation, personalisation and federating gain."""
+    method = best_validated(run)
+    gain = federating(run)
+    clause = gain_headline(gain) if gain else ""
+    sentences = (gain_sentence(gain, run.target),) if gain else ()
+    if method is None:
+        return clause, sentences
+    stages = method_stages(run, method)
+    names = {ELEVATION_STAGE: "elevation", PERSONALISED_STAGE: "personalisation"}
+    used = [name for stage, name in names.items() if stage in stages]
+    if SHARED_STAGE not in stages or not used:
+        return clause, sentences
+    first = stages[SHARED_STAGE]
+    last = list(stages.values())[-1]
+    verb = {(True, 1): "lowers", (True, 2): "lower", (False, 1): "raises", (False, 2): "raise"}[
+        last < first, len(used)
+    ]
+    ends = f"{shown(first, run.target.digits())} to {amount(run.target, last)}"
+    clause = f"{' and '.join(used).capitalize()} {verb} the error from {ends}"
+    steps = [f"{name_of(method)}'s shared model has an error of {amount(run.target, first)}"]
+    if ELEVATION_STAGE in stages:
+        steps.append(f"with learned elevation {amount(run.target, stages[ELEVATION_STAGE])}")
+    if PERSONALISED_STAGE in stages:
+        steps.append(f"fine-tuned in each vehicle {amount(run.target, stages[PERSONALISED_STAGE])}")
+    story = f"{', '.join(steps)} (RMSE per window, mean over vehicles)."
+    return clause, (story, *sentences)
+
+
+def _methods(
+    run: Run, errors: dict[str, Estimate], finished: dict[str, Estimate]
+) -> tuple[str, list[str], Comparison | None]:
+    """Return a clause and sentences on which method is better, and the comparison behind them."""
     if len(run.methods) == 1:
-        return _alone(run, finals[run.methods[0]], rest)
+        return _single(run, errors[run.methods[0]])
     comparisons = compare(run)
     if not comparisons:
-        return _no_common_seed(run, finished, rest)
+        return _no_common_seed(run, finished)
     best, fewer = _best(comparisons)
-    sentences = (*_sentences(best, finals, len(comparisons), run.target), *fewer, *rest)
-    return Answer(_headline(best, rounds_of(run)) + _one_rate(run, best), sentences, best, CAVEAT)
+    sentences = [*_sentences(best, errors, len(comparisons), run.target), *fewer]
+    return _method_clause(best, rounds_of(run)) + _one_rate(run, best), sentences, best
 
 
 def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
-    """The comparison that the headline is about, and a sentence on methods with fewer seeds."""
+    """Return the comparison of the headline, and a sentence on methods with fewer seeds."""
     # The lowest of a few seeds is more often luck: methods with the most seeds come first.
-    most = max(one.difference.seeds for one in comparisons)
-    fewer = [one for one in comparisons if one.difference.seeds < most]
-    best = min((one for one in comparisons if one not in fewer), key=lambda o: o.difference.mean)
+    most = max(comparison.difference.seeds for comparison in comparisons)
+    fewer = [comparison for comparison in comparisons if comparison.difference.seeds < most]
+    candidates = [comparison for comparison in comparisons if comparison not in fewer]
+    best = min(candidates, key=lambda comparison: comparison.difference.mean)
     if not fewer:
         return best, ()
-    counts = _listed([f"{name_of(one.method)} ({one.difference.seeds})" for one in fewer])
+    counts = listed([f"{name_of(c.method)} ({c.difference.seeds})" for c in fewer])
     return best, (
         f"Not considered for the headline, with fewer than {most} paired seeds: {counts}. The "
         "tables have all methods.",
     )
 
 
-def _alone(run: Run, own: Estimate, rest: tuple[str, ...]) -> Answer:
-    level = amount(run.target, own.mean)
-    headline = f"{name_of(run.methods[0])} ends at {level} RMSE per window"
+def _single(run: Run, error: Estimate) -> tuple[str, list[str], None]:
+    clause = (
+        f"{name_of(run.methods[0])} has an error of {amount(run.target, error.mean)} per window"
+    )
     seeds = "One seed."
-    if own.copies:
-        seeds = f"All {own.seeds} seeds gave the same training."
-    elif own.seeds > 1:
-        spread = amount(run.target, own.std, 2)
-        seeds = f"Mean of {own.seeds} seeds. Their standard deviation is {spread}."
-    return Answer(headline, (seeds, "There is no other method in this run.", *rest))
+    if error.copies:
+        seeds = f"All {error.seeds} seeds gave the same training."
+    elif error.seeds > 1:
+        spread = amount(run.target, error.std, 2)
+        seeds = f"Mean of {error.seeds} seeds; their standard deviation is {spread}."
+    return clause, [f"{seeds} There is no other method in this run."], None
 
 
-def _no_common_seed(run: Run, finished: dict[str, Estimate], rest: tuple[str, ...]) -> Answer:
+def _no_common_seed(run: Run, finished: dict[str, Estimate]) -> tuple[str, list[str], None]:
     if run.reference not in finished:
-        names = _listed([name_of(method) for method in finished])
-        headline = f"{name_of(run.reference)} diverged in every seed; {names} did not"
+        names = listed([name_of(method) for method in finished])
+        clause = f"{name_of(run.reference)} diverged in every seed; {names} did not"
     elif len(finished) == 1:
-        headline = f"Only {name_of(run.reference)} finished a seed that can be compared"
+        clause = f"Only {name_of(run.reference)} finished a seed that can be compared"
     else:
-        headline = f"No other method finished a seed that {name_of(run.reference)} finished"
-    target = run.target
-    levels = _listed([f"{name_of(m)} {amount(target, own.mean)}" for m, own in finished.items()])
-    return Answer(headline, (f"Final test RMSE per window: {levels}.", *rest))
+        clause = f"No other method finished a seed that {name_of(run.reference)} finished"
+    levels = listed(
+        [f"{name_of(m)} {amount(run.target, error.mean)}" for m, error in finished.items()]
+    )
+    return clause, [f"Error per window: {levels}."], None
 
 
-def _headline(one: Comparison, rounds: dict[str, int]) -> str:
-    method, reference = name_of(one.method), name_of(one.reference)
-    if rounds[one.method] != rounds[one.reference]:
-        method += f" after {rounds[one.method]} rounds"
-        reference += f" after {rounds[one.reference]}"
-    if not one.difference.above_noise or abs(one.percent) < MATTERS:
-        return f"No clear difference between {method} and {reference} on this fleet"
-    word = "lower" if one.difference.mean < 0 else "higher"
-    return f"{method} has {shown(abs(one.percent))} % {word} error than {reference} on this fleet"
+def _method_clause(comparison: Comparison, rounds: dict[str, int]) -> str:
+    method = name_of(comparison.method)
+    reference = name_of(comparison.reference)
+    if rounds[comparison.method] != rounds[comparison.reference]:
+        method += f" after {rounds[comparison.method]} rounds"
+        reference += f" after {rounds[comparison.reference]}"
+    if not comparison.difference.above_noise or abs(comparison.percent) < MATTERS:
+        return f"{reference} and {method} tie"
+    word = "lower" if comparison.difference.mean < 0 else "higher"
+    return f"{method} has {shown(abs(comparison.percent))} % {word} error than {reference}"
 
 
-def _one_rate(run: Run, one: Comparison) -> str:
-    """The end of a headline on methods that share a rate and do not take steps of the same length.
+def _one_rate(run: Run, comparison: Comparison) -> str:
+    """Return a warning on methods that share a learning rate and take steps of unequal length.
 
     At a seed, the first round begins with the same model, vehicles and batches in all methods, so
-    what differs there is how far the same gradients go.
+    the drift there shows how far the same gradients go.
     """
     rates = run.rates
-    if rates.get(one.method) is None or rates.get(one.method) != rates.get(one.reference):
+    methods = (comparison.method, comparison.reference)
+    if rates.get(methods[0]) is None or rates.get(methods[0]) != rates.get(methods[1]):
         return ""
     first = [
         float(np.nanmean(drift))
-        for method in (one.method, one.reference)
+        for method in methods
         if len(drift := where(run.rounds, method=method, round=1)["drift_mean"])
     ]
     if len(first) < 2 or not abs(first[0] / first[1] - 1) > UNEQUAL_STEPS:
         return ""
     return (
-        f", but at one rate for both its steps are {first[0] / first[1]:.2g} times as long: "
-        "this is no fair comparison"
+        f", but at one learning rate for both its steps are {first[0] / first[1]:.2g} times as "
+        "long: this is no fair comparison"
     )
 
 
 def _sentences(
-    one: Comparison, finals: dict[str, Estimate], comparisons: int, target: Predicted
+    comparison: Comparison, errors: dict[str, Estimate], comparisons: int, target: Predicted
 ) -> list[str]:
-    method, reference = name_of(one.method), name_of(one.reference)
-    change, own, base = one.difference, finals[one.method], finals[one.reference]
+    method = name_of(comparison.method)
+    reference = name_of(comparison.reference)
+    change = comparison.difference
+    error = errors[comparison.method]
+    base = errors[comparison.reference]
     word = "below" if change.mean < 0 else "above"
-    found = [
-        f"After the last round, {method} has a test RMSE of {amount(target, own.mean)} per window"
-        f"{_over(own, base)}, {reference} {amount(target, base.mean)}{_over(base, own)}. At equal "
-        f"seeds {method} is {amount(target, abs(change.mean), 2)} ({shown(abs(one.percent))} %) "
-        f"{word} {reference}."
-    ]
+    size = f"{amount(target, abs(change.mean), 2)} ({shown(abs(comparison.percent))} %)"
     if change.seeds < 2:
-        found.append("One seed cannot tell a difference from noise: run with three or more.")
+        verdict = "one seed cannot tell a difference from noise: run with three or more"
     elif change.copies:
-        found.append(
-            f"All {change.seeds} paired seeds gave the same training, which shows no noise between "
-            "seeds, so there is no interval. A network that is made for each seed, or a "
-            "participation below 1, lets them differ."
+        verdict = (
+            f"all {change.seeds} paired seeds gave the same training, so there is no interval; a "
+            "network made for each seed, or a participation below 1, lets them differ"
         )
     else:
         several = f", adjusted for {comparisons} comparisons" if comparisons > 1 else ""
-        verdict = "includes zero, so this is within the noise between seeds"
+        verdict = "no significant difference"
         if change.above_noise:
-            verdict = "leaves zero out, so this is more than the noise between seeds"
-            if abs(one.percent) < MATTERS:
-                verdict += f", but under {MATTERS:g} %, which half or twice a rate makes as well"
+            verdict = "a significant difference"
+            if abs(comparison.percent) < MATTERS:
+                verdict += f", but under {MATTERS:g} %, which half or twice a learning rate makes"
         low, high = (("+" if end > 0 else "") for end in (change.low, change.high))
         low += shown(change.low, target.digits(2))
         high += amount(target, change.high, 2)
-        found.append(
-            f"The 95 % interval of the difference over {change.seeds} paired seeds{several}, "
-            f"{low} to {high}, {verdict}."
+        verdict = (
+            f"95 % interval {low} to {high} over {change.seeds} paired seeds{several}: {verdict}"
         )
-    found.append(f"{method} has the lower error on {one.better} of {one.vehicles} vehicles.")
-    return found
+    return [
+        f"{method} has {amount(target, error.mean)}{_over(error, base)}, {reference} "
+        f"{amount(target, base.mean)}{_over(base, error)}: {size} {word} {reference} at equal "
+        f"seeds ({verdict}).",
+        f"{method} has the lower error on {comparison.better} of {comparison.vehicles} vehicles.",
+    ]
 
 
-def _over(own: Estimate, other: Estimate) -> str:
-    """The number of seeds, where it is not that of the other."""
-    if own.seeds == other.seeds:
+def _over(error: Estimate, other: Estimate) -> str:
+    """Return the number of seeds, where the other method has another."""
+    if error.seeds == other.seeds:
         return ""
-    return f" ({own.seeds} seeds)" if own.seeds > 1 else " (one seed)"
+    return f" ({error.seeds} seeds)" if error.seeds > 1 else " (one seed)"
 
 
-def _on_board(run: Run) -> tuple[str, ...]:
-    """What vehicles get where they do not use the final network for all windows."""
-    found = on_board_errors(run)
-    return (f"{ON_BOARD_MEANS} Test RMSE then: {_listed(found)}.",) if found else ()
+def _elevation_use(run: Run) -> tuple[str, ...]:
+    """Return a sentence on how many vehicles use elevation, for runs that learn it."""
+    uses = []
+    for method in run.methods:
+        counts, vehicles = vehicles_with_elevation(run, method)
+        if counts:
+            low = min(counts)
+            high = max(counts)
+            several = f"{low} to {high}" if low < high else f"{low}"
+            uses.append(f"{several} of {vehicles} vehicles ({name_of(method)})")
+    if not uses:
+        return ()
+    return (
+        f"Elevation lowers the validation error of {listed(uses)}; the others use the model "
+        "without elevation.",
+    )
 
 
 def _lost(run: Run) -> tuple[str, ...]:
-    found = []
+    sentences = []
     for method in run.methods:
         if when := sorted(diverged(run, method).items()):
-            cases = _listed([f"seed {seed} at round {at}" for seed, at in when])
-            found.append(f"{name_of(method)} diverged: {cases}. Diverged seeds are in no mean.")
-    return tuple(found)
+            cases = listed([f"seed {seed} at round {at}" for seed, at in when])
+            sentences.append(f"{name_of(method)} diverged: {cases}. Diverged seeds are in no mean.")
+    return tuple(sentences)
 
 
-def _listed(items: list[str]) -> str:
-    """Items as a list in a sentence.
+def listed(items: list[str]) -> str:
+    """Return items as a list in a sentence.
 
-    >>> _listed(["a", "b", "c"])
+    >>> listed(["a", "b", "c"])
     'a, b and c'
     """
     return " and ".join(part for part in (", ".join(items[:-1]), items[-1]) if part)

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from fedwatt.errors import RunError
 from fedwatt.files import parse_json, parse_toml
 from fedwatt.runs.level import LEVEL
-from fedwatt.runs.styles import read_styles
 from fedwatt.runs.tables import read_table
-from fedwatt.styles import Styles
 from fedwatt.tables import TABLES
 from fedwatt.windows.targets import ENERGY
 
@@ -26,7 +24,7 @@ Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What windows predict, as environment.json describes it (`fedwatt.windows.targets`)."""
+    """The target of the windows, as environment.json describes it (`fedwatt.windows.targets`)."""
 
     name: str = ENERGY.name
     unit: str = ENERGY.unit
@@ -59,17 +57,15 @@ class Origin:
     """The table of vehicles of the run in the folder RUN/level; None without one."""
     references: Columns | None = None
     """The table of references; None where the run has none."""
-    styles: Styles | None = None
-    """Driving styles; None where nobody has looked for them."""
 
     @property
     def mixes(self) -> bool:
-        """Whether vehicles mix their networks with ridges."""
+        """Return whether vehicles mix their networks with ridges."""
         return bool(parse_toml(self.config).get("model", {}).get("mixture"))
 
     @property
     def target(self) -> Predicted:
-        """What windows predict; energy where a run does not say."""
+        """Target of the windows; energy where a run does not name one."""
         return Predicted(**self.environment.get("fleet", {}).get("target", {}))
 
 
@@ -95,7 +91,7 @@ class Run:
 
     @property
     def target(self) -> Predicted:
-        """What windows predict, the same in all origins (`load_runs`)."""
+        """Target of the windows, the same in all origins (`load_runs`)."""
         return self.origins[0].target
 
     @property
@@ -126,7 +122,7 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """The run in `folder`; one clear sentence if something in it is missing or broken."""
+    """Return the run in `folder`; one clear sentence if something in it is missing or broken."""
     folder = Path(folder)
     if not folder.is_dir():
         raise RunError(f"There is no run folder {folder}. 'fedwatt run --out {folder}' makes one.")
@@ -150,8 +146,7 @@ def load_run(folder: str | Path) -> Run:
     level = _columns(below, "vehicles") if trained else None
     beside = (folder / f"{REFERENCES}.parquet").exists()
     references = _columns(folder, REFERENCES) if beside else None
-    styles = read_styles(folder)
-    origin = Origin(folder.name, config, environment, methods, level, references, styles)
+    origin = Origin(folder.name, config, environment, methods, level, references)
     return Run((origin,), **tables)
 
 
@@ -210,7 +205,8 @@ def _refuse_other_targets(origins: Sequence[Origin]) -> None:
     """Raise unless all errors are of one target, in one unit."""
     first = origins[0]
     for other in origins[1:]:
-        one, two = first.target, other.target
+        one = first.target
+        two = other.target
         if (one.name, one.unit) != (two.name, two.unit):
             raise RunError(
                 f"Run {first.name} predicts {one.name} in {one.unit}, run {other.name} {two.name} "

@@ -3,6 +3,9 @@
 Seeds of one run share the fleet and its split, and at a given seed all methods see the same initial
 model, participants and batches. So methods are compared seed by seed, and an interval covers the
 randomness of training on this fleet; it says nothing about another fleet or another split.
+
+A method has one error: the RMSE of a vehicle's test windows with the model that the vehicle uses
+after the run (`final_model`), mean over vehicles, so that every vehicle counts the same.
 """
 
 from collections.abc import Sequence
@@ -13,14 +16,19 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fedwatt.report.curves import diverged, known_values
-from fedwatt.report.load import Run, where
+from fedwatt.report.load import Columns, Run, where
+
+SHARED = "kept"
+"""Name of the final shared model in the table of vehicles."""
+PERSONALISED = "personal"
+"""Name of the models that vehicles fine-tuned."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds. Spread and interval are NaN with fewer than two.
+    """A mean over seeds. Spread and interval are NaN with fewer than two seeds.
 
-    So is the interval of `copies`, of which one says as much as all of them.
+    The interval is NaN as well where all seeds have the same value (`copies`).
     """
 
     mean: float
@@ -33,27 +41,27 @@ class Estimate:
 
     @property
     def above_noise(self) -> bool:
-        """Does the interval leave zero out?"""
+        """Tell whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
     @property
     def copies(self) -> bool:
-        """Are several values the same, and not 0, as where seeds gave one and the same training?"""
+        """Tell whether several seeds have the same value, because they trained identically."""
         return self.seeds > 1 and isnan(self.low)
 
 
 def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
-    """Mean, spread and 95 % interval; with several comparisons, 95 % for all of them at once.
+    """Return mean, spread and 95 % interval; with several comparisons, 95 % for all at once.
 
     >>> estimate([1.0, 2.0, 3.0])
     Estimate(mean=2.0, std=1.0, low=-0.48..., high=4.48..., seeds=3)
     """
-    known = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
-    n = known.size
-    mean = float(known.mean()) if n else nan
+    finite = np.asarray([value for value in values if np.isfinite(value)], dtype=np.float64)
+    n = finite.size
+    mean = float(finite.mean()) if n else nan
     if n < 2:
         return Estimate(mean, nan, nan, nan, n)
-    std = float(known.std(ddof=1))
+    std = float(finite.std(ddof=1))
     if mean and std <= 1e-12 * abs(mean):  # copies, but for their last digits
         return Estimate(mean, std, nan, nan, n)
     half = float(stdtrit(n - 1, 1 - 0.025 / comparisons)) * std / sqrt(n)
@@ -61,23 +69,70 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
 
 
 def final(run: Run, method: str, column: str) -> list[float]:
-    """A column's last recorded value, for every seed that stayed finite."""
+    """Return a column's last recorded value for every seed that stayed finite."""
     return list(final_by_seed(run, method, column).values())
 
 
 def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
-    """Seed that stayed finite → a column's last recorded value; seeds may stop at other rounds."""
-    rows, bad = where(run.rounds, method=method), diverged(run, method)
+    """Map each finite seed to a column's last recorded value; seeds may stop at other rounds."""
+    rows = where(run.rounds, method=method)
+    bad = diverged(run, method)
     seeds = (seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad)
-    found = {seed: known_values(rows, seed, column)[1] for seed in seeds}
-    return {seed: float(values[-1]) for seed, values in found.items() if values.size}
+    recorded = {seed: known_values(rows, seed, column)[1] for seed in seeds}
+    return {seed: float(values[-1]) for seed, values in recorded.items() if values.size}
+
+
+def final_model(run: Run, method: str) -> str:
+    """Return the model that vehicles use after the run, by its name in the table of vehicles."""
+    models = where(run.vehicles, method=method)["model"]
+    return PERSONALISED if PERSONALISED in models else kept_model(run, method)
+
+
+def kept_model(run: Run, method: str) -> str:
+    """Return the name of the final shared model; "best" where a run has no other."""
+    return SHARED if SHARED in where(run.vehicles, method=method)["model"] else "best"
+
+
+def final_errors(run: Run, method: str) -> dict[int, float]:
+    """Map each finite seed to the error of a method: that of the model which vehicles use.
+
+    Where single vehicles do not report their errors, it is the RMSE of all windows.
+    """
+    by_seed = model_errors(run, method, final_model(run, method))
+    if by_seed:
+        return by_seed
+    by_seed = final_by_seed(run, method, "kept_test_rmse")
+    return by_seed or final_by_seed(run, method, "test_rmse")
+
+
+def final_error(run: Run, method: str) -> Estimate:
+    """Return the error of a method over its seeds."""
+    return estimate(list(final_errors(run, method).values()))
+
+
+def model_errors(
+    run: Run, method: str, model: str, *, column: str = "rmse", table: Columns | None = None
+) -> dict[int, float]:
+    """Map each finite seed to a model's error, mean over the vehicles that train.
+
+    `table` may be another run's table of vehicles with the same methods.
+    """
+    every = run.vehicles if table is None else table
+    rows = where(every, method=method, model=model, stratum="all", held_out=False)
+    bad = diverged(run, method)
+    by_seed = {}
+    for seed in dict.fromkeys(rows["seed"].tolist()):
+        errors = where(rows, seed=seed)[column].astype(np.float64)
+        if seed not in bad and np.isfinite(errors).any():
+            by_seed[seed] = float(np.nanmean(errors))
+    return by_seed
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method against the reference, by final test RMSE in Wh per window.
+    """A method against the reference method, by the errors of their final models.
 
-    Final is after each one's own last round, also where they had different numbers of rounds.
+    Final is after each method's last round, also where they had different numbers of rounds.
     """
 
     method: str
@@ -85,7 +140,7 @@ class Comparison:
     difference: Estimate
     """Method minus reference, seed by seed: below zero the method is better."""
     percent: float
-    """Mean difference as a percentage of the reference's RMSE on the same seeds."""
+    """Mean difference as a percentage of the reference's error on the same seeds."""
     better: int
     """Vehicles on which the method's error is lower."""
     vehicles: int
@@ -93,71 +148,62 @@ class Comparison:
 
 
 def compare(run: Run) -> list[Comparison]:
-    """Every other method against the reference, if they have data and a finished seed in common."""
+    """Compare every other method with the reference, if they share data and a finished seed."""
     if not run.same_data:
         return []
     reference = run.reference
     others = [method for method in run.methods if method != reference]
-    base = final_by_seed(run, reference, "test_rmse")
-    found = []
+    base = final_errors(run, reference)
+    base_model = final_model(run, reference)
+    comparisons = []
     for method in others:
-        ends = final_by_seed(run, method, "test_rmse")
-        seeds = [seed for seed in ends if seed in base]
+        errors = final_errors(run, method)
+        seeds = [seed for seed in errors if seed in base]
         if not seeds:
             continue
-        change = estimate([ends[seed] - base[seed] for seed in seeds], comparisons=len(others))
+        change = estimate([errors[seed] - base[seed] for seed in seeds], comparisons=len(others))
         level = float(np.mean([base[seed] for seed in seeds]))
-        own = vehicle_rmse(run, method, seeds)
-        other = vehicle_rmse(run, reference, seeds)
-        shared = [vehicle for vehicle in own if vehicle in other]
-        better = sum(own[vehicle] < other[vehicle] for vehicle in shared)
-        found.append(
+        by_vehicle = vehicle_rmse(run, method, seeds, final_model(run, method))
+        of_reference = vehicle_rmse(run, reference, seeds, base_model)
+        shared = [vehicle for vehicle in by_vehicle if vehicle in of_reference]
+        better = sum(by_vehicle[vehicle] < of_reference[vehicle] for vehicle in shared)
+        comparisons.append(
             Comparison(method, reference, change, 100 * change.mean / level, better, len(shared))
         )
-    return found
+    return comparisons
 
 
 def vehicle_rmse(
     run: Run, method: str, seeds: Sequence[int] | None = None, model: str = "last"
 ) -> dict[str, float]:
-    """RMSE of each vehicle that trains, mean over seeds; by default all that stayed finite."""
+    """Map each vehicle that trains to its RMSE, mean over seeds (default: all finite ones)."""
     rows = where(run.vehicles, method=method, model=model, stratum="all", held_out=False)
     bad = diverged(run, method)
-    found: dict[str, list[float]] = {}
+    by_vehicle: dict[str, list[float]] = {}
     for vehicle, seed, rmse in zip(rows["vehicle"], rows["seed"], rows["rmse"], strict=True):
         if (seed in seeds if seeds is not None else seed not in bad) and np.isfinite(rmse):
-            found.setdefault(vehicle, []).append(float(rmse))
-    return {vehicle: float(np.mean(values)) for vehicle, values in found.items()}
+            by_vehicle.setdefault(vehicle, []).append(float(rmse))
+    return {vehicle: float(np.mean(values)) for vehicle, values in by_vehicle.items()}
 
 
-def kept_model(run: Run, method: str) -> str:
-    """The name of the model that vehicles use; runs of earlier versions kept their best one."""
-    return "kept" if "kept" in where(run.vehicles, method=method)["model"] else "best"
-
-
-def pooled_rmse(run: Run, method: str, model: str = "last") -> dict[str, list[float]]:
-    """Pooled RMSE of all windows ("all") and each stratum, for each seed that stayed finite."""
+def pooled_rmse(run: Run, method: str, model: str) -> dict[str, list[float]]:
+    """Map "all" and each stratum to the RMSE of all its windows, for each finite seed."""
     rows = where(run.vehicles, method=method, model=model, held_out=False)
     bad = diverged(run, method)
     seeds = [seed for seed in dict.fromkeys(rows["seed"].tolist()) if seed not in bad]
-    found: dict[str, list[float]] = {}
+    by_stratum: dict[str, list[float]] = {}
     for stratum in dict.fromkeys(rows["stratum"]):
         for seed in seeds:
-            own = where(rows, stratum=stratum, seed=seed)
-            windows = own["windows"].astype(np.float64)
+            part = where(rows, stratum=stratum, seed=seed)
+            windows = part["windows"].astype(np.float64)
             if windows.sum():
                 # A vehicle without windows in the stratum has no RMSE: 0 × NaN must not spread.
-                squared = np.where(windows > 0, windows * own["rmse"] ** 2, 0.0).sum()
-                found.setdefault(stratum, []).append(sqrt(squared / windows.sum()))
-    return found
+                squared = np.where(windows > 0, windows * part["rmse"] ** 2, 0.0).sum()
+                by_stratum.setdefault(stratum, []).append(sqrt(squared / windows.sum()))
+    return by_stratum
 
 
 def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
-    """Pooled RMSE of each stratum, one value for each seed that stayed finite."""
-    pooled = pooled_rmse(run, method)
+    """Map each stratum to the final model's RMSE of all its windows, for each finite seed."""
+    pooled = pooled_rmse(run, method, final_model(run, method))
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
-
-
-def personal_rmse(run: Run, method: str) -> list[float]:
-    """Pooled RMSE of the vehicles' own models, for each seed; empty where there are none."""
-    return pooled_rmse(run, method, "personal").get("all", [])

@@ -11,75 +11,119 @@ from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
-from fedwatt.report.on_board import ON_BOARD_COLUMN, ON_BOARD_NOTE, on_board_rmse
 from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.references import federating, gain_headline, references_table
 from fedwatt.report.signals import signals_table
-from fedwatt.report.statistics import compare, estimate, final, personal_rmse, stratum_rmse
+from fedwatt.report.statistics import (
+    PERSONALISED,
+    Estimate,
+    compare,
+    estimate,
+    final,
+    final_error,
+    final_model,
+    model_errors,
+    pooled_rmse,
+    stratum_rmse,
+)
 from fedwatt.report.style import name_of
-from fedwatt.report.styles import run_styles_table
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
 from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
-FURTHER = {ON_BOARD_COLUMN: on_board_rmse, "RMSE, personal": personal_rmse}
-"""Errors that not every run has."""
-
-FURTHER_COLUMNS = (
+SHARED_COLUMNS = (
     "test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "kept_test_rmse", "held_out_rmse",
 )  # fmt: skip
-"""What the table of results has beside the metrics."""
+"""Columns of the table of shared models beside the metrics."""
 
+THRESHOLD_ERRORS = ("rmse", "mae", "mape")
+"""Errors whose rounds to a target are counted."""
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
 
+SEEDS_NOTE = (
+    "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on that "
+    "differ]. Diverged seeds count in no mean."
+)
+
 
 def results_table(run: Run) -> Table:
-    """Final errors of every method."""
-    target = run.target
-    columns = _columns(run, *_metrics(headline=True), *_metrics(headline=False), *FURTHER_COLUMNS)
-    found = {
-        method: {column: estimate(final(run, method, column)) for column in columns}
-        for method in run.methods
-    }
-    for title, rmse in FURTHER.items():
-        if any(rmse(run, method) for method in run.methods):
-            columns[title] = Column(title, target.unit, target.digits())
-            for method, own in found.items():
-                own[title] = estimate(rmse(run, method))
-    for column in ("kept_test_rmse", "held_out_rmse"):
-        if all(isnan(own[column].mean) for own in found.values()):
-            del columns[column]
-    rows: list[tuple[Cell, ...]] = [
-        (name_of(method), outcome(run, method), *(own[column] for column in columns))
-        for method, own in found.items()
-    ]
-    near_zero = [value for m in run.methods for value in final(run, m, "test_near_zero")]
-    share = f" ({100 * float(np.mean(near_zero)):.0f} % of them here)" if near_zero else ""
-    *others, last = (metric.title for metric in METRICS.values() if metric.shown)
-    pooled = f"{', '.join(others)} and {last}"
+    """Return the error of every method: that of the model which vehicles use."""
+    metrics = [name for name, metric in METRICS.items() if metric.shown and name != "rmse"]
+    columns = _columns(run, *(f"test_{name}" for name in metrics))
+    rows: list[tuple[Cell, ...]] = []
+    for method in run.methods:
+        model = final_model(run, method)
+        pooled = estimate(pooled_rmse(run, method, model).get("all", []))
+        others = (
+            estimate(list(model_errors(run, method, model, column=name).values()))
+            for name in metrics
+        )
+        rows.append(
+            (
+                name_of(method),
+                "personalised" if model == PERSONALISED else "shared",
+                final_error(run, method),
+                *others,
+                pooled,
+                outcome(run, method),
+            )
+        )
+    unit = run.unit
+    digits = run.target.digits()
     return Table(
         "results",
-        "Final test errors, per window",
-        (Column("Method"), Column("Seeds"), *columns.values()),
+        "Test error of the model that vehicles use",
+        (
+            Column("Method"),
+            Column("Model"),
+            Column("RMSE", unit, digits),
+            *columns.values(),
+            Column("RMSE, all windows as one", unit, digits),
+            Column("Seeds"),
+        ),
         tuple(rows),
-        "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on that "
-        "differ]. "
-        "Diverged seeds count in no mean. Errors are those of the last round's models, unless a "
-        "column says best validated or kept: the model that vehicles get, as a rule the mean of "
-        f"these two. {pooled} pool the windows of all vehicles; the vehicle mean "
-        "counts every vehicle the same, the weighted mean by its training windows. MAPE divides by "
-        f"|Y| + {EPSILON_Y * target.typical:g} {target.unit} and is ruled by windows with |Y| < "
-        f"{NEAR_ZERO * target.typical:g} {target.unit}{share}; wMAPE = Σ|e| / Σ|Y| is not."
-        + (ON_BOARD_NOTE if ON_BOARD_COLUMN in columns else "")
-        + _about_sample(run)
-        + _about_rounds(run),
+        f"Per window, mean over vehicles: every vehicle counts the same. {SEEDS_NOTE} MAPE divides "
+        f"by |Y| + {EPSILON_Y * run.target.typical:g} {unit} and depends on windows with |Y| < "
+        f"{NEAR_ZERO * run.target.typical:g} {unit}{_near_zero(run)}; wMAPE = Σ|e| / Σ|Y| does "
+        "not." + _about_sample(run) + _about_rounds(run),
     )
 
 
+def shared_table(run: Run) -> Table:
+    """Return the errors of the shared models, before personalisation."""
+    columns = _columns(run, *_metrics(headline=True), *_metrics(headline=False), *SHARED_COLUMNS)
+    errors = {
+        method: {column: estimate(final(run, method, column)) for column in columns}
+        for method in run.methods
+    }
+    for column in ("kept_test_rmse", "held_out_rmse"):
+        if all(isnan(by_column[column].mean) for by_column in errors.values()):
+            del columns[column]
+    *others, last = (metric.title for metric in METRICS.values() if metric.shown)
+    return Table(
+        "shared-models",
+        "Shared models before personalisation",
+        (Column("Method"), *columns.values()),
+        tuple(
+            (name_of(method), *(by_column[column] for column in columns))
+            for method, by_column in errors.items()
+        ),
+        "Not what vehicles use where they personalise or learn elevation: these are the networks "
+        "themselves, after the last round unless a column says best validated or final. "
+        f"{SEEDS_NOTE} {', '.join(others)} and {last} are of the windows of all vehicles as one; "
+        "the weighted mean weighs vehicles by their training windows." + _about_rounds(run),
+    )
+
+
+def _near_zero(run: Run) -> str:
+    values = [value for m in run.methods for value in final(run, m, "test_near_zero")]
+    return f" ({100 * float(np.mean(values)):.0f} % of them here)" if values else ""
+
+
 def _about_sample(run: Run) -> str:
-    """How far the errors of a sample of vehicles may be from those of all, or nothing."""
+    """Return a note on the uncertainty of errors of a sample of vehicles, or ""."""
     margins = [m for method in run.methods for m in final(run, method, "test_rmse_margin") if m > 0]
     if not margins:
         return ""
@@ -92,32 +136,30 @@ def _about_sample(run: Run) -> str:
 
 
 def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
-    """Heading and rows of the few figures that a terminal has room for."""
+    """Return heading and rows of the few figures that a terminal has room for."""
     run = load_run(folder)
-    found = {"Method": [name_of(method) for method in run.methods]}
-    kept = "kept_test_rmse"
-    if not any(final(run, method, kept) for method in run.methods):
-        kept = "best_test_rmse"
-    for name, column in _columns(run, *_metrics(headline=True), kept).items():
-        errors = [estimate(final(run, method, name)) for method in run.methods]
-        found[column.heading] = [mean_and_spread(own, column.digits) for own in errors]
-    found["Seeds"] = [outcome(run, method) for method in run.methods]
-    for title, rmse in FURTHER.items():
-        further = [rmse(run, method) for method in run.methods]
-        if any(further):
-            digits = run.target.digits()
-            spreads = [mean_and_spread(estimate(own), digits) for own in further]
-            found[f"{title} ({run.unit})"] = spreads
+    table = results_table(run)
+    shown = ("Method", "Model", "RMSE", "MAE", "wMAPE", "Seeds")
+    columns = {}
+    for place, column in enumerate(table.columns):
+        if column.title in shown:
+            cells = [row[place] for row in table.rows]
+            columns[column.heading] = [_terminal_text(cell, column.digits) for cell in cells]
     if private_methods(run):
-        found["ε"] = [spent(run, method) for method in run.methods]
-    return list(found), [list(row) for row in zip(*found.values(), strict=True)]
+        columns["ε"] = [spent(run, method) for method in run.methods]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+
+
+def _terminal_text(cell: Cell, digits: int) -> str:
+    return mean_and_spread(cell, digits) if isinstance(cell, Estimate) else str(cell)
 
 
 def reference_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
-    """Title, heading and rows of what federating gains over each vehicle alone."""
+    """Return title, heading and rows of what federating gains over local-only models."""
     run = load_run(folder)
-    table, found = references_table(run), federating(run)
-    title = table.title if found is None else gain_headline(found)
+    table = references_table(run)
+    gain = federating(run)
+    title = table.title if gain is None else gain_headline(gain)
     return title, [column.heading for column in table.columns], table.text_rows()
 
 
@@ -139,7 +181,7 @@ def _columns(run: Run, *names: str) -> dict[str, Column]:
 
 
 def outcome(run: Run, method: str) -> str:
-    """How many seeds finished, and which diverged when: "2; seed 3 diverged at round 17"."""
+    """Return the finished and diverged seeds: "2; seed 3 diverged at round 17"."""
     finished = len(final(run, method, "test_rmse"))
     lost: dict[int, list[str]] = {}
     for seed, at in sorted(diverged(run, method).items()):
@@ -160,7 +202,8 @@ def differences_table(run: Run) -> Table:
     columns = (Column("Method"), difference, Column("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
     for one in found:
-        change, better = one.difference, f"{one.better} of {one.vehicles}"
+        change = one.difference
+        better = f"{one.better} of {one.vehicles}"
         noise = "yes" if change.above_noise else "no"
         if change.seeds < 2:
             noise = "one seed cannot tell"
@@ -169,7 +212,7 @@ def differences_table(run: Run) -> Table:
         rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
     return Table(
         "differences",
-        f"Difference from {name_of(run.reference)} in final test RMSE",
+        f"Difference from {name_of(run.reference)} in RMSE of the model that vehicles use",
         (*columns, *map(Column, plain)),
         tuple(rows),
         f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
@@ -180,37 +223,46 @@ def differences_table(run: Run) -> Table:
 
 
 def _about_rounds(run: Run) -> str:
-    """The end of a note: final is not after equally many rounds."""
+    """Return the end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
 def thresholds_table(run: Run) -> Table:
-    """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
+    """Return rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
 
     Without rows for runs on different data, whose lowest error is no target for all.
     """
     methods = run.methods if run.same_data else ()
-    finals = {method: final(run, method, "test_rmse") for method in run.methods}
-    lowest = min((float(np.mean(own)) for own in finals.values() if own), default=float("nan"))
-    targets = [lowest * (1 + margin) for margin in MARGINS]
+    rows: list[tuple[Cell, ...]] = []
+    for error in THRESHOLD_ERRORS:
+        finals = [final(run, method, f"test_{error}") for method in run.methods]
+        lowest = min((float(np.mean(own)) for own in finals if own), default=float("nan"))
+        if not np.isfinite(lowest):
+            continue
+        shown = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
+        for method in methods:
+            reached = [
+                _rounds_to(run, method, f"test_{error}", lowest * (1 + margin))
+                for margin in MARGINS
+            ]
+            rows.append((name_of(method), METRICS[error].title, shown, *reached))
     return Table(
         "rounds-to-threshold",
-        "Rounds until the test RMSE first reaches a target",
-        (Column("Method"), *(Column(f"≤ {amount(run.target, target)}") for target in targets)),
-        tuple(
-            (name_of(method), *(_rounds_to(run, method, target) for target in targets))
-            for method in methods
+        "Rounds until the shared model first reaches a test error",
+        (
+            *map(Column, ("Method", "Error", "Lowest final mean")),
+            *(Column(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
         ),
-        "Median over seeds, and how many of them got there. The targets are "
-        + ", ".join(f"{100 * margin:g} %" for margin in MARGINS)
-        + " above the lowest final mean of this run: they compare methods within it only. Rounds "
-        "without an evaluation cannot count." + _about_rounds(run),
+        tuple(rows),
+        "Median over seeds, and how many of them got there. The targets are above the lowest final "
+        "mean of this run: they compare methods within it only. Rounds without an evaluation "
+        "cannot count." + _about_rounds(run),
     )
 
 
-def _rounds_to(run: Run, method: str, target: float) -> str:
-    found = curves(run, method, "test_rmse")
+def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
+    found = curves(run, method, column)
     every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
     reached = [at for at in when if at != float("inf")]
@@ -220,19 +272,19 @@ def _rounds_to(run: Run, method: str, target: float) -> str:
 
 
 def strata_table(run: Run) -> Table:
-    """Final error by driving regime."""
+    """Return final error by driving regime."""
     found = {method: stratum_rmse(run, method) for method in run.methods}
     strata = list(dict.fromkeys(name for own in found.values() for name in own))
     return Table(
         "strata",
-        f"Final test RMSE by driving regime, {run.unit} per window",
+        f"Test RMSE by driving regime, {run.unit} per window",
         (
             Column("Windows"),
             *(Column(name_of(method), digits=run.target.digits()) for method in run.methods),
         ),
         tuple((name, *(estimate(own.get(name, [])) for own in found.values())) for name in strata),
-        "Mean ± standard deviation over seeds [95 % interval of the mean], windows of all vehicles "
-        "that train pooled.",
+        "Of the model that vehicles use, the windows of all vehicles that train as one. "
+        + SEEDS_NOTE,
     )
 
 
@@ -259,13 +311,13 @@ def time_table(run: Run) -> Table:
 
 
 TABLES: tuple[Callable[[Run], Table], ...] = (
-    references_table,
     results_table,
+    references_table,
     differences_table,
     privacy_table,
-    run_styles_table,
-    thresholds_table,
     strata_table,
+    shared_table,
+    thresholds_table,
     signals_table,
     time_table,
 )

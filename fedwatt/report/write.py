@@ -1,7 +1,9 @@
 """The whole report of a run folder: figures, tables and one page that holds them all."""
 
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from markupsafe import Markup
 
@@ -13,7 +15,7 @@ from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
 from fedwatt.report.load import Run, load_run, load_runs
 from fedwatt.report.page import fill
-from fedwatt.report.statistics import estimate, final
+from fedwatt.report.statistics import PERSONALISED, final_error, final_model
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
 from fedwatt.report.svg import inline, saved
 from fedwatt.report.table import Table, shown
@@ -29,20 +31,37 @@ VARIABLES = {
 }
 """Colour of a figure → CSS variable of the page, which has a light and a dark value."""
 
+NEXT_STEPS: Final = (
+    (
+        "Predict trips with this model",
+        (
+            "fedwatt export {run} --out model.onnx",
+            "fedwatt predict model.onnx TRIP --html trip.html",
+        ),
+    ),
+    (
+        "Train on your own vehicles",
+        ("fedwatt data import auto FOLDER --out fleets/mine", "fedwatt run --data fleets/mine"),
+    ),
+    ("Tune the learning rate of every method", ("fedwatt tune --out studies/first",)),
+    ("Compare with another run", ("fedwatt report {run} OTHER --out comparison",)),
+)
+"""What to do after a run, and the commands for it."""
+
 
 class Reporter(Observer):
     """Writes the report of a run when the run is finished."""
 
     def on_finish(self, run: Path) -> None:
-        """All tables are there."""
+        """Write the report from the tables, which are complete."""
         write_report(run)
 
 
-def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
+def write_report(*runs: str | Path, out: str | Path | None = None, pdf: bool = False) -> Path:
     """Write report.html, figures/ and tables/ and return the path of the page.
 
     One run folder gets its report inside it unless `out` says otherwise; several are compared on
-    one page in the folder `out`.
+    one page in the folder `out`. Figures are SVG files, with `pdf` also PDF files.
     """
     if not runs:
         raise RunError("A report needs at least one run folder.")
@@ -63,18 +82,21 @@ def write_report(*runs: str | Path, out: str | Path | None = None) -> Path:
         figure = kind.draw(run)
         svg = saved(figure)
         write_bytes(out / "figures" / f"{kind.name}.svg", svg)
-        write_bytes(out / "figures" / f"{kind.name}.pdf", saved(figure, "pdf"))
+        if pdf:
+            write_bytes(out / "figures" / f"{kind.name}.pdf", saved(figure, "pdf"))
         markup = inline(svg, kind.name, kind.title, VARIABLES)
         figures.append(
             {"name": kind.name, "title": kind.title, "svg": markup, "caption": kind.caption}
         )
     page = out / "report.html"
-    write_text(page, render(run, figures, made))
+    write_text(page, render(run, figures, made, folders[0]))
     return page
 
 
-def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[Table]) -> str:
-    """The page as text."""
+def render(
+    run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[Table], folder: Path
+) -> str:
+    """Return the page as text."""
     appearance = looks(run.methods)
     return fill(
         "fedwatt.report",
@@ -86,7 +108,8 @@ def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[
                 "label": method,
                 "name": name_of(method),
                 "colour": VARIABLES[appearance[method].colour],
-                "rmse": estimate(final(run, method, "test_rmse")),
+                "rmse": final_error(run, method),
+                "personalised": final_model(run, method) == PERSONALISED,
                 "outcome": outcome(run, method),
             }
             for method in run.methods
@@ -103,8 +126,18 @@ def render(run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[
         run_facts=run_facts(run),
         figures=figures,
         tables=made,
+        download=_download,
+        next_steps=[
+            (title, [command.format(run=folder) for command in commands])
+            for title, commands in NEXT_STEPS
+        ],
         light={VARIABLES[look.colour]: look.colour for look in (*LOOKS.values(), *PARTS.values())},
         dark={VARIABLES[look.colour]: look.dark for look in (*LOOKS.values(), *PARTS.values())},
         shown=shown,
         target=run.target,
     )
+
+
+def _download(table: Table) -> str:
+    """Return a table's CSV as a link target, so that the page needs no file beside it."""
+    return "data:text/csv;base64," + b64encode(table.csv().encode()).decode()

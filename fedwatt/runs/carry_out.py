@@ -158,9 +158,9 @@ def carry_out(site: Site[Level, Rounds]) -> dict[str, Level]:
     started = datetime.now(UTC)
     run = site.run
     level_run = run.level()
-    for one in (run, level_run):
-        if one is not None:
-            refuse_other_run(one.config, one.out, one.resume)
+    for part in (run, level_run):
+        if part is not None:
+            refuse_other_run(part.config, part.out, part.resume)
     fleet = site.open()
     origin = Origin(run_hash(run.config), site.data_identity())
     budgets = _checked(site, fleet, origin)
@@ -192,9 +192,9 @@ def _carried_out(
     for choice in run.config.methods:
         label = choice.label
         level = levels.pop(label, None)
-        found = _trained(site, choice, origin, budgets[label], level, results)
-        if found is not None:
-            needed[label] = found
+        outcome = _trained(site, choice, origin, budgets[label], level, results)
+        if outcome is not None:
+            needed[label] = outcome
     _add_references(site)
     routes = site.share_routes()
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
@@ -220,13 +220,13 @@ def _spending(
     sums.
     """
     config = site.run.config
-    found = {}
-    for label, own in budgets.items():
-        if own is not None:
-            server = own.seen_by_server.epsilon(config.training.rounds)
+    spending = {}
+    for label, budget in budgets.items():
+        if budget is not None:
+            server = budget.seen_by_server.epsilon(config.training.rounds)
             masked = config.secure.enabled and site.on_the_road and isfinite(server)
-            found[label] = asdict(own) | {"epsilon_server": server if masked else None}
-    return found
+            spending[label] = asdict(budget) | {"epsilon_server": server if masked else None}
+    return spending
 
 
 def _add_references(site: Site[Level, Rounds]) -> None:
@@ -244,15 +244,18 @@ def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[st
     config = site.run.config
     for choice in config.methods:
         site.federation(choice).check(choice.method)
-    budgets = {own.label: budget_for(own.method, config.training, fleet) for own in config.methods}
+    budgets = {
+        method_choice.label: budget_for(method_choice.method, config.training, fleet)
+        for method_choice in config.methods
+    }
     if learns_hills(config):
         terrain_spending(config, fleet)  # refuses noise that nobody can account for
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing
-        found = latest_checkpoint(run.checkpoints(choice), origin)
-        own = budgets[choice.label]
-        if own is not None:
-            repeated = site.repeated(choice, 0 if found is None else found[1])
-            budgets[choice.label] = replace(own, repeated=repeated)
+        checkpoint = latest_checkpoint(run.checkpoints(choice), origin)
+        method_choice = budgets[choice.label]
+        if method_choice is not None:
+            repeated = site.repeated(choice, 0 if checkpoint is None else checkpoint[1])
+            budgets[choice.label] = replace(method_choice, repeated=repeated)
     return budgets
 
 

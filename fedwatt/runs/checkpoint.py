@@ -73,20 +73,20 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
         raise
     for table in state.paged:
         table.pin()
-    found = sorted(folder.glob("round-*"))
-    kept = {target} if state.paged else {target, *found[-KEPT:]}
-    for other in found:
+    folders = sorted(folder.glob("round-*"))
+    remaining = {target} if state.paged else {target, *folders[-KEPT:]}
+    for other in folders:
         # One of a later round is of a run that went back to this one.
-        if other not in kept or other > target:
+        if other not in remaining or other > target:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
     """Return the latest checkpoint, or None where there is none."""
-    found = latest_checkpoint(folder, origin)
-    if found is None:
+    checkpoint = latest_checkpoint(folder, origin)
+    if checkpoint is None:
         return None
-    latest, done = found
+    latest, done = checkpoint
     tensors = load_file(latest / "state.safetensors")
     state = State.from_tensors(done, tensors, memory_folder(folder))
     tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
@@ -120,17 +120,17 @@ def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
         manifest = parse_json((latest / "manifest.json").read_text(encoding="utf-8"))
         damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
         done = int(manifest["round"])
-        found = Origin(manifest["configuration"], manifest["data"])
+        recorded = Origin(manifest["configuration"], manifest["data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"manifest.json: {error}") from error
     if damaged:
         raise DataError(f"{damaged[0]} does not match its checksum")
-    if found.configuration != origin.configuration:
+    if recorded.configuration != origin.configuration:
         raise RunError(
             f"{latest} belongs to another configuration, or to another version of fedwatt. Resume "
             "with the config.toml of its run folder, or choose another --out."
         )
-    if origin.data is not None and found.data != origin.data:
+    if origin.data is not None and recorded.data != origin.data:
         raise RunError(
             f"The fleet is not the one that {latest} was trained on: its data has changed. Put it "
             "back, or start anew with another --out."

@@ -34,6 +34,7 @@ from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.files import parse_toml
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
+from fedwatt.methods.recommended import RECOMMENDED
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.plugins import named_in, short
@@ -64,8 +65,8 @@ class Source:
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: 20 synthetic or all stored)")
-        known = self.made in ("auto", "ahead", "on-demand")
-        check(self, "made", known, "'auto', 'ahead' or 'on-demand'")
+        valid = self.made in ("auto", "ahead", "on-demand")
+        check(self, "made", valid, "'auto', 'ahead' or 'on-demand'")
         check(self, "trips", self.trips >= 3, "at least 3: one to train, validate and test each")
 
 
@@ -120,7 +121,7 @@ class MethodChoice:
         return replace(common, rate=rate, schedule=self.schedule or common.schedule)
 
 
-DEFAULT_METHODS: Final = {"fedavg": 0.005, "fo-ri-fedavg": 0.02}
+DEFAULT_METHODS: Final = {RECOMMENDED: 0.005, "fo-ri-fedavg": 0.02}
 """What a run compares unless it names methods, each at its own rate: the one with the lowest
 validation error on other fleets than the embedded one (benchmarks/first_run_rates.py)."""
 
@@ -151,8 +152,8 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         names = [choice.method.name for choice in self.methods]
-        found = sources_of(names, self.model.name, self.data, self.plugins)
-        object.__setattr__(self, "plugins", found)
+        sources = sources_of(names, self.model.name, self.data, self.plugins)
+        object.__setattr__(self, "plugins", sources)
         labels = [choice.label for choice in self.methods]
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
@@ -198,11 +199,11 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
             f"The label {label!r} must be a plain name of at most 100 characters, without '/' and "
             "not beginning with '.': it names a folder."
         )
-    own: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for setting, kind in (("rate", float), ("schedule", str)):
         if setting in table:
-            own[setting] = convert(table.pop(setting), kind, f"{name}.{setting}")
-    choice = MethodChoice(label, get(name, **table), **own)
+            settings[setting] = convert(table.pop(setting), kind, f"{name}.{setting}")
+    choice = MethodChoice(label, get(name, **table), **settings)
     choice.training(Training())  # refuses a rate or schedule outside its range here, not later
     return choice
 
@@ -239,25 +240,25 @@ def from_tables(
     other text may name no code that the user has not named (`fedwatt.plugins`).
     """
     refuse_misshapen(table)
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if "seeds" in table:
-        given["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
+        arguments["seeds"] = convert(table["seeds"], tuple[int, ...], "seeds")
     if "device" in table:
-        given["device"] = convert(table["device"], str, "device")
+        arguments["device"] = convert(table["device"], str, "device")
     named = table.get("method", default_methods(table))
     with named_in(None if trusted else where):
         for name in (section for section in SECTIONS if section in table):
-            given[name] = from_table(SECTIONS[name], table[name], name)
-        given["methods"] = tuple(choose(method) for method in named)
-        return RunConfig(**given)
+            arguments[name] = from_table(SECTIONS[name], table[name], name)
+        arguments["methods"] = tuple(choose(method) for method in named)
+        return RunConfig(**arguments)
 
 
 def refuse_misshapen(table: Mapping[str, Any]) -> None:
     """Raise unless a document has the sections of a configuration, and tables where they belong."""
-    known = ("seeds", "device", *SECTIONS, "method", "plugins")
+    sections = ("seeds", "device", *SECTIONS, "method", "plugins")
     for name, value in table.items():
-        if name not in known:
-            raise SettingError(unknown("section or key", name, known))
+        if name not in sections:
+            raise SettingError(unknown("section or key", name, sections))
         if name in SECTIONS and not isinstance(value, dict):
             raise SettingError(f"'{name}' is a section: write its settings below [{name}].")
     methods = table.get("method", [])
@@ -269,10 +270,10 @@ def to_tables(config: RunConfig) -> dict[str, Any]:
     """Return the complete configuration as a TOML document."""
     methods = []
     for choice in config.methods:
-        own = {"rate": choice.rate, "schedule": choice.schedule}
+        entry = {"rate": choice.rate, "schedule": choice.schedule}
         methods.append(
             {"name": choice.method.name, "label": choice.label}
-            | {name: value for name, value in own.items() if value is not None}
+            | {name: value for name, value in entry.items() if value is not None}
             | choice.method.settings
         )
     return {
@@ -311,11 +312,11 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
     {'training': {'rounds': 5}}
     """
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-    given = [_assigned(assignment) for assignment in assignments]
-    shared = any((section, setting) == ("training", "rate") for section, setting, _ in given)
+    assigned = [_assigned(assignment) for assignment in assignments]
+    shared = any((section, setting) == ("training", "rate") for section, setting, _ in assigned)
     methods = [dict(m) for m in result.get("method", default_methods(result, shared=shared))]
     labels = {label_of(method): method for method in methods}
-    for section, setting, value in given:
+    for section, setting, value in assigned:
         if not section:
             result[setting] = value
         elif section in labels:
@@ -373,15 +374,15 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
     """
     before = _sections(old)
     after = _sections(new)
-    found = []
+    changes = []
     for section in [name for name in before if name in after]:
-        own = before[section]
+        old_section = before[section]
         other = after[section]
-        for name in dict.fromkeys((*own, *other)):
-            if own.get(name) != other.get(name):
+        for name in dict.fromkeys((*old_section, *other)):
+            if old_section.get(name) != other.get(name):
                 key = f"{section}.{name}" if section else name
-                found.append(f"{key} {_shown(own.get(name))} → {_shown(other.get(name))}")
-    return found
+                changes.append(f"{key} {_shown(old_section.get(name))} → {_shown(other.get(name))}")
+    return changes
 
 
 def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:

@@ -50,17 +50,17 @@ def coverage(fleet: Fleet) -> dict[str, Any]:
         return {}
     rows = np.concatenate(samples)
     names = list(fleet.features)
-    found: dict[str, Any] = {"hours": _two_digits(factor * len(rows) / 60)}
+    summary: dict[str, Any] = {"hours": _two_digits(factor * len(rows) / 60)}
     if "speed" in names:
         metres = rows[:, names.index("speed")].sum()  # of the sampled seconds, as is climb
-        found["kilometres"] = _two_digits(factor * metres * 60 / 1000)
+        summary["kilometres"] = _two_digits(factor * metres * 60 / 1000)
         if "ascent" in names and metres > 0:
             climb = rows[:, names.index("ascent")].sum()
-            found["climb_m_per_km"] = _two_digits(1000 * climb / metres)
+            summary["climb_m_per_km"] = _two_digits(1000 * climb / metres)
     if "ambient" in names:
         low, high = np.quantile(rows[:, names.index("ambient")], (0.05, 0.95))
-        found["ambient_c"] = [5 * floor(low / 5), 5 * ceil(high / 5)]
-    return found
+        summary["ambient_c"] = [5 * floor(low / 5), 5 * ceil(high / 5)]
+    return summary
 
 
 def _two_digits(value: float) -> float:
@@ -71,8 +71,8 @@ def describe_target(fleet: Fleet) -> dict[str, Any]:
     """Return the target and the resolution of its labels: median over vehicles, in its unit."""
     target = fleet.settings.predicts
     grains = [client.label_grain for client in fleet.at_hand]
-    about = {name: getattr(target, name) for name in ("name", "unit", "adds", "typical")}
-    return about | {"meaning": target.described, "grain": median(grains)}
+    description = {name: getattr(target, name) for name in ("name", "unit", "adds", "typical")}
+    return description | {"meaning": target.described, "grain": median(grains)}
 
 
 def fleet_partition(fleet: Fleet) -> str:

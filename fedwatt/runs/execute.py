@@ -187,19 +187,21 @@ class Simulation(Site[ModelPredictions, Federation]):
         """Errors of personal models and, with a level model, of what vehicles would use."""
         personal = _personal_models(self.run, choice, federation, state)
         judged = federation.judged
-        kept = predictions_of(judged, state.kept_weights)
+        final_predictions = predictions_of(judged, state.kept_weights)
         mixes = self.run.config.model.mixture
         if mixes:
-            kept = mixed_predictions(judged, kept)
+            final_predictions = mixed_predictions(judged, final_predictions)
             personal = personal and mixed_predictions(judged, personal)
             write_fleet_ridge(self.run.out, judged.fleet.clients)
-        write_trip_prior(self.run.out, choice.label, judged, personal or kept, state.live)
-        predicted = ModelPredictions(kept, personal, tuple(state.live))
+        write_trip_prior(
+            self.run.out, choice.label, judged, personal or final_predictions, state.live
+        )
+        predicted = ModelPredictions(final_predictions, personal, tuple(state.live))
         used = {} if personal is None else {"personal": personal.test}
         if level is not None:
             used = used_on_board(judged, predicted, level)
         elif mixes:
-            used["kept"] = kept.test
+            used["kept"] = final_predictions.test
         rows = {name: judged.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.of_level_model else None
 
@@ -217,10 +219,10 @@ def _personal_models(
 
     judged = federation.judged
 
-    def keep(one: PersonalModel) -> None:
-        name = judged.fleet.name(one.vehicle)
-        seed = judged.seeds[one.run]
-        write_own_model(own_model_file(run.out, choice.label, seed, name), judged, one)
+    def keep(personalised: PersonalModel) -> None:
+        name = judged.fleet.name(personalised.vehicle)
+        seed = judged.seeds[personalised.run]
+        write_own_model(own_model_file(run.out, choice.label, seed, name), judged, personalised)
 
     models = federation.own_models(choice.method, state)
     numbers = federation.members.evaluated if judged is not federation else None

@@ -50,9 +50,9 @@ def configuration(federation: Federation, method: Method) -> RunConfig:
 
 def _source(fleet: Fleet) -> Source:
     """Return the source of the fleet; "own" if it cannot be made again."""
-    known = {setting.name for setting in fields(Source)}
-    found: dict[str, Any] = {n: v for n, v in fleet.origin.items() if n in known}
-    return Source(**(found or {"data": OWN}))
+    names = {setting.name for setting in fields(Source)}
+    settings: dict[str, Any] = {n: v for n, v in fleet.origin.items() if n in names}
+    return Source(**(settings or {"data": OWN}))
 
 
 def named(method: Method) -> MethodChoice:
@@ -62,10 +62,10 @@ def named(method: Method) -> MethodChoice:
     """
     label = short(method.name)
     local = "+".join(_rule_name(rule, LOCAL_RULES) for rule in method.local) or "fedavg"
-    behind = [_rule_name(method.server, SERVERS)]
+    server_part = [_rule_name(method.server, SERVERS)]
     if method.defence is not None:
-        behind.insert(0, _rule_name(method.defence, DEFENCES))
-    for name in (method.name, f"{local}@{'+'.join(behind)}".removesuffix("@average")):
+        server_part.insert(0, _rule_name(method.defence, DEFENCES))
+    for name in (method.name, f"{local}@{'+'.join(server_part)}".removesuffix("@average")):
         try:
             if get(name, **method.settings).rules == method.rules:
                 return MethodChoice(label, replace(method, name=name))
@@ -76,22 +76,22 @@ def named(method: Method) -> MethodChoice:
 
 def _rule_name(rule: object, known: Mapping[str, object]) -> str:
     """Return the name of a rule of fedwatt, or a reference to its class."""
-    names = (name for name, own in known.items() if type(own) is type(rule))
+    names = (name for name, entry in known.items() if type(entry) is type(rule))
     return next(names, None) or reference_to(type(rule))
 
 
 def _model_choice(federation: Federation) -> ModelChoice:
     """Return the model by the name that makes it again; "own" if none does."""
-    asked = federation.model_asked
+    network = federation.model_asked
     model = federation.model
     hidden: tuple[int, ...] = ()
-    if isinstance(asked, str):
-        name = asked
+    if isinstance(network, str):
+        name = network
     elif isinstance(model, MLP | GRU | LSTM):
         name = type(model).__name__.lower()
         hidden = model.hidden if isinstance(model, MLP) else (model.hidden,)
     else:
-        own = asked.module if isinstance(asked, ModuleModel) else asked
+        own = network.module if isinstance(network, ModuleModel) else network
         name = reference_to(type(own) if isinstance(own, nn.Module | Model) else own)
     if _makes(name, hidden, federation):
         return ModelChoice(name=name, hidden=hidden)
@@ -110,8 +110,8 @@ class GivenModel(ModelChoice):
 
     def on(self, fleet: Fleet) -> Model:
         """Return the network itself."""
-        given: Model = self.__dict__["given"]
-        return given
+        model: Model = self.__dict__["given"]
+        return model
 
 
 def _makes(name: str, hidden: tuple[int, ...], federation: Federation) -> bool:

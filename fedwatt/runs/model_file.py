@@ -72,9 +72,11 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
     prefix = model_prefix(label, which, seed)
     with _opened(run) as file:
         names = list(file.keys())
-        found = {n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)}
-    if found:
-        return found
+        tensors = {
+            n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)
+        }
+    if tensors:
+        return tensors
     if any(name.startswith(f"{label}/") for name in names):
         raise RunError(
             f"{run} has no model '{which}' of '{label}', seed {seed}: an earlier version of "
@@ -118,13 +120,13 @@ def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
     return run / "personal" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
 
 
-def write_own_model(file: Path, federation: LocalFleet, one: PersonalModel) -> None:
+def write_own_model(file: Path, federation: LocalFleet, personalised: PersonalModel) -> None:
     """Write a personalised model to one file, atomically."""
-    parts = federation.model.layout.split(one.weights)
+    parts = federation.model.layout.split(personalised.weights)
     tensors = {part: values.contiguous().cpu() for part, values in parts.items()}
-    name = federation.fleet.clients[one.vehicle].name
-    about = {"vehicle": name, "rate": one.rate, "steps": one.steps}
-    write_tensors(file, tensors, {OWNER: json.dumps(about)})
+    name = federation.fleet.clients[personalised.vehicle].name
+    metadata = {"vehicle": name, "rate": personalised.rate, "steps": personalised.steps}
+    write_tensors(file, tensors, {OWNER: json.dumps(metadata)})
 
 
 def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:

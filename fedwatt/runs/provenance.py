@@ -34,8 +34,8 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
     """
     on_gpu = device.type == "cuda"
     # Not installed where only the sources are there, so its metadata may be missing.
-    own = import_module("fedwatt").__version__
-    versions = {"fedwatt": own, "python": platform.python_version()}
+    fedwatt_version = import_module("fedwatt").__version__
+    versions = {"fedwatt": fedwatt_version, "python": platform.python_version()}
     return {
         "versions": versions | {package: _version(package) for package in PACKAGES},
         "commit": commit(),
@@ -76,11 +76,11 @@ def commit() -> str:
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return UNKNOWN
-    found = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
+    revision = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
     changed = _output(
         ["git", "-C", str(root), "status", "--porcelain", "--", "*.py", "*.c", "*.cu"]
     )
-    return found + ("+changes" if found != UNKNOWN and changed not in ("", UNKNOWN) else "")
+    return revision + ("+changes" if revision != UNKNOWN and changed not in ("", UNKNOWN) else "")
 
 
 @cache
@@ -113,8 +113,8 @@ def driver() -> str:
     numbers = [word for word in words if word[0].isdigit() and "." in word]
     if numbers:
         return numbers[0]
-    asked = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
-    return asked.splitlines()[0] if asked else UNKNOWN
+    versions = _output(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+    return versions.splitlines()[0] if versions else UNKNOWN
 
 
 def _output(command: Sequence[str]) -> str:

@@ -55,13 +55,13 @@ def read_back(run: Path, method: str | None, trust: Sequence[str] = ()) -> ReadB
         raise SettingError(unknown("method of this run", method, labels))
     choice = config.methods[0 if method is None else labels.index(method)]
     origin = Origin(run_hash(config), None)
-    found = load_checkpoint(run / "checkpoint" / choice.label, choice.label, origin)
-    if found is None:
+    checkpoint = load_checkpoint(run / "checkpoint" / choice.label, choice.label, origin)
+    if checkpoint is None:
         raise RunError(
             f"{run} holds no checkpoint of '{choice.label}'. Copy the whole run folder, or go on "
             "with an interrupted run with --resume."
         )
-    state, history = found
+    state, history = checkpoint
     if not choice.method.personal:  # what vehicles remember is of use to the next round alone
         state = replace(state, memory={})
     return ReadBack(run, config, choice, state, history)

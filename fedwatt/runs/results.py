@@ -49,8 +49,8 @@ class RunResults:
             # A method's extra heads stay out.
             self.tensors |= {
                 model_prefix(choice.label, model, seed) + name: part.contiguous().cpu()
-                for seed, own in zip(federation.seeds, weights, strict=True)
-                for name, part in layout.split(own[: layout.size]).items()
+                for seed, seed_weights in zip(federation.seeds, weights, strict=True)
+                for name, part in layout.split(seed_weights[: layout.size]).items()
             }
         self.vehicles += [
             {"method": choice.label, "model": model} | row

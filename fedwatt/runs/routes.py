@@ -41,9 +41,9 @@ def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
             f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
             f"no {file}. Submit a run with deploy.routes = true."
         )
-    found = learn_run_routes(config)
-    write_bytes(file, fleet_to_bytes(found))
-    return found
+    routes = learn_run_routes(config)
+    write_bytes(file, fleet_to_bytes(routes))
+    return routes
 
 
 def learn_run_routes(config: RunConfig) -> FleetRoutes:
@@ -71,8 +71,8 @@ def own_hills(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Fiel
     if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
         return shared
     alone = frozenset([vehicle.name])
-    found = survey_fleet([vehicle], alone, shared.grid, config.terrain, config.data)
-    return own_fields(*found, shared, config.terrain)[vehicle.name]
+    survey = survey_fleet([vehicle], alone, shared.grid, config.terrain, config.data)
+    return own_fields(*survey, shared, config.terrain)[vehicle.name]
 
 
 def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> RouteBoard:

@@ -42,8 +42,8 @@ def open_fleet(
         return fleet_on_demand(maker, config.data)
     if isinstance(maker, StoredVehicles) and maker.stored == 1:
         _warn_of_one_vehicle(source.data)
-    given = partial(source_vehicles, source, config.data)
-    vehicles = with_climb_channels(given, config.data, config.terrain, learned)
+    make_vehicles = partial(source_vehicles, source, config.data)
+    vehicles = with_climb_channels(make_vehicles, config.data, config.terrain, learned)
     return build_fleet(
         vehicles,
         config.data,
@@ -68,10 +68,10 @@ def source_vehicles(source: Source, data: DataSettings | None = None) -> Iterabl
     it.
     """
     maker = vehicle_maker(source)
-    found = maker.all()
+    vehicles = maker.all()
     if made_on_demand(source, maker.count) and data is not None:
         refuse_climb(data, maker.count)
-    return found if data is None else (prepared(vehicle, data) for vehicle in found)
+    return vehicles if data is None else (prepared(vehicle, data) for vehicle in vehicles)
 
 
 def made_on_demand(source: Source, vehicles: int) -> bool:

@@ -66,15 +66,24 @@ def read_table(folder: Path, name: str) -> pa.Table:
         raise RunError(f"{folder} has no {path.name}. Is it a finished run?") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
-    known = {column.name: column for column in declared(name).columns}
-    for column in known.values():
+    columns = {column.name: column for column in declared(name).columns}
+    for column in columns.values():
         if column.name not in table.column_names and column.kind is float:
             unknown = pa.array([column.unknown] * len(table), TYPES[float])
             table = table.append_column(column.name, unknown)
     types = {field.name: field.type for field in table.schema}
-    wrong = [one.name for one in known.values() if types.get(one.name) != TYPES[one.kind]]
+    wrong = [
+        declared_column.name
+        for declared_column in columns.values()
+        if types.get(declared_column.name) != TYPES[declared_column.kind]
+    ]
     if wrong:
         raise RunError(
             f"{path} does not have the columns of this version: '{wrong[0]}'. Repeat the run."
         )
-    return table.select([*known, *(one for one in types if one not in known)])
+    return table.select(
+        [
+            *columns,
+            *(declared_column for declared_column in types if declared_column not in columns),
+        ]
+    )

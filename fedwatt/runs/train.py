@@ -22,7 +22,7 @@ def train_method(
     observer: Observer,
     origin: Origin,
     checkpoint_seconds: float,
-    own: Budget | None,
+    budget: Budget | None,
     before_round: Callable[[Rounds, State], tuple[Rounds, State]] | None = None,
 ) -> tuple[State, History]:
     """All rounds of a method, going on after its last checkpoint in `folder` if it has one.
@@ -31,17 +31,17 @@ def train_method(
     `before_round` may give another federation, or another state, to any round.
     """
     seeds = len(federation.seeds)
-    epsilon = None if own is None else own.epsilon
-    found = load_checkpoint(folder, choice.label, origin)
-    if found is None:
+    epsilon = None if budget is None else budget.epsilon
+    checkpoint = load_checkpoint(folder, choice.label, origin)
+    if checkpoint is None:
         state, record = federation.start(choice.method)
         history = History(choice.label)
         history.add(0, seeds, record.spending(epsilon))
     else:
-        state, history = found
+        state, history = checkpoint
         state = state.to(federation.device)
     observer.on_start(choice.label, state.round, federation.training.rounds)
-    saved = state.round if found else -1
+    saved = state.round if checkpoint else -1
     saved_at = time.monotonic()
     try:
         while not federation.finished(state):

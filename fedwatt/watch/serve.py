@@ -15,26 +15,35 @@ from pathlib import Path
 from fedwatt.observers.progress_log import FILE
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
+from fedwatt.runs.level import level_label
 from fedwatt.watch.local_server import Reply, answering
 
 
 class LivePage:
-    """The page of one run."""
+    """The live page of one run."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
 
     @cached_property
     def page(self) -> str:
-        """The page as text; the log comes later."""
+        """Return the page as text; its script asks for the log."""
         looks = {
             name: {"name": look.name, "light": look.colour, "dark": look.dark}
             for name, look in LOOKS.items()
         }
-        return fill("fedwatt.watch", "watch.html.jinja", run=self.run.name, looks=looks)
+        return fill(
+            "fedwatt.watch",
+            "watch.html.jinja",
+            run=self.run.name,
+            looks=looks,
+            without_elevation=level_label(""),
+            light={},
+            dark={},
+        )
 
     def lines(self, start: int) -> bytes:
-        """The complete lines of the log from byte `start` on; none where there is no log yet."""
+        """Return the complete lines of the log from byte `start` on; none without a log."""
         try:
             with (self.run / FILE).open("rb") as log:
                 log.seek(start)
@@ -44,7 +53,7 @@ class LivePage:
         return found[: found.rfind(b"\n") + 1]
 
     def answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
-        """One of three addresses."""
+        """Return the reply to one of three addresses."""
         report = self.run / "report.html"
         if path == "/":
             return Reply(self.page.encode())
@@ -56,5 +65,5 @@ class LivePage:
 
 
 def serving(run: Path, *, port: int) -> AbstractContextManager[str]:
-    """Serve the page of a run and give its address; 0 is any port that is free."""
+    """Serve the page of a run and yield its address; port 0 is any that is free."""
     return answering(LivePage(run).answer, port=port)

@@ -22,7 +22,7 @@ class Entry:
     std: float = nan
 
     def __str__(self) -> str:
-        """As in "55.62 ± 0.65"; "NR" for a threshold that was not reached."""
+        """Return as in "55.62 ± 0.65"; "NR" for a threshold that was not reached."""
         if self.mean == inf:
             return "NR"
         return f"{self.mean:g}" + (f" ± {self.std:g}" if self.std == self.std else "")
@@ -41,14 +41,14 @@ class Printed:
     rows: dict[str, tuple[Entry, ...]]
 
     def entry(self, row: str, column: str) -> Entry | None:
-        """What is printed in a row and column; None where the table has no such place."""
+        """Return what is printed in a row and column; None where the table has no such place."""
         if row not in self.rows or column not in self.columns:
             return None
         return self.rows[row][self.columns.index(column)]
 
 
 def entry(text: str) -> Entry:
-    """A printed text as numbers.
+    """Return a printed text as numbers.
 
     >>> entry("55.62 ± 0.65"), entry("156").mean, entry("NR").mean
     (Entry(mean=55.62, std=0.65), 156.0, inf)
@@ -60,14 +60,14 @@ def entry(text: str) -> Entry:
 
 
 def names() -> list[str]:
-    """Names of all tables."""
+    """Return names of all tables."""
     found = [file.name for file in files(__name__).iterdir()]
     return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
 
 
 @cache
 def printed(name: str) -> Printed:
-    """The table called `name`."""
+    """Return the table called `name`."""
     file = files(__name__) / f"{name}.toml"
     if not file.is_file():
         raise SettingError(unknown("table of the paper", name, names()))

@@ -2,8 +2,7 @@
 
 import json
 
-from benchmarks.first_run import README, RECORD, outdated
-from fedwatt.runs.config import RunConfig, to_tables
+from benchmarks.first_run import README, RECORD, first_config, outdated, settings
 
 RECORDED = json.loads(RECORD.read_text(encoding="utf-8"))
 
@@ -15,8 +14,15 @@ def test_the_readme_says_what_is_on_record() -> None:
 
 
 def test_what_is_on_record_is_the_default_run() -> None:
-    now = to_tables(RunConfig())
-    rates = {method["label"]: method["rate"] for method in now["method"]}
-    assert RECORDED["rates"] == rates
-    assert (RECORDED["fleet"], RECORDED["seeds"]) == (now["fleet"], now["seeds"])
-    assert RECORDED["rounds"] == now["training"]["rounds"]
+    now = settings(first_config())
+    assert {name: RECORDED[name] for name in now} == now
+
+
+def test_the_record_has_every_stage() -> None:
+    assert list(RECORDED["stages"]) == [
+        "mean of the vehicle",
+        "local-only model",
+        "shared model",
+        "with elevation",
+        "with personalisation",
+    ]

@@ -82,13 +82,12 @@ def commands(folder: Path) -> dict[str, list[str]]:
         "tune": ["tune", "run/config.toml", "--trials", "1", "--out", "tuned"],
         "export": ["export", "run", "--out", "new.onnx"],
         "route": ["route", "run", trip],
-        "styles": ["styles", "run"],
         "predict": ["predict", "model.onnx", trip],
         "route by file": ["route", "model.onnx", trip],
     }
 
 
-@pytest.mark.parametrize("name", ["run", "resume", "tune", "export", "route", "styles", "predict"])
+@pytest.mark.parametrize("name", ["run", "resume", "tune", "export", "route", "predict"])
 def test_refused(tampered: Path, name: str) -> None:
     sentence = said(*commands(tampered)[name])
     assert "names code" in sentence

@@ -63,7 +63,7 @@ def test_the_file_carries_it_and_it_says_everything(file: Path, vehicle) -> None
         "about 14 m of climb a kilometre",
         "44.2 Wh (95 % interval 40.0 to 48.4), mean of 10 vehicles",
         "Below -5 °C and above 25 °C it extrapolates.",
-        "It was judged on few windows under 5 °C, 40 of them.",
+        "It was evaluated on only 40 windows under 5 °C.",
         "ε = 3.14, δ = 1e-05 for each vehicle",
         "'against the server', 'no bound'",
         "CC-BY-4.0",

@@ -132,6 +132,20 @@ def add_level(folder: Path, better: dict[tuple[int, str], float]) -> None:
     write_table(folder / "level", "vehicles", rows)
 
 
+def add_personal(folder: Path, factor: float) -> None:
+    """Give a run personalised models, with `factor` times the error of the final shared model."""
+    for place in (folder, folder / "level"):
+        if not place.is_dir():
+            continue
+        rows = read_table(place, "vehicles").to_pylist()
+        rows += [
+            row | {"model": "personal", "rmse": factor * row["rmse"]}
+            for row in rows
+            if row["model"] == "kept"
+        ]
+        write_table(place, "vehicles", rows)
+
+
 def _participants(method: str, seed: int, at: int, rough: bool, flat: bool) -> list[dict]:
     draw = generator(seed, "participants", at)
     names = sorted(draw.choice(VEHICLES, size=10, replace=False))

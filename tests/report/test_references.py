@@ -4,6 +4,7 @@ from math import nan
 
 import pytest
 
+from fedwatt.evaluation import REFERENCES
 from fedwatt.report.answer import answer
 from fedwatt.report.load import load_run
 from fedwatt.report.references import federating, references_table
@@ -39,10 +40,11 @@ def test_the_first_sentence_is_what_federating_gains(tmp_path):
     assert own.method == "fo-ri-fedavg" and own.reference == "ridge"
     assert own.saved.mean == pytest.approx(60 - own.federated)
     percent = 100 * own.saved.mean / 60
-    assert found.headline.startswith(f"Federating gains {percent:.1f} % over each vehicle alone")
-    assert "(local-only ridge) 60.0 Wh" in found.sentences[0]
+    clause = f"Federating gives {percent:.1f} % lower error than local-only models; FO-RI-FedAvg"
+    assert found.headline.startswith(clause)
+    assert f"({REFERENCES['ridge'].title}) has 60.0 Wh" in found.sentences[0]
     assert "95 % interval" in found.sentences[0] and "over 20 vehicles" in found.sentences[0]
-    assert found.sentences[1].startswith("FO-RI-FedAvg has 3.3 % lower error than FedAvg")
+    assert found.sentences[1].startswith(f"FO-RI-FedAvg has {own.federated:.1f} Wh, FedAvg ")
 
 
 def test_the_baseline_is_what_vehicles_choose_on_validation(tmp_path):
@@ -52,11 +54,11 @@ def test_the_baseline_is_what_vehicles_choose_on_validation(tmp_path):
 
 def test_a_loss_is_called_a_loss(tmp_path):
     run = with_references(tmp_path / "run", network=20.0)
-    assert answer(run).headline.startswith("Federating costs")
+    assert " higher error than local-only models; " in answer(run).headline
     own = federating(run)
     assert own.better == 0
     # Vehicles differ by what they cost, never by a saving below zero.
-    lost, low, high = (f"{-value:.2f}" for value in (own.saved.mean, own.saved.high, own.saved.low))
+    lost, low, high = (f"{-value:.1f}" for value in (own.saved.mean, own.saved.high, own.saved.low))
     assert (
         f"federating costs {lost} Wh (95 % interval {low} to {high} Wh over"
         in (answer(run).sentences[0])
@@ -67,11 +69,11 @@ def test_a_mixture_is_what_vehicles_use(tmp_path):
     folder = tmp_path / "run"
     run = with_references(folder)
     assert federating(run).model == "kept"
-    assert "FedAvg, kept model" in [row[0] for row in references_table(run).rows]
+    assert "FedAvg, shared model" in [row[0] for row in references_table(run).rows]
     (folder / "config.toml").write_text("[model]\nmixture = true\n")
     run = load_run(folder)
     assert federating(run).model == "kept"
-    assert "FedAvg, as used on board" in [row[0] for row in references_table(run).rows]
+    assert "FedAvg, shared model" in [row[0] for row in references_table(run).rows]
 
 
 def test_runs_of_earlier_versions_kept_their_best_model(tmp_path):
@@ -88,17 +90,17 @@ def test_runs_of_earlier_versions_kept_their_best_model(tmp_path):
 def test_vehicles_that_disagree_leave_nothing_clear(tmp_path):
     level = federating(with_references(tmp_path / "one")).federated
     run = with_references(tmp_path / "two", ridge=level + 0.5, network=90.0, spread=4.0)
-    assert answer(run).headline.startswith("Federating gains nothing clear")
+    assert answer(run).headline.startswith("No significant gain over local-only models; ")
 
 
 def test_pooled_data_is_no_vehicle_alone(tmp_path):
     run = with_references(tmp_path / "run")
     table = references_table(run)
     rows = {row[0]: row for row in table.rows}
-    assert rows["local-only ridge"][1] == pytest.approx(60)
-    pooled = rows["centralised network (needs pooled data, only possible in a simulation)"]
+    assert rows[REFERENCES["ridge"].title][1] == pytest.approx(60)
+    pooled = rows[REFERENCES["pooled"].title]
     assert (pooled[1], pooled[2].mean, pooled[3]) == (pytest.approx(40), pytest.approx(20), 20)
-    assert {"FedAvg, kept model", "FO-RI-FedAvg, kept model"} < rows.keys()
+    assert {"FedAvg, shared model", "FO-RI-FedAvg, shared model"} < rows.keys()
 
 
 def test_a_run_without_references_says_nothing_about_them(tmp_path):
@@ -110,7 +112,7 @@ def test_a_run_without_references_says_nothing_about_them(tmp_path):
 def test_the_page_and_the_terminal_show_them(tmp_path):
     with_references(tmp_path / "run")
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
-    assert "What federating gains over each vehicle alone" in page
-    assert (tmp_path / "run" / "tables" / "references.csv").exists()
+    assert "Federated models and baselines" in page
+    assert (tmp_path / "run" / "tables" / "baselines.csv").exists()
     title, header, rows = reference_results(tmp_path / "run")
-    assert title.startswith("Federating gains") and header[0] == "Model" and len(rows) == 6
+    assert title.startswith("Federating gives") and header[0] == "Model" and len(rows) == 6

@@ -54,16 +54,23 @@ def test_csv_keeps_full_precision():
 
 
 def test_all_tables_are_there(made):
-    assert list(made) == ["results", "differences", "rounds-to-threshold", "strata", "time"]
+    assert list(made) == [
+        "results",
+        "differences",
+        "strata",
+        "shared-models",
+        "rounds-to-threshold",
+        "time",
+    ]
 
 
 def test_results_state_what_they_are(made):
     rows = {row[0]: row for row in made["results"].rows}
-    assert rows["FedAvg"][1] == "3"
-    assert rows["FO-RI-FedAvg"][1] == "2; seed 2 diverged at round 17"
+    assert rows["FedAvg"][1] == "shared" and rows["FedAvg"][-1] == "3"
+    assert rows["FO-RI-FedAvg"][-1] == "2; seed 2 diverged at round 17"
     assert "|Y| + 1 Wh" in made["results"].note and "8 % of them here" in made["results"].note
     # No vehicle is held out in this run, so there is no column for it.
-    assert not any("held-out" in column.title for column in made["results"].columns)
+    assert not any("held-out" in column.title for column in made["shared-models"].columns)
 
 
 def test_rounds_to_threshold_by_hand(made):
@@ -74,8 +81,12 @@ def test_rounds_to_threshold_by_hand(made):
         next(t for t in range(ROUNDS + 1) if test_rmse_wh("fedavg", seed, t) <= target)
         for seed in (1, 2, 3)
     ]
-    assert table.columns[1].title == f"≤ {target:.1f} Wh"
-    assert table.rows[0][1] == f"{sorted(first)[1]} (3 of 3)"
+    assert table.columns[3].title == "≤ 25 % above it"
+    rows = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert rows["FedAvg", "RMSE"][:2] == (f"{target / 1.25:.1f} Wh", f"{sorted(first)[1]} (3 of 3)")
+    # MAE is 0.7 and MAPE 3.1 times RMSE in these records: other targets, the same rounds.
+    assert rows["FedAvg", "MAE"] == (f"{0.7 * target / 1.25:.1f} Wh", *rows["FedAvg", "RMSE"][1:])
+    assert rows["FedAvg", "MAPE"] == (f"{3.1 * target / 1.25:.1f} %", *rows["FedAvg", "RMSE"][1:])
 
 
 def test_time_is_per_round_and_seed(made):
@@ -98,4 +109,4 @@ def test_terminal_gets_a_few_columns(run_folder):
     head, rows = final_results(run_folder)
     assert head[0] == "Method" and head[-1] == "Seeds"
     assert [len(row) for row in rows] == [len(head)] * 2
-    assert rows[1][0] == "FO-RI-FedAvg" and " ± " in rows[1][1]
+    assert rows[1][0] == "FO-RI-FedAvg" and " ± " in rows[1][2]

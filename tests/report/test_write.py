@@ -3,15 +3,19 @@ import shutil
 from html import unescape
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 from markupsafe import escape
 
 from fedwatt.errors import RunError
 from fedwatt.report.facts import run_facts
 from fedwatt.report.figures import FIGURES
-from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.write import write_report
-from tests.report.conftest import CONFIG, make_run
+from fedwatt.report.load import load_run, load_runs, where
+from fedwatt.report.style import name_of
+from fedwatt.report.write import NEXT_STEPS, write_report
+from tests.report.conftest import CONFIG, SEEDS, VEHICLES, add_level, add_personal, make_run
+from tests.report.test_references import with_references
+from tests.test_docs import trouble_with
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -33,7 +37,10 @@ class Checker(HTMLParser):
             if name == "id":
                 self.ids.append(value)
             if name in ("href", "xlink:href", "src"):
-                (self.references if value.startswith("#") else self.loaded).append(value)
+                if value.startswith("#"):
+                    self.references.append(value)
+                elif not value.startswith("data:text/csv;base64,"):
+                    self.loaded.append(value)
             self.references += re.findall(r"url\((#[^)]*)\)", value or "")
 
     def handle_startendtag(self, tag, attrs):
@@ -60,8 +67,15 @@ def page(folder):
 def test_everything_is_written(folder):
     for kind in FIGURES:
         assert (folder / "figures" / f"{kind.name}.svg").stat().st_size > 1000
-        assert (folder / "figures" / f"{kind.name}.pdf").read_bytes().startswith(b"%PDF")
-    for name in ("results", "differences", "rounds-to-threshold", "strata", "time"):
+    assert not list(folder.rglob("*.pdf"))
+    for name in (
+        "results",
+        "shared-models",
+        "differences",
+        "rounds-to-threshold",
+        "strata",
+        "time",
+    ):
         for kind in ("md", "tex", "csv"):
             assert (folder / "tables" / f"{name}.{kind}").read_text(encoding="utf-8")
     assert not list(folder.rglob("*.part"))
@@ -78,7 +92,7 @@ def test_page_stands_alone_and_is_well_formed(page):
 
 
 def test_page_has_figures_tables_and_configuration(page):
-    assert page.count("<svg ") == len(FIGURES) and page.count("<table>") == 5
+    assert page.count("<svg ") == len(FIGURES) and page.count("<table>") == 6
     for kind in FIGURES:
         assert str(escape(kind.caption)) in page
     assert "seed 2 diverged at round 17" in page
@@ -147,7 +161,7 @@ def test_runs_that_cannot_be_ranked_have_no_comparison(tmp_path):
     )
     page = write_report(first, second, out=tmp_path / "both").read_text(encoding="utf-8")
     written = {path.stem for path in (tmp_path / "both" / "tables").iterdir()}
-    assert written == {"results", "strata", "time"}
+    assert written == {"results", "shared-models", "strata", "time"}
     assert "Difference from" not in page and "Difference at" not in page
     assert "never" not in page
 
@@ -164,3 +178,45 @@ def test_rounds_and_seeds_are_listed_where_runs_differ(tmp_path):
     for name in ("results", "differences", "rounds-to-threshold"):
         note = (page.parent / "tables" / f"{name}.md").read_text(encoding="utf-8")
         assert "different numbers of rounds: FedAvg 30, FedProx 12." in note
+
+
+@pytest.mark.usefixtures("brief")
+def test_figures_are_pdf_files_on_request(run_folder, tmp_path):
+    write_report(run_folder, out=tmp_path / "out", pdf=True)
+    (file,) = (tmp_path / "out" / "figures").glob("*.pdf")
+    assert file.read_bytes().startswith(b"%PDF")
+
+
+def test_one_number_for_each_method_everywhere(tmp_path):
+    folder = tmp_path / "run"
+    with_references(folder)
+    add_level(folder, {(seed, vehicle): 30.0 for seed in SEEDS for vehicle in VEHICLES})
+    add_personal(folder, factor=0.5)
+    page = write_report(folder).read_text(encoding="utf-8")
+    text = page.replace("\N{NO-BREAK SPACE}", " ")
+    text = unescape(re.sub(r"<style>.*?</style>|<script>.*?</script>", "", text, flags=re.DOTALL))
+    run = load_run(folder)
+    for method in run.methods:
+        name = name_of(method)
+        vehicles = where(run.vehicles, method=method, model="personal", stratum="all")["rmse"]
+        number = f"{np.mean(vehicles):.1f}"
+        card = re.search(rf"<b>{name}</b>\s*<strong>([\d.]+)", text)
+        sentence = re.search(rf"(?<![-\w]){name}(?: has)? ([\d.]+) Wh[,:]", text)
+        in_results = re.search(rf"<td>{name}</td>\s*<td>personalised</td>\s*<td>([\d.]+)", text)
+        in_baselines = re.search(rf"<td>{name}, personalised</td>\s*<td>([\d.]+)", text)
+        figure = re.findall(
+            rf'data-series="{method}">\s*<!--.*?-->|data-series="{method}">(?:(?!data-series).)*?'
+            r"<text[^>]*>([\d.]+)</text>",
+            text,
+            re.DOTALL,
+        )
+        for place in (card, sentence, in_results, in_baselines):
+            assert place and place[1] == number
+        assert number in figure
+
+
+def test_the_commands_of_the_next_steps_exist(page):
+    commands = [command for _, steps in NEXT_STEPS for command in steps]
+    for command in commands:
+        assert not trouble_with(command.removeprefix("fedwatt ").format(run="runs/first"))
+    assert "fedwatt data import auto FOLDER --out fleets/mine" in page

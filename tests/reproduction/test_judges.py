@@ -7,11 +7,8 @@ import numpy as np
 import pytest
 
 from fedwatt.report.statistics import estimate
-from reproduction.ablations import variant
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, key_of
-from reproduction.churn import drift_regimes
-from reproduction.conditions import kind_grid, size_grid
 from reproduction.controls import control_cells_of, show_controls, stress_cells_of
 from reproduction.convergence import (
     convergence,
@@ -20,7 +17,7 @@ from reproduction.convergence import (
     steadiness,
     update_variance,
 )
-from reproduction.drift import SHARES
+from reproduction.grids import SHARES, grid_of, variant
 from reproduction.judges import (
     NOT_SUPPORTED,
     NOT_TESTABLE,
@@ -38,7 +35,7 @@ from tests.reproduction.records import SCALE, VED, lab_of, made, verdict
 
 KIND_CELLS = [
     cell
-    for cells in kind_grid(VED, VED.fleet).values()
+    for cells in grid_of("vehicle-types", VED, VED.fleet).values()
     for cell in cells
     if cell.kind != "passenger"
 ]
@@ -64,10 +61,9 @@ def test_churn_decides_on_drift_where_it_was_run(tmp_path) -> None:
         for share in SHARES
     ]
     churn = [
-        grid[method][0]
-        for regime, grid in drift_regimes(VED, "ved").items()
+        cell
         for method in ("fedavg", "fo-ri-fedavg")
-        if regime != "0"
+        for cell in grid_of("churn-drift", VED, "ved")[method][1:]
     ]
     levels = {"ri-fedavg": 45.0, "fo-ri-fedavg": 45.0}
     assert verdict(lab_of(tmp_path / "a", shares + churn, levels), "C1").outcome == SUPPORTED
@@ -186,7 +182,7 @@ def test_on_a_gpu_a_reduction_may_end_within_one_percent(tmp_path) -> None:
 def test_graceful_degradation_is_that_of_its_own_error(tmp_path) -> None:
     fleet = "ved-electrified"
     setting = replace(VED, methods=("fo-ri-fedavg",))
-    sizes = size_grid(setting, fleet)["fo-ri-fedavg"]
+    sizes = grid_of("scaling", setting, fleet)["fo-ri-fedavg"]
     for name, growth, outcome in (("flat", 1.2, SUPPORTED), ("steep", 1.3, NOT_SUPPORTED)):
         lab = lab_of(tmp_path / name, sizes)
         last = lab.get(sizes[-1])

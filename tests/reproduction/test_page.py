@@ -9,11 +9,8 @@ from fedwatt.errors import RunError
 from reproduction.catalogue import STUDIES, select
 from reproduction.cell import METHODS, Cell
 from reproduction.claims import verdicts
-from reproduction.conditions import (
-    best,
-    participation_grid,
-)
 from reproduction.data import Sources
+from reproduction.grids import grid_of
 from reproduction.hours import STEP_S, cell_hours, progress
 from reproduction.judges import (
     NOT_TESTABLE,
@@ -66,7 +63,7 @@ def test_records_keep_the_setting_they_were_made_in(tmp_path) -> None:
 
 
 def test_progress_counts_cells_and_hours_of_what_is_missing(tmp_path) -> None:
-    grid = participation_grid(VED, "ved")
+    grid = grid_of("participation", VED, "ved")
     lab = lab_of(tmp_path, main_cells(VED) + grid["fedavg"] + grid["fednova"])
     view = LabView(setting_of(lab), lab)
     fleet = {"vehicles": 10, "windows": {"train": 64_000}}
@@ -153,34 +150,3 @@ def test_the_note_on_kinds_is_about_the_fleet_that_drove(tmp_path) -> None:
     driven = show(LabView(VED, lab)).blocks[0].table.note
     synthetic = show(LabView(replace(VED, fleet="synthetic"), lab)).blocks[0].table.note
     assert "the same trips" in driven and "synthetic trips of its own" in synthetic
-
-
-def test_a_study_is_shown_wherever_it_was_run() -> None:
-    class Seen:
-        """A view of the usual cells and of some more."""
-
-        setting = replace(VED, ved=("ved", "ved-electrified"), fleet="synthetic")
-
-        def __init__(self, *more: Cell) -> None:
-            usual = [
-                best(self.setting, dataset, method)
-                for dataset in ("ved", "ved-electrified", "synthetic")
-                for method in self.setting.methods
-            ]
-            self.known = {*usual, *more}
-
-        def get(self, cell: Cell) -> Record | None:
-            return made(cell) if cell in self.known else None
-
-    def titles(study: str, *more: Cell) -> list[str]:
-        blocks = STUDIES[study].show(Seen(*more)).blocks
-        return [b.table.title for b in blocks if b.table.title.endswith(": RMSE")]
-
-    usual = best(Seen.setting, "ved-electrified", "fedavg")
-    bus, few = replace(usual, kind="bus"), replace(usual, participation=0.1)
-    synthetic, driven = (f"Vehicle types on {d}: RMSE" for d in ("synthetic", "ved-electrified"))
-    assert titles("vehicle-types") == [synthetic]
-    assert titles("vehicle-types", bus) == [driven, synthetic]
-    assert titles("participation", bus) == ["Participation on ved: RMSE"]
-    both = [f"Participation on {d}: RMSE" for d in ("ved", "ved-electrified")]
-    assert titles("participation", few) == both

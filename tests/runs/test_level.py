@@ -11,7 +11,7 @@ from fedwatt.elevation.level import LEVEL, Predictions
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.on_board import on_board_rmse
+from fedwatt.report.stages import method_stages
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.level import ModelPredictions, level_config, used_on_board
@@ -146,12 +146,12 @@ def test_it_can_be_switched_off(config, run, tmp_path):
 
 def test_a_report_tells_runs_with_a_level_model_from_others(config, run):
     alone, both = load_run(run), load_runs([run, run / LEVEL])
-    assert len(on_board_rmse(alone, "fedavg")) == 2
+    assert list(method_stages(alone, "fedavg"))[:2] == ["shared model", "with elevation"]
     names = {origin.name: origin for origin in both.origins}
     for method in names[run.name].methods:
-        assert len(on_board_rmse(both, method)) == 2
+        assert "with elevation" in method_stages(both, method)
     for method in names[LEVEL].methods:
-        assert on_board_rmse(both, method) == []
+        assert "with elevation" not in method_stages(both, method)
 
 
 def one_vehicle(known: list[bool]) -> SimpleNamespace:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from examples.driving_styles.directions import StyleSums, directions
 from fedwatt.errors import DataError
-from fedwatt.styles.directions import StyleSums, directions
 
 
 def test_what_trips_scatter_in_counts_little() -> None:

@@ -1,25 +1,22 @@
 """Two ways of driving are found; one way is one; and what a vehicle hands over are sums."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from torch import nn
-from typer.testing import CliRunner
 
+from examples.driving_styles import Styles, find_styles
+from examples.driving_styles.__main__ import main
+from examples.driving_styles.vehicle_sums import Driving, fleet_scale, motion_features, scale_sums
+from examples.driving_styles.verdict import adjusted_rand
 from fedwatt import Federation, Training
-from fedwatt.cli import app
-from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.observers import Observers
-from fedwatt.report.load import load_run
-from fedwatt.report.styles import run_styles_table
 from fedwatt.runs import execute
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.styles import read_styles
-from fedwatt.styles import Styles
-from fedwatt.styles.on_board import Driving, fleet_scale, motion_features, scale_sums
-from fedwatt.styles.verdict import adjusted_rand
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.windows import DataSettings, Fleet, build_fleet
@@ -55,7 +52,12 @@ def vehicles(ramps: list[float]) -> list[Vehicle]:
 
 def looked_at(fleet: Fleet) -> Styles:
     federation = Federation(fleet, training=Training(rounds=3, rate=0.02), seeds=(1, 2))
-    return federation.train("fedavg").styles(most=3)
+    return styles_of(federation, most=3)
+
+
+def styles_of(federation: Federation, **options: int) -> Styles:
+    trained = federation.train("fedavg")
+    return find_styles(trained.federation, trained.state.kept_weights, trained.label, **options)
 
 
 def test_calm_and_brisk_drivers_are_two_styles() -> None:
@@ -118,10 +120,12 @@ def test_one_clear_sentence_each() -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(60, 3), nn.Tanh(), nn.Linear(3, 1))
     own = Federation(build_fleet(six, SETTINGS, "six"), network, training=Training(rounds=1))
     with pytest.raises(SettingError, match="read off a hidden layer"):
-        own.train("fedavg").styles()
+        styles_of(own)
 
 
-def test_from_the_command_line_to_the_report(tmp_path: Path) -> None:
+def test_the_example_reads_a_run_and_writes_its_clusters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_fleet(tmp_path / "fleet", vehicles([CALM, BRISK] * 3), "six")
     run = tmp_path / "run"
     tables = {
@@ -133,12 +137,8 @@ def test_from_the_command_line_to_the_report(tmp_path: Path) -> None:
         "method": [{"name": "fedavg"}],
     }
     execute(from_tables(tables), run, Observers(()))
-    assert not run_styles_table(load_run(run)).rows
-    done = CliRunner().invoke(app, ["styles", str(run), "--most", "2"], catch_exceptions=False)
-    found = read_styles(run)
-    assert found is not None and " ".join(done.output.split()).startswith(found.sentence)
-    table = run_styles_table(load_run(run))
-    assert found.sentence in table.note and len(table.rows) == found.clusters
-    (run / "styles.json").write_text("{}")
-    with pytest.raises(RunError, match=r"styles\.json is damaged"):
-        load_run(run)
+    monkeypatch.setattr("sys.argv", ["driving_styles", str(run), "--max-clusters", "2"])
+    main()
+    styles = Styles.from_json(json.loads((run / "styles.json").read_text(encoding="utf-8")))
+    printed = capsys.readouterr().out
+    assert printed.startswith(styles.sentence) and printed.count("cluster ") >= styles.clusters

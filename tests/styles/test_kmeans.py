@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.styles.kmeans import k_means
+from examples.driving_styles.kmeans import k_means
 
 
 def found(values: list[float], k: int, fewest: int = 3):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.styles.verdict import Excess, adjusted_rand, excess, explained
+from examples.driving_styles.verdict import Excess, adjusted_rand, excess, explained
 
 
 def judged(points: np.ndarray) -> tuple[Excess, np.ndarray]:

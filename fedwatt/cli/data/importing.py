@@ -122,20 +122,20 @@ def import_(
     if out is not None:
         refuse_filled(out)
     answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
-    found = None
+    understanding = None
     if kind == "auto":
-        found = understood(paths, Answers(**answers))
+        understanding = understood(paths, Answers(**answers))
         if dry_run:
             return
     else:
         _refuse_answers(kind, answers | {"dry-run": dry_run})
     if out is None:
-        rest = ", or --dry-run to leave it at this" if found else ""
-        raise SettingError(f"Name the folder of the new fleet: --out FLEET{rest}.")
-    if found:
+        alternative = ", or --dry-run to leave it at this" if understanding else ""
+        raise SettingError(f"Name the folder of the new fleet: --out FLEET{alternative}.")
+    if understanding:
         kind = "csv"
-        paths = list(found.paths)
-        mapping = str(keep_mapping(found, out))
+        paths = list(understanding.paths)
+        mapping = str(keep_mapping(understanding, out))
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
@@ -146,16 +146,16 @@ def import_(
         own_gap=maximum_gap is not None,
     )
     _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
-    if found:
+    if understanding:
         say_next(out)
 
 
 def _refuse_answers(kind: str, answers: dict[str, str | bool]) -> None:
     """Refuse what only `auto` asks for."""
-    given = [f"--{name}" for name, answer in answers.items() if answer]
-    if given:
-        rest = " In csv the mapping says it." if kind == "csv" else ""
-        raise SettingError(f"Only 'data import auto' takes {' and '.join(given)}.{rest}")
+    answered = [f"--{name}" for name, answer in answers.items() if answer]
+    if answered:
+        hint = " In csv the mapping says it." if kind == "csv" else ""
+        raise SettingError(f"Only 'data import auto' takes {' and '.join(answered)}.{hint}")
 
 
 def _cleaning(

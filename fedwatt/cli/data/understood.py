@@ -27,21 +27,21 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
     from fedwatt.telemetry.recognise.understand import understand
 
     with console.status("Looking at the files ..."):
-        found = understand(paths, answers)
-    table = Table(title=found.sample.path.name, title_justify="left")
+        understanding = understand(paths, answers)
+    table = Table(title=understanding.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):
         table.add_column(name, overflow="fold")
-    for line in column_lines(found):
+    for line in column_lines(understanding):
         readings = ", ".join(text[:LONGEST_READING] for text in line.readings)
         style = "" if line.taken_as else "dim"
         table.add_row(
             line.column, line.taken_as or "not used", line.unit, readings, line.why, style=style
         )
     console.print(table)
-    for sentence in sentences(found):
+    for sentence in sentences(understanding):
         console.print(sentence, soft_wrap=True)
-    refuse_incomplete(found)
-    return found
+    refuse_incomplete(understanding)
+    return understanding
 
 
 def say_next(out: Path) -> None:
@@ -52,7 +52,7 @@ def say_next(out: Path) -> None:
 
     folders = vehicle_folders(out)
     vehicles = (read_vehicle(folder) for folder in folders)
-    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda one: len(one[1].trips))
+    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda pair: len(pair[1].trips))
     recordings = {trip.name: trip.recording for trip in vehicle.trips}
     if len(set(recordings.values())) < FEWEST_TRIPS:
         console.print(
@@ -67,25 +67,32 @@ def say_next(out: Path) -> None:
             console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
             return
         target = " --set data.target=energy-from-soc --set data.window=300"
-    run = Path("runs") / out.name
     console.print("Next, to the prediction of a trip that training does not see:")
-    for command in (
-        f"fedwatt run --data {quote(str(out))}{target} --method fo-ri-fedavg --seeds 1 "
+    for command in next_commands(out, folder, trip, target):
+        console.print(f"  {command}", soft_wrap=True)
+
+
+def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str, ...]:
+    """Return the commands that train the recommended method, export a model and predict `trip`."""
+    from fedwatt.methods.recommended import RECOMMENDED
+
+    run = Path("runs") / out.name
+    return (
+        f"fedwatt run --data {quote(str(out))}{target} --method {RECOMMENDED} --seeds 1 "
         f"--personalise --out {quote(str(run))}",
         f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personal "
         "--out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
-    ):
-        console.print(f"  {command}", soft_wrap=True)
+    )
 
 
-def keep_mapping(found: "Understanding", out: Path) -> Path:
+def keep_mapping(understanding: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
     from fedwatt.telemetry.recognise.mapping_text import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = mapping_text(found)
+    text = mapping_text(understanding)
     if path.exists() and path.read_text(encoding="utf-8") != text:
         aside = path.with_suffix(".toml.bak")
         path.replace(aside)

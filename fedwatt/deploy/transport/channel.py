@@ -1,51 +1,54 @@
 """The server's channel to connected vehicles, on Flower's Grid.
 
-On the public path each message is one packed bytes value of a `ConfigRecord`. Where the fast path
-is on (`PromptGrid`), the same messages take one request each and replies are never waited for.
+`PublicChannel` uses the Grid's public methods. They send and fetch each part of a message in its
+own request, and wait for the parts of one reply after the other. `FastChannel` sends single-request
+messages and takes the replies that are complete, without waiting. In both, a reply that cannot be
+read is its vehicle's trouble alone.
 """
 
-import os
-from collections.abc import Collection, Mapping
-from typing import Final
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import ErrorCode
+from flwr.common.serde import message_to_proto
+from flwr.proto import message_pb2
+from flwr.proto.runtime_pb2 import (
+    PullAppMessagesRequest,
+    PullAppMessagesResponse,
+    PushAppMessagesRequest,
+)
 from flwr.serverapp import Grid
 
 from fedwatt.deploy.server.requests import Received
-from fedwatt.deploy.transport import flower
-from fedwatt.deploy.transport.door import Expected
-from fedwatt.deploy.transport.prompt_grid import UNREADABLE, PromptGrid
+from fedwatt.deploy.transport import messages
+from fedwatt.deploy.transport.request_filter import Expected
+from fedwatt.deploy.transport.version import fast_path_is_on
+from fedwatt.errors import DataError
 
-RECORD: Final = "fedwatt"
-BODY: Final = "body"
-TYPE: Final = "query"
 TROUBLES: Final = {
-    flower.REPLY_LOST: "its reply was lost on the way",
-    flower.NODE_GONE: "its connection ended before it replied",
+    int(ErrorCode.MESSAGE_UNAVAILABLE): "its reply was lost on the way",
+    int(ErrorCode.NODE_UNAVAILABLE): "its connection ended before it replied",
+    int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION): "it could not reply; its own log says why",
 }
+BATCH: Final = 250
+"""Requests that are pushed at a time: the first vehicles work while the last are asked."""
+FORGET_SECONDS: Final = 3600.0
+"""After which an announced reply that nobody asks for is forgotten."""
 
 
-def message_content(body: bytes) -> RecordDict:
-    """Return a message body as Flower's records."""
-    return RecordDict({RECORD: ConfigRecord({BODY: body})})
+class PublicChannel:
+    """Carries messages through the Grid's public methods."""
 
-
-def message_body(records: RecordDict) -> bytes:
-    """Return the body of a message; ValueError if it has none."""
-    body = records.config_records.get(RECORD, ConfigRecord()).get(BODY)
-    if not isinstance(body, bytes):
-        raise ValueError("it is no message of fedwatt")
-    return body
-
-
-class FlowerChannel:
-    """Carries messages through Flower."""
-
-    def __init__(self, grid: Grid | PromptGrid) -> None:
+    def __init__(self, grid: Grid) -> None:
         self.grid = grid
-        self.expected = Expected.of_run(os.getpid())
-        self.limits: dict[str, int] = {}
-        """Most bytes of a reply, by message id."""
+        self.expected = Expected.of_run(grid.run.run_id)
+        self.limits: dict[str, tuple[int, int]] = {}
+        """Node and most bytes of its reply, by message id."""
+        self.unreadable: list[str] = []
 
     def nodes(self) -> dict[int, str]:
         """Return connected nodes, with the names that their keys were registered under."""
@@ -55,54 +58,195 @@ class FlowerChannel:
         self, requests: Mapping[int, bytes], *, seconds: float, largest_reply: int
     ) -> dict[str, int]:
         """Queue one message per node; return the nodes of accepted messages by message id."""
-        self.expected.at_least(largest_reply + flower.ENVELOPE)
-        contents: dict[int, RecordDict] = {}
-        for body in requests.values():
-            if id(body) not in contents:
-                contents[id(body)] = message_content(body)
-        messages = [
-            Message(contents[id(body)], node, TYPE, ttl=seconds) for node, body in requests.items()
-        ]
-        ids = list(self.grid.push_messages(messages))
-        accepted = {n: node for n, node in zip(ids, requests, strict=False) if n}
-        self.limits |= dict.fromkeys(accepted, largest_reply)
+        self.expected.at_least(largest_reply + 2 * messages.ENVELOPE)
+        contents = {id(body): messages.content(body) for body in requests.values()}
+        accepted: dict[str, int] = {}
+        nodes = list(requests)
+        for start in range(0, len(nodes), BATCH):
+            some = nodes[start : start + BATCH]
+            ids = self._push(
+                [
+                    Message(
+                        contents[id(requests[node])], node, messages.TYPE, ttl=max(seconds, 1.0)
+                    )
+                    for node in some
+                ]
+            )
+            accepted |= {number: node for number, node in zip(ids, some, strict=False) if number}
+        self.limits |= {number: (node, largest_reply) for number, node in accepted.items()}
         return accepted
 
     def receive(self, ids: Collection[str]) -> dict[str, Received]:
-        """Return the replies that are complete by now, without waiting."""
-        found = {}
-        for message in self._pulled(list(ids)):
+        """Return the replies that have come by now."""
+        found: dict[str, Received] = {}
+        for message in self._pull([number for number in ids if number in self.limits]):
             number = message.metadata.reply_to_message_id
-            largest = self.limits.pop(number, 0)
-            if message.has_error():
-                code, reason = message.error.code, message.error.reason
-                trouble = TROUBLES.get(code, f"it could not reply (error {code})")
-                if code == UNREADABLE:
-                    trouble = f"its reply cannot be read: {reason}"
-                found[number] = Received(None, trouble)
-                continue
-            try:
-                body = message_body(message.content)
-                if len(body) > largest:
-                    raise ValueError("it is longer than what was asked for")
-                found[number] = Received(body)
-            except Exception as error:
-                # Whatever a vehicle made Flower's records raise is that vehicle's trouble.
-                found[number] = Received(None, f"its reply cannot be read: {error}")
+            node, largest = self.limits.pop(number, (0, 0))
+            found[number] = read_reply(message, node, largest)
+        for number in self.unreadable:
+            del self.limits[number]
+            found[number] = Received(None, "its reply cannot be read")
+        self.unreadable.clear()
         return found
-
-    def _pulled(self, ids: list[str]) -> list[Message]:
-        if isinstance(self.grid, PromptGrid):
-            largest = max((self.limits.get(number, 0) for number in ids), default=0)
-            return self.grid.pull_messages(ids, largest)
-        return list(self.grid.pull_messages(ids))
 
     def close(self) -> None:
         """End what this channel expects of vehicles."""
         self.expected.over()
 
+    def _push(self, some: list[Message]) -> Iterable[str]:
+        return self.grid.push_messages(some)
 
-def channel(grid: Grid) -> FlowerChannel:
-    """Return the channel of a run: without Flower's waits where its grid is known."""
-    fast = flower.is_known() and flower.is_http_grid(grid)
-    return FlowerChannel(PromptGrid(grid) if fast else grid)  # type: ignore[arg-type]
+    def _pull(self, ids: list[str]) -> Iterable[Message]:
+        try:
+            return list(self.grid.pull_messages(ids)) if ids else []
+        except Exception:  # one vehicle's reply cannot be read: find out whose
+            return [message for number in ids for message in self._pull_one(number)]
+
+    def _pull_one(self, number: str) -> Iterable[Message]:
+        try:
+            return list(self.grid.pull_messages([number]))
+        except Exception:
+            self.unreadable.append(number)
+            return []
+
+
+def read_reply(message: Message, node: int, largest: int) -> Received:
+    """Return what a reply holds, or what is wrong with it."""
+    if message.has_error():
+        code = message.error.code
+        return Received(None, TROUBLES.get(code, f"it could not reply (error {code})"))
+    if message.metadata.src_node_id != node:
+        return Received(None, "its reply came from another vehicle")
+    try:
+        return Received(messages.body_of(message, largest))
+    except DataError as error:
+        return Received(None, f"its reply cannot be read: {error}")
+
+
+@dataclass
+class Announced:
+    """A reply whose parts are still on their way."""
+
+    number: str
+    reply_to: str
+    sender: int
+    missing: set[str]
+    since: float
+    parts: dict[str, bytes] = field(default_factory=dict)
+
+
+class FastChannel(PublicChannel):
+    """Carries single-request messages, over the Grid's own connection."""
+
+    def __init__(self, grid: Any) -> None:
+        super().__init__(grid)
+        self.client = grid._runtime_client
+        self.origin = {"node": grid.node, "run_id": grid.run.run_id}
+        self.announced: dict[str, Announced] = {}
+        """By the id of the message that each answers."""
+
+    def receive(self, ids: Collection[str]) -> dict[str, Received]:
+        """Return the replies that are complete by now, without waiting."""
+        found = self._announced([n for n in ids if n in self.limits and n not in self.announced])
+        for number in [number for number in ids if number in self.announced]:
+            reply = self.announced[number]
+            try:
+                self._fetch_missing(reply)
+            except DataError as error:
+                found[number] = Received(None, str(error))
+            else:
+                if reply.missing:
+                    continue
+                found[number] = self._complete(reply)
+            del self.announced[number]
+        for number in found:
+            self.limits.pop(number, None)
+        return found
+
+    def _push(self, some: list[Message]) -> Iterable[str]:
+        request = PushAppMessagesRequest()
+        objects: dict[str, bytes] = {}
+        for message in some:
+            tree, parts = messages.taken_apart(message)
+            request.messages_list.append(message_to_proto(remove_content_from_message(message)))
+            request.message_object_trees.append(tree)
+            objects |= parts
+        messages.attach(request, objects)
+        answer = self.client.PushMessages(request)
+        # A SuperLink with the fast path has everything by now.
+        for number in answer.objects_to_push:
+            part = message_pb2.PushObjectRequest(
+                session_id=answer.session_id,
+                object_id=number,
+                object_content=objects[number],
+                **self.origin,
+            )
+            self.client.PushObject(part)
+        return list(answer.message_ids)
+
+    def _announced(self, ids: list[str]) -> dict[str, Received]:
+        """Note replies that were announced; return those in whose place there is an error."""
+        found: dict[str, Received] = {}
+        if not ids:
+            return found
+        request = PullAppMessagesRequest(message_ids=ids)
+        messages.want_parts(request)
+        answer: PullAppMessagesResponse = self.client.PullMessages(request)
+        parts = messages.attached(answer.SerializeToString())
+        now = time.monotonic()
+        for number in [n for n, own in self.announced.items() if now - own.since > FORGET_SECONDS]:
+            del self.announced[number]
+        trees = answer.message_object_trees
+        for header, tree in zip(answer.messages_list, trees, strict=True):
+            about = header.metadata
+            try:
+                numbers = messages.numbers_in(tree)
+            except DataError as error:
+                found[about.reply_to_message_id] = Received(None, str(error))
+                continue
+            own = {number: parts[number] for number in numbers & parts.keys()}
+            self.announced[about.reply_to_message_id] = Announced(
+                about.message_id,
+                about.reply_to_message_id,
+                about.src_node_id,
+                numbers - own.keys(),
+                now,
+                own,
+            )
+        return found
+
+    def _fetch_missing(self, reply: Announced) -> None:
+        """Fetch parts that were sent one by one and are there; DataError if some are lost."""
+        waits = bool(reply.missing)
+        for number in sorted(reply.missing):
+            request = message_pb2.PullObjectRequest(object_id=number, **self.origin)
+            answer = self.client.PullObject(request)
+            if not answer.object_found:
+                raise DataError("its reply was lost on the way")
+            if answer.object_available:
+                reply.parts[number] = answer.object_content
+                reply.missing.discard(number)
+        if waits and not reply.missing:
+            confirm = message_pb2.ConfirmMessageReceivedRequest(
+                message_object_id=reply.number, **self.origin
+            )
+            self.client.ConfirmMessageReceived(confirm)
+
+    def _complete(self, reply: Announced) -> Received:
+        node, largest = self.limits[reply.reply_to]
+        try:
+            message = messages.put_together(reply.number, reply.parts, largest)
+        except DataError as error:
+            return Received(None, f"its reply cannot be read: {error}")
+        if message.metadata.reply_to_message_id != reply.reply_to:
+            return Received(None, "it is not the reply that was announced")
+        if message.has_content() and reply.sender != node:
+            return Received(None, "its reply came from another vehicle")
+        return read_reply(message, node, largest)
+
+
+def channel(grid: Grid) -> PublicChannel:
+    """Return the channel of a run: the fast one where it is on and the Grid is Flower's own."""
+    if fast_path_is_on() and hasattr(grid, "_runtime_client"):
+        return FastChannel(grid)
+    return PublicChannel(grid)

@@ -12,7 +12,7 @@ from typing import Final
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from fedwatt.deploy.transport.channel import message_body, message_content
+from fedwatt.deploy.transport import messages
 from fedwatt.deploy.vehicle.handler import Vehicle, open_vehicle
 
 app = ClientApp()
@@ -32,6 +32,8 @@ def answer(message: Message, context: Context) -> Message:
     # Every message may have its own process; secrets pass from one to the next.
     kept = context.state.config_records.get(SECRETS, ConfigRecord()).get("secrets", b"")
     vehicle.secrets.restore(kept if isinstance(kept, bytes) else b"")
-    reply = message_content(vehicle.handle(message_body(message.content)))
+    reply = messages.content(
+        vehicle.handle(messages.body_of(message, vehicle.acceptance.largest_message))
+    )
     context.state[SECRETS] = ConfigRecord({"secrets": vehicle.secrets.export()})
     return Message(reply, reply_to=message)

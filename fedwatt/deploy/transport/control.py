@@ -5,19 +5,26 @@ line takes more than a second, and a depot has many vehicles.
 """
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
+import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
     load_pem_public_key,
 )
+from flwr.proto import control_pb2
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.error import FlowerError
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 
 from fedwatt.deploy.plan.certificates import fingerprint
-from fedwatt.deploy.transport.flower import UNREGISTERED, RefusedError, ask_control, control_client
 from fedwatt.deploy.transport.processes import Flower
 from fedwatt.errors import RunError
+
+UNREGISTERED: Final = "unregistered"
+"""Flower's word for a key that it accepts no longer."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,10 @@ class Control:
     def __init__(self, flower: Flower) -> None:
         self.flower = flower
         certificate = flower.store.owner.read_bytes()
-        self.client = control_client(flower.local_address, certificate)
+        versions = RuntimeVersionHttpInterceptor(component_name="flwr CLI")
+        self.client = ControlHttpClient.from_server_address(
+            flower.local_address, False, certificate, [versions]
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -96,11 +106,14 @@ class Control:
 
     def _ask(self, command: str, request: str, **fields: object) -> Any:
         """Flower's answer to a request; RunError, naming Flower's `command` for it, if none."""
+        message = getattr(control_pb2, f"{request}Request")(**fields)
         try:
-            return ask_control(self.client, request, **fields)
-        except RefusedError as error:
-            raise RunError(f"The server refuses 'flwr {command}': {error}") from error
-        except ConnectionError as error:
+            return getattr(self.client, request)(message)
+        except httpx.HTTPStatusError as error:
+            refusal = FlowerError.from_json(error.response.text)
+            reason = error.response.text[:200] if refusal is None else refusal.message
+            raise RunError(f"The server refuses 'flwr {command}': {reason}") from error
+        except httpx.HTTPError as error:
             raise RunError(
                 f"No server answers at {self.flower.local_address} ({error}). 'fedwatt deploy "
                 "server' starts one; --address must be as there."

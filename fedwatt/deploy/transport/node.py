@@ -1,60 +1,58 @@
-"""A vehicle's connection: Flower's SuperNode protocol with the installed code and no other.
+"""A vehicle's node: Flower's SuperNode protocol with the installed request handler only.
 
 Flower's own SuperNode downloads the app of a run and executes it. A vehicle must not execute what
-a server sends, so this node takes Flower's connection (sessions, TLS and node keys) and answers
-every message with the vehicle's request handler.
+a server sends, so this node speaks the same protocol (`client`) and gives every message to the
+handler that is installed.
 """
 
 import logging
+import random
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from flwr.app import Message
+from flwr.app import Error, Message
+from flwr.app.message import remove_content_from_message
+from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL, ErrorCode
+from flwr.common.serde import message_to_proto
+from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2
+from flwr.proto.node_pb2 import Node
 
-from fedwatt.deploy.plan.certificates import KEY, OWNER, read_private
-from fedwatt.deploy.transport import flower
-from fedwatt.deploy.transport.channel import message_body, message_content
-from fedwatt.deploy.transport.clock import clock_ahead, clock_trouble
+from fedwatt.deploy.transport import messages
+from fedwatt.deploy.transport.client import (
+    HEARD_HEADER,
+    WAIT_HEADER,
+    WAIT_SECONDS,
+    BusyError,
+    FleetClient,
+    RefusedError,
+    RunOverError,
+    TooLongError,
+    UntrustedError,
+)
+from fedwatt.deploy.transport.client import (
+    Connection as Connection,
+)
+from fedwatt.deploy.transport.version import fast_path_is_on
 from fedwatt.errors import DataError, RunError
 
 log = logging.getLogger("fedwatt.deploy")
 
+Handle = Callable[[bytes], bytes]
 RECONNECT_SECONDS: Final = 2.0
 FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first poll for the next request."""
-
-
-@dataclass(frozen=True)
-class Connection:
-    """A vehicle's server, and how the two authenticate each other."""
-
-    server: str
-    """host:port."""
-    ca: Path
-    """The owner's certificate, which must have signed the server's."""
-    key: Path
-    bandwidth: float = 0.0
-    """Bytes per second each way; 0: no limit."""
-
-    @classmethod
-    def of(cls, server: str, keys: Path, bandwidth: float = 0.0) -> "Connection":
-        """Return the connection with the keys in a vehicle's folder."""
-        return cls(server, keys / OWNER, keys / KEY, bandwidth)
-
-    def key_pair(self) -> flower.KeyPair:
-        """Return the vehicle's keys."""
-        key = read_private(self.key)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise RunError(f"{self.key} is no key of 'fedwatt deploy request'.")
-        return key, key.public_key()
+RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
+"""Pauses before a request is sent again; then the connection counts as lost."""
+BUSY_SECONDS: Final = 30.0
+"""Pause after the server asked to wait."""
+PART_TRIES: Final = 40
+"""Polls for a part of a message that is still on its way, with `FIRST_PAUSE` between them."""
 
 
 def serve(
-    handle: Callable[[bytes], bytes],
+    handle: Handle,
     connection: Connection,
     *,
     name: str,
@@ -65,82 +63,216 @@ def serve(
 ) -> None:
     """Answer the server's requests for as long as `goes_on`, reconnecting when it was lost.
 
-    A server that was just started, or has not noticed that this vehicle was cut off, refuses its
-    key as it refuses a wrong one, so a refusal is final only after `patience_seconds`. So does one
-    that finds the vehicle's clock wrong, which is then said.
+    Requests of more than `largest` bytes are dropped. A server that was just started, or has not
+    noticed that this vehicle was cut off, refuses its key as it refuses a wrong one, so a refusal
+    is final only after `patience_seconds`. So does one that finds the vehicle's clock wrong, which
+    is then said.
     """
-    flower.stay_alive()
-    flower_log = logging.getLogger("flwr")
     since: float | None = None  # when the server first refused the key
+    silent = False
+    session: Session | None = None
     while goes_on():
-        warn_once = _WarnOnce(connection.server)
-        flower_log.addHandler(warn_once)
         try:
-            pair = connection.key_pair()
-            with flower.open_session(
-                connection.server, str(connection.ca), pair, connection.bandwidth
-            ) as session:
-                log.info("%s is connected to %s", name, connection.server)
-                since = None
-                flower.identify(session)
-                _answer_all(handle, session, largest, poll_seconds, goes_on)
-            if goes_on():
-                log.warning("lost the connection to %s; trying again", connection.server)
-        except flower.NotConnectedError as error:
+            with FleetClient(connection) as client:
+                session = Session(client, handle, largest, goes_on)
+                with session:
+                    log.info("%s is connected to %s", name, connection.server)
+                    since, silent = None, False
+                    session.answer_all(poll_seconds)
+        except UntrustedError as error:
+            raise RunError(f"{connection.server} is not to be trusted: {error}.") from error
+        except RefusedError as error:
             now = time.monotonic()
-            clock = clock_trouble(clock_ahead(connection.server, connection.ca))
-            refused = flower.NOT_ACTIVATED in str(error) or bool(clock)
-            if not refused or now - (since or now) >= patience_seconds:
-                who = "does not accept this vehicle's key" if refused else "is not to be trusted"
-                raise RunError(f"{connection.server} {who}: {error}. {clock}".strip()) from error
+            if now - (since or now) >= patience_seconds:
+                reason = f"{connection.server} does not accept this vehicle's key: {error}."
+                raise RunError(f"{reason} {error.clock}".strip()) from error
             if since is None:
                 since = now
                 log.warning(
                     "%s does not accept this vehicle's key yet; giving up in %.0f s. %s",
                     connection.server,
                     patience_seconds,
-                    clock,
+                    error.clock,
                 )
-        finally:
-            flower_log.removeHandler(warn_once)
+        except ConnectionError:
+            if not silent:
+                silent = True
+                log.warning("%s does not answer; trying until it does", connection.server)
         if goes_on():
-            time.sleep(RECONNECT_SECONDS)
+            spread = 0.0 if session is None else session.spread
+            time.sleep(RECONNECT_SECONDS + random.uniform(0.0, spread))
 
 
-class _WarnOnce(logging.Handler):
-    """Logs once that a server does not answer, however often Flower tries again."""
+class Session:
+    """An activated node; a context manager that activates and deactivates it."""
 
-    def __init__(self, server: str) -> None:
-        super().__init__(logging.WARNING)
-        self.server = server
-        self.logged = False
+    def __init__(
+        self, client: FleetClient, handle: Handle, largest: int, goes_on: Callable[[], bool]
+    ) -> None:
+        self.client, self.handle, self.largest, self.goes_on = client, handle, largest, goes_on
+        self.node = Node()
+        self.single = False
+        """Whether the server sends and takes single-request messages: the last request was one."""
+        self.heard = -WAIT_SECONDS
+        """When a poll last counted as a heartbeat."""
+        self.polling = False
+        self.spread = 0.0
+        self._ended = threading.Event()
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Log the first of Flower's messages about it."""
-        if not self.logged and "retrying" in record.getMessage():
-            self.logged = True
-            log.warning("%s does not answer; trying until it does", self.server)
+    def __enter__(self) -> "Session":
+        activate = fleet_pb2.ActivateNodeRequest(
+            public_key=self.client.public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+        )
+        answer = fleet_pb2.ActivateNodeResponse()
+        answer.ParseFromString(self.client.call("activate-node", activate)[0])
+        self.node = Node(node_id=answer.node_id)
+        threading.Thread(target=self._send_heartbeats, daemon=True).start()
+        return self
 
-
-def _answer_all(
-    handle: Callable[[bytes], bytes],
-    session: flower.Session,
-    largest: int,
-    poll_seconds: float,
-    goes_on: Callable[[], bool],
-) -> None:
-    def answer(message: Message) -> Message:
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
         try:
-            body = message_body(message.content)
-        except ValueError as error:
-            raise DataError(str(error)) from error
-        return Message(message_content(handle(body)), reply_to=message)
+            request = fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id)
+            self.client.call("deactivate-node", request)
+        except (ConnectionError, RefusedError, RunOverError, TooLongError, UntrustedError):
+            pass  # the server is gone, or has noticed
 
-    pause = first = min(FIRST_PAUSE, poll_seconds)
-    while goes_on():
-        began = time.perf_counter()
-        if flower.answer_next(session, answer, largest):
-            pause = first
-        elif time.perf_counter() - began < poll_seconds:  # a longer poll was held by the server
-            time.sleep(pause)
-            pause = min(1.3 * pause, poll_seconds)
+    def answer_all(self, poll_seconds: float) -> None:
+        """Poll and answer for as long as the vehicle goes on."""
+        pause = first = min(FIRST_PAUSE, poll_seconds)
+        while self.goes_on():
+            began = time.monotonic()
+            if self.answer_next():
+                pause = first
+            elif time.monotonic() - began < poll_seconds:  # a longer poll was held by the server
+                time.sleep(pause)
+                pause = min(1.3 * pause, poll_seconds)
+
+    def answer_next(self) -> bool:
+        """Poll once and answer the request, if there is one; return whether there was."""
+        poll = fleet_pb2.PullMessagesRequest(node=self.node)
+        headers = {}
+        if fast_path_is_on():
+            messages.want_parts(poll)
+            # The first poll shows whether the server counts them as heartbeats.
+            headers[WAIT_HEADER] = f"{WAIT_SECONDS if self.heard > 0 else 1.0:.0f}"
+        most = self.largest + 2 * messages.ENVELOPE
+        self.polling = True
+        try:
+            content, answered = self._call("pull-messages", poll, most=most, headers=headers)
+        except TooLongError as error:
+            log.error("a request was dropped: %s", error)
+            return True
+        finally:
+            self.polling = False
+        if HEARD_HEADER in answered:
+            self.heard = time.monotonic()
+            self.spread = min(float(answered[HEARD_HEADER]), 600.0)
+        response = fleet_pb2.PullMessagesResponse()
+        response.ParseFromString(content)
+        if not response.messages_list:
+            return False
+        try:
+            self._answer(response, messages.attached(content))
+        except RunOverError:
+            log.info("the run has ended; its request is dropped")
+        except (DataError, TooLongError) as error:
+            log.error("a request was dropped: %s", error)
+        return True
+
+    def _answer(self, response: Any, parts: dict[str, bytes]) -> None:
+        run = response.messages_list[0].metadata.run_id
+        tree = response.message_object_trees[0]
+        numbers = messages.numbers_in(tree)
+        self.single = numbers <= parts.keys()
+        if not self.single:
+            parts = self._pull_parts(run, numbers)
+            confirm = message_pb2.ConfirmMessageReceivedRequest(
+                node=self.node, run_id=run, message_object_id=tree.object_id
+            )
+            self._call("confirm-message-received", confirm)
+        message = messages.put_together(tree.object_id, parts, self.largest)
+        body = messages.body_of(message, self.largest)
+        try:
+            reply = Message(messages.content(self.handle(body)), reply_to=message)
+        except Exception:
+            log.exception("a request failed")
+            code = int(ErrorCode.CLIENT_APP_RAISED_EXCEPTION)
+            reply = Message(Error(code=code, reason=""), reply_to=message)
+        self._push(reply, run)
+
+    def _pull_parts(self, run: int, numbers: set[str]) -> dict[str, bytes]:
+        """Return the objects of a message that are sent one by one."""
+        parts = {}
+        for number in numbers:
+            request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=number)
+            for _ in range(PART_TRIES):
+                answer = message_pb2.PullObjectResponse()
+                most = self.largest + 2 * messages.ENVELOPE
+                answer.ParseFromString(self._call("pull-object", request, most=most)[0])
+                if not answer.object_found:
+                    raise DataError("a part of it is missing")
+                if answer.object_available:
+                    parts[number] = answer.object_content
+                    break
+                time.sleep(FIRST_PAUSE)
+            else:
+                raise DataError("a part of it did not come")
+        return parts
+
+    def _push(self, reply: Message, run: int) -> None:
+        """Send a reply: in one request where the server takes that, else part by part."""
+        tree, parts = messages.taken_apart(reply)
+        # Flower also has a field for how long it took, which would tell of the data.
+        request = fleet_pb2.PushMessagesRequest(
+            node=self.node,
+            messages_list=[message_to_proto(remove_content_from_message(reply))],
+            message_object_trees=[tree],
+            clientapp_runtime_list=[0.0],
+        )
+        size = sum(map(len, parts.values()))
+        if self.single and fast_path_is_on() and size <= messages.SINGLE_REQUEST_BYTES:
+            messages.attach(request, parts)
+        answer = fleet_pb2.PushMessagesResponse()
+        answer.ParseFromString(self._call("push-messages", request)[0])
+        for number in answer.objects_to_push:
+            part = message_pb2.PushObjectRequest(
+                node=self.node,
+                run_id=run,
+                session_id=answer.session_id,
+                object_id=number,
+                object_content=parts[number],
+            )
+            self._call("push-object", part)
+
+    def _call(self, path: str, request: Any, **options: Any) -> tuple[bytes, Any]:
+        """Return a response; repeat the request while the server is away for a moment or busy."""
+        pauses = iter(RETRY_SECONDS)
+        while True:
+            try:
+                return self.client.call(path, request, **options)
+            except BusyError:
+                if not self.goes_on():
+                    raise
+                log.info("the server asks to wait")
+                time.sleep(BUSY_SECONDS)
+            except ConnectionError:
+                pause = next(pauses, None)
+                if pause is None or not self.goes_on():
+                    raise
+                time.sleep(pause)
+
+    def _send_heartbeats(self) -> None:
+        """Tell the server that this vehicle is there, unless its polls do."""
+        interval = 0.8 * HEARTBEAT_DEFAULT_INTERVAL
+        while not self._ended.wait(interval * random.uniform(0.9, 1.1)):
+            silent = time.monotonic() - self.heard
+            if silent < (WAIT_SECONDS if self.polling else HEARTBEAT_DEFAULT_INTERVAL):
+                continue
+            request = heartbeat_pb2.SendNodeHeartbeatRequest(
+                node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+            )
+            try:
+                self.client.call("send-node-heartbeat", request)
+            except Exception as error:  # the next poll meets the same trouble and deals with it
+                log.debug("heartbeat: %s", error)

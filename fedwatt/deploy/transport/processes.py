@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -22,8 +23,7 @@ import tomli_w
 import fedwatt
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server.run_state import RUN_LOCK, SUBMIT_LOCK, going_on
-from fedwatt.deploy.transport.door import folder_in
-from fedwatt.deploy.transport.orphans import end_orphans
+from fedwatt.deploy.transport.request_filter import MARK, folder_in
 from fedwatt.errors import RunError
 from fedwatt.files import holding, is_held, write_text
 
@@ -36,6 +36,13 @@ CONNECTION: Final = "fedwatt"
 """What the server is called in Flower's configuration."""
 LOOK_SECONDS: Final = 5.0
 """Between two checks whether the key store has changed."""
+SERVER_PROCESSES: Final = (
+    b"fedwatt.deploy.transport.superlink",
+    b"flower-superexec",
+    b"flwr-serverapp",
+)
+END_SECONDS: Final = 5.0
+"""For processes to end in order, before they are killed."""
 MOST_PASSES: Final = 3
 """How often the key store is compared with the server: it may change meanwhile."""
 
@@ -145,6 +152,12 @@ def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
 
     with Control(flower) as control:
         if wait_until_up(control, lambda: process.poll() is None):
+            if not filter_answers(flower):
+                process.terminate()
+                raise RunError(
+                    "This version of Flower does not let fedwatt filter requests, and without "
+                    "that anybody could start runs on the server. Install flwr 1.41 or 1.42."
+                )
             applied = _keep_applied(control, -1.0)
             on_up()
             while process.poll() is None:
@@ -158,6 +171,15 @@ def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
     status = process.wait()
     # A service manager takes any other status for a failure.
     return 0 if told and status == -signal.SIGTERM else status
+
+
+def filter_answers(flower: Flower) -> bool:
+    """Return whether requests to the server pass the request filter."""
+    import httpx
+
+    context = ssl.create_default_context(cafile=str(flower.store.owner))
+    address = f"https://{flower.local_address}{MARK}"
+    return httpx.get(address, verify=context).status_code == httpx.codes.NO_CONTENT
 
 
 def wait_until_up(control: "Control", lives: Callable[[], bool], seconds: float = 300.0) -> bool:
@@ -186,7 +208,7 @@ def _keep_applied(control: "Control", applied: float) -> float:
 
 def apply_store(control: "Control") -> int:
     """Make the server accept the vehicles of its key store and no others; return the changes."""
-    from fedwatt.deploy.transport.flower import UNREGISTERED
+    from fedwatt.deploy.transport.control import UNREGISTERED
 
     changes = 0
     for _ in range(MOST_PASSES):
@@ -276,3 +298,36 @@ def _finished_at(out: Path) -> float:
     """Return when a run folder was last completed; 0 if it never was."""
     path = out / "environment.json"
     return path.stat().st_mtime if path.exists() else 0.0
+
+
+def orphans(home: Path, proc: Path = Path("/proc")) -> list[int]:
+    """Return processes of an earlier server with this home.
+
+    They hold its port and write into its run folders. Linux only: elsewhere nothing is found.
+    """
+    mark = b"FLWR_HOME=" + os.fsencode(home)
+    found = []
+    for folder in proc.glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_bytes()
+            surroundings = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended meanwhile, or another user's
+        if mark in surroundings and any(name in command for name in SERVER_PROCESSES):
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def end_orphans(home: Path) -> int:
+    """End the processes of an earlier server with this home; return how many there were."""
+    found = left = orphans(home)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            try:
+                os.kill(process, number)
+            except ProcessLookupError:
+                continue
+        deadline = time.monotonic() + END_SECONDS
+        while (left := orphans(home)) and time.monotonic() < deadline:
+            time.sleep(0.1)
+    return len(found)

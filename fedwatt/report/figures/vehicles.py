@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from fedwatt.report import style
 from fedwatt.report.load import Run
-from fedwatt.report.statistics import vehicle_rmse
+from fedwatt.report.statistics import final_model, vehicle_rmse
 
 MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 
@@ -15,7 +15,10 @@ MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 @style.styled
 def vehicles_figure(run: Run) -> Figure:
     """Test RMSE of each vehicle, sorted by that of the reference; one mark for each method."""
-    errors = {method: own for method in run.methods if (own := vehicle_rmse(run, method))}
+    by_method = {
+        method: vehicle_rmse(run, method, model=final_model(run, method)) for method in run.methods
+    }
+    errors = {method: by_vehicle for method, by_vehicle in by_method.items() if by_vehicle}
     base = errors.get(run.reference) or next(iter(errors.values()), {})
     # In runs of different fleets others have vehicles that the reference does not have.
     every = {name: rmse for own in errors.values() for name, rmse in own.items()} | base
@@ -26,7 +29,8 @@ def vehicles_figure(run: Run) -> Figure:
     if not names:
         style.note(axes, "No vehicle has a finite error.")
         return figure
-    appearance, places = style.looks(run.methods), np.arange(len(names))
+    appearance = style.looks(run.methods)
+    places = np.arange(len(names))
     table = np.array([[own.get(name, np.nan) for name in names] for own in errors.values()])
     if few and len(errors) > 1 and run.same_data:
         axes.hlines(

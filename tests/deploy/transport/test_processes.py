@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
-from fedwatt.deploy.transport.flower import PUBLIC_ONLY
+from fedwatt.deploy.transport.version import SWITCH
 from fedwatt.runs.tables import read_table
 
 ROOT = Path(__file__).parents[3]
@@ -24,12 +24,12 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-@pytest.mark.parametrize("public", ["", "1"], ids=["fast path", "public interface"])
-def test_three_vehicles_train_by_secure_aggregation(public: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fast", ["1", "0"], ids=["fast path", "public interface"])
+def test_three_vehicles_train_by_secure_aggregation(fast: str, tmp_path: Path) -> None:
     names = make_trial(tmp_path / "trial", trial_configuration(2))
     address = f"127.0.0.1:{free_port()}"
     paths = os.pathsep.join((str(ROOT), os.environ.get("PYTHONPATH", "")))
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", PUBLIC_ONLY: public}
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", SWITCH: fast}
     command = [sys.executable, "-m", "fedwatt", "deploy"]
     store = ["--store", "trial/server", "--address", address]
     started = []
@@ -61,4 +61,4 @@ def test_three_vehicles_train_by_secure_aggregation(public: str, tmp_path: Path)
                 process.kill()
     assert read_table(tmp_path / "run", "rounds").column("replies").to_pylist() == [0, 3, 3]
     said = (tmp_path / "submit.log").read_text()
-    assert ("the fast path is off" in said) == bool(public)
+    assert ("the fast path is switched off" in said) == (fast == "0")

@@ -1,0 +1,320 @@
+"""Tables of fedwatt beside what practitioners use, with intervals of the paired differences.
+
+    python -m benchmarks.practitioner_tables            writes docs/journeys.md and README.md
+    python -m benchmarks.practitioner_tables --print
+
+Peers' errors come from results/practitioners.json and fedwatt's from results/journeys_ved.json, so
+that a new record of fedwatt changes the tables without training a peer again. An interval is the
+2.5th to the 97.5th percentile over 2,000 draws of vehicles and of splits, both with replacement;
+both sides of a difference have the same trips or windows in every draw.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.marked import write_blocks
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.errors import DataError
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS, FEDWATT = ROOT / "results" / "practitioners.json", ROOT / "results" / "journeys_ved.json"
+PAGE, README = ROOT / "docs" / "journeys.md", ROOT / "README.md"
+DRAWS, LEVEL = 2000, 0.95
+Cells = dict[tuple[str, str], dict[str, float]]
+"""(split, vehicle) -> trip -> absolute error in %; or (split, vehicle) -> "" -> RMSE in Wh."""
+SHARED_BY = TerrainSettings().minimum_vehicles
+SET_UP = f"share {SHARED_BY}, {{}}"
+Statistic = Callable[[Sequence[Sequence[float]]], float]
+
+
+def median_error(cells: Sequence[Sequence[float]]) -> float:
+    """Return the median over all trips of the cells."""
+    return float(np.median(np.concatenate(cells)))
+
+
+def mean_error(cells: Sequence[Sequence[float]]) -> float:
+    """Return the mean over all trips of the cells."""
+    return float(np.mean(np.concatenate(cells)))
+
+
+def tail_error(cells: Sequence[Sequence[float]]) -> float:
+    """Return the 90th percentile over all trips of the cells."""
+    return float(np.quantile(np.concatenate(cells), 0.9))
+
+
+def rmse(cells: Sequence[Sequence[float]]) -> float:
+    """Return the RMSE of cells that count alike.
+
+    >>> rmse([[3.0], [4.0]]) ** 2
+    12.5
+    """
+    return float(np.sqrt(np.mean(np.square(np.concatenate(cells)))))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """fedwatt less a peer with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def text(self, unit: str) -> str:
+        """Return the difference as a table's cell; one of percentages is in points."""
+        name = "points" if unit == "%" else unit
+        return f"{self.value:+.1f} [{self.low:+.1f}, {self.high:+.1f}] {name}".replace("-", "−")
+
+
+def on_same(first: Cells, second: Cells) -> tuple[dict[Any, list[float]], dict[Any, list[float]]]:
+    """Return both sides' values of the cells and trips that both have, in one order."""
+    ours: dict[Any, list[float]] = {}
+    theirs: dict[Any, list[float]] = {}
+    for cell in sorted(set(first) & set(second)):
+        trips = sorted(set(first[cell]) & set(second[cell]))
+        known = [trip for trip in trips if np.isfinite(first[cell][trip] + second[cell][trip])]
+        if not known:
+            raise DataError(
+                f"Split {cell[0]} of {cell[1]} has no trip that both sides predict. Record both "
+                "on the same fleet."
+            )
+        ours[cell] = [first[cell][trip] for trip in known]
+        theirs[cell] = [second[cell][trip] for trip in known]
+    return ours, theirs
+
+
+def paired_difference(fedwatt: Cells, peer: Cells, statistic: Statistic) -> Difference:
+    """Return the statistic of fedwatt less that of a peer on what both have."""
+    ours, theirs = on_same(fedwatt, peer)
+    splits, vehicles = (sorted({cell[place] for cell in ours}) for place in (0, 1))
+    rng = np.random.default_rng(0)
+
+    def gap(cells: Sequence[tuple[str, str]]) -> float:
+        return statistic([ours[cell] for cell in cells]) - statistic([theirs[c] for c in cells])
+
+    drawn = []
+    for _ in range(DRAWS):
+        chosen_splits = rng.choice(splits, len(splits))
+        chosen_vehicles = rng.choice(vehicles, len(vehicles))
+        cells = [(str(s), str(v)) for s in chosen_splits for v in chosen_vehicles]
+        drawn.append(gap([cell for cell in cells if cell in ours]))
+    low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return Difference(gap(list(ours)), float(low), float(high))
+
+
+# ------------------------------------------------------------------------------- records
+def peer_cells(part: Mapping[str, Any], kind: str, row: str) -> Cells:
+    """Return a peer's cells of a row; `kind` is "errors_percent" or "rmse_wh"."""
+    cells: Cells = {}
+    for seed, found in part.items():
+        for vehicle, values in found[kind].get(row, {}).items():
+            cells[seed, vehicle] = values if isinstance(values, dict) else {"": values}
+    return cells
+
+
+def fedwatt_routes(journeys: Mapping[str, Any], peers: Mapping[str, Any]) -> Cells:
+    """Return fedwatt's errors before departure, as last recorded trip by trip."""
+    recorded = journeys["routes"].get("errors_percent")
+    if recorded is None:  # a record without trips: as measured beside the peers
+        return peer_cells(peers["routes"], "errors_percent", "fedwatt")
+    return {(seed, name): own for seed, by in recorded.items() for name, own in by.items()}
+
+
+def fedwatt_trips(journeys: Mapping[str, Any], inputs: str) -> Cells:
+    """Return fedwatt's errors of trips with known speed; none where they are not recorded."""
+    return {
+        (seed, vehicle): {trip: abs(error) for trip, error in trips.items()}
+        for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
+        for vehicle, trips in found["trips_percent"]["balanced"].items()
+    }
+
+
+def fedwatt_windows(journeys: Mapping[str, Any], inputs: str) -> Cells:
+    """Return fedwatt's RMSE by vehicle."""
+    return {
+        (seed, vehicle): {"": rmse_wh}
+        for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
+        for vehicle, rmse_wh in found["rmse_wh"]["mean of members"]["all"].items()
+    }
+
+
+# -------------------------------------------------------------------------------- tables
+@dataclass(frozen=True)
+class Comparison:
+    """One task with the same inputs for fedwatt and its peers."""
+
+    task: str
+    inputs: str
+    unit: str
+    fedwatt: Cells
+    peers: Mapping[str, Cells]
+    short_inputs: str = ""
+    """What README says of the inputs; it names those that all tasks share above its table."""
+
+    @property
+    def statistic(self) -> Statistic:
+        """What the README shows."""
+        return median_error if self.unit == "%" else rmse
+
+
+def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[Comparison]:
+    """Return all tasks whose rows both records hold."""
+    routes, windows = peers.get("routes", {}), peers.get("windows", {})
+    elevation = f"elevation learned by the fleet (places of {SHARED_BY} or more vehicles)"
+    earlier = "the vehicle's earlier trips"
+    expected = (
+        f"route, outside temperature, the fleet's usual driving there, {elevation}, {earlier}; "
+        "nothing of the trip"
+    )
+    speed = f"speed, outside temperature, {elevation}, {earlier}"
+    climate = "measured heater and air conditioning"
+
+    def trips(part: Mapping[str, Any], rows: Mapping[str, str]) -> dict[str, Cells]:
+        return {name: peer_cells(part, "errors_percent", row) for name, row in rows.items()}
+
+    forest, boosted = "RouteE, forest of the vehicle", "boosted trees of all vehicles"
+    on_map = f"{boosted}, SRTM in place of learned elevation"
+    with_climate = {boosted: "boosted trees, learned elevation", on_map: "boosted trees, SRTM"}
+    without = {boosted: "boosted trees, learned elevation, without climate power"}
+    before = {
+        forest: forest,
+        "RouteE, forest of all vehicles (mass in place of name)": "RouteE, forest of all vehicles",
+        "mean Wh/km of the vehicle (distance alone)": "mean Wh/km",
+        "RouteE, bundled Chevrolet Bolt (no trips of VED)": "RouteE, bundled Chevrolet Bolt",
+    }
+    found = [
+        Comparison(
+            "trip before departure, median error",
+            expected,
+            "%",
+            fedwatt_routes(journeys, peers),
+            trips(routes, before),
+            "route",
+        ),
+        Comparison(
+            "trip with known speed, median error",
+            f"{speed}; no climate power",
+            "%",
+            fedwatt_trips(journeys, "no-climate"),
+            trips(windows, {forest: f"{forest}, without climate power"} | without),
+            "speed",
+        ),
+        Comparison(
+            "trip with known speed and climate power, median error",
+            f"{speed}, {climate}",
+            "%",
+            fedwatt_trips(journeys, "climate"),
+            trips(windows, {forest: f"{forest}, with climate power"} | with_climate),
+            "speed, climate power",
+        ),
+        Comparison(
+            "60 s window, RMSE",
+            f"{speed}; no climate power, nothing of the trip's energy so far",
+            "Wh",
+            fedwatt_windows(journeys, "no-climate"),
+            {name: peer_cells(windows, "rmse_wh", row) for name, row in without.items()},
+            "speed",
+        ),
+        Comparison(
+            "60 s window with climate power, RMSE",
+            f"{speed}, {climate}; nothing of the trip's energy so far",
+            "Wh",
+            fedwatt_windows(journeys, "climate"),
+            {name: peer_cells(windows, "rmse_wh", row) for name, row in with_climate.items()},
+            "speed, climate power",
+        ),
+    ]
+    return [one for one in found if one.fedwatt and any(one.peers.values())]
+
+
+SHORT_NAMES: Final = {
+    "RouteE, forest of the vehicle": "RouteE per vehicle",
+    "RouteE, forest of all vehicles": "RouteE central",
+    "mean Wh/km of the vehicle": "mean Wh/km",
+    "boosted trees of all vehicles": "pooled boosted trees",
+}
+"""Names of peers in README."""
+ONLY_ON_PAGE: Final = ("Bolt", "SRTM")
+"""Peers that docs/journeys.md has and README leaves out."""
+
+
+def readme_table(tasks: Sequence[Comparison]) -> str:
+    """Return README's table: one line for each of the main peers of each task."""
+    lines = [
+        "| task and inputs | baseline | fedwatt | difference [95 %], points or Wh |",
+        "|---|---|---|---|",
+    ]
+    for comparison in tasks:
+        task = comparison.task.partition(" with ")[0].partition(",")[0]
+        for name, cells in comparison.peers.items():
+            if not cells or any(word in name for word in ONLY_ON_PAGE):
+                continue
+            both = on_same(comparison.fedwatt, cells)
+            ours, theirs = (comparison.statistic(list(side.values())) for side in both)
+            gap = paired_difference(comparison.fedwatt, cells, comparison.statistic)
+            unit = comparison.unit
+            inputs = comparison.short_inputs or comparison.inputs
+            peer = name.partition(" (")[0]
+            lines.append(
+                f"| {task}: {inputs} | {SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
+                f"{ours:.1f} {unit} | {gap.text(unit).rpartition(' ')[0]} |"
+            )
+    return "\n".join(lines)
+
+
+def page_block(found: Sequence[Comparison], setups: Mapping[str, Any]) -> str:
+    """Return the tables of docs/journeys.md: each task with its inputs and all statistics."""
+    parts = []
+    for one in found:
+        splits = len({cell[0] for cells in one.peers.values() for cell in cells})
+        parts.append(
+            f"**{one.task.split(',')[0].capitalize()}** ({splits} splits). Inputs: {one.inputs}."
+        )
+        if one.unit == "%":
+            lines = [
+                "| error of a trip's energy, % | median | mean | 90th percentile "
+                "| fedwatt's median less this one |",
+                "|---|---|---|---|---|",
+            ]
+        else:
+            lines = ["| windows of 60 s | RMSE, Wh | fedwatt less this one |", "|---|---|---|"]
+        peers = {name: cells for name, cells in one.peers.items() if cells}
+        first = next(iter(peers.values()))
+        for name, cells in {"fedwatt": one.fedwatt, **peers}.items():
+            shown = list(on_same(cells, first)[0].values())
+            measures = (median_error, mean_error, tail_error) if one.unit == "%" else (rmse,)
+            values = " | ".join(f"{measure(shown):.1f}" for measure in measures)
+            gap = "–"
+            if name != "fedwatt":
+                gap = paired_difference(one.fedwatt, cells, one.statistic).text(one.unit)
+            lines.append(f"| {name} | {values} | {gap} |")
+        parts.append("\n".join(lines))
+    chosen = [
+        f"{row}: {', '.join(own['features'])} on links of {own['length_m']} m"
+        for row, own in setups.items()
+    ]
+    parts.append(f"Chosen for RouteE on validation trips: {'; '.join(chosen)}.")
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--print", action="store_true", help="show the tables and write nothing")
+    peers, journeys = (json.loads(file.read_text(encoding="utf-8")) for file in (PEERS, FEDWATT))
+    found = comparisons(peers, journeys)
+    page, table = page_block(found, peers["setups"]), readme_table(found)
+    if parser.parse_args().print:
+        print(f"{page}\n\n{table}")
+        return
+    write_blocks(PAGE, {"beside what practitioners use": page})
+    if "<!-- accuracy -->" in README.read_text(encoding="utf-8"):
+        write_blocks(README, {"accuracy": table})
+
+
+if __name__ == "__main__":
+    main()

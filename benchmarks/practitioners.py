@@ -1,0 +1,436 @@
+"""What practitioners use, on the same trips and splits as fedwatt's journeys.
+
+    python -m venv PEERS && PEERS/bin/pip install -e . 'routee.powertrain[scikit]' lightgbm
+    PEERS/bin/python -m benchmarks.practitioners --fleet FLEET --posts srtm3_posts.csv
+    python -m benchmarks.practitioner_tables
+
+Needs an environment of its own: routee.powertrain 2.0.2 asks for older onnxruntime and pandas than
+constraints.txt. FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out
+FLEET`; of it the 12 vehicles with 20 or more usable all-electric trips. Posts are SRTM3's around
+VED's streets. Five splits each; a part that is in the record is left as it is.
+
+"routes"   before departure, test trips of 2 km and more: RouteE's random forest of each vehicle, of
+           all vehicles together (with temperature, mass and time since start), its bundled
+           Chevrolet Bolt, and the vehicle's mean Wh/km; beside fedwatt's forecast
+"windows"  speed known: boosted trees of all vehicles on windows of 60 s and on whole trips, with
+           learned elevation, with SRTM's and without measured climate power; RouteE of each vehicle
+           with and without measured climate power, whole trips
+
+RouteE's features, length of links and forest are chosen on validation trips of the first split, for
+each row by itself; its models are then trained on training and validation trips of every split.
+Boosted trees know the vehicle's name and stop early on validation windows.
+
+results/practitioners.json holds relative errors by vehicle and test trip, and RMSE by vehicle, so
+that differences to fedwatt are computed again without training.
+"""
+
+import argparse
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.journeys_passes import LEAST_M
+from benchmarks.practitioner_links import (
+    LENGTHS_M,
+    LinkedTrips,
+    links_before_departure,
+    links_with_speed,
+)
+from benchmarks.terrain_cells import NAMES, vehicles_of
+from fedwatt.edge.card import ModelCard
+from fedwatt.edge.trips import outcome
+from fedwatt.elevation.climb import climbing, rise_m
+from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.files import write_text
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.maps.elevation import read_terrain
+from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows import DataSettings, build_client
+from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.features import feature_names
+
+RECORD = Path(__file__).resolve().parents[1] / "results" / "practitioners.json"
+SEEDS = (0, 1, 2, 3, 4)
+FEATURES = "base, physics, terrain, journey"
+"""Those of fedwatt's own models, with the heater and air conditioning that were measured."""
+MEASURED_CLIMATE = ("ac", "heater")
+BOLT = "chevrolet/bolt_bev/2017/rf_c3326385/v1"
+USUAL = ("speed_mph", "grade_percent")
+WEATHER = (*USUAL, "temperature_c", "minutes")
+STOPS = (*WEATHER, "standing_share", "drive_per_m")
+CLIMATE = ("climate_kw",)
+FORESTS = ({"max_depth": 10, "min_samples_split": 10}, {"max_depth": 8, "min_samples_split": 40})
+TREES, TUNING_TREES = 100, 40
+SPLIT_SEED = 1
+FOREST_NUMBERS = range(len(FORESTS))
+SMOOTHED_S = 15
+BOOSTED = {
+    "objective": "regression",
+    "metric": "rmse",
+    "learning_rate": 0.1,
+    "num_leaves": 63,
+    "min_child_samples": 60,
+    "max_bin": 127,
+    "feature_fraction": 0.6,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+    "num_threads": 1,
+    "verbosity": -1,
+    "seed": 1,
+    "deterministic": True,
+}
+ROUNDS, PATIENCE = 800, 40
+
+
+# ------------------------------------------------------------------------------- RouteE
+@dataclass(frozen=True)
+class ForestSetup:
+    """RouteE's features, the length of its links and the shape of its forest."""
+
+    features: tuple[str, ...]
+    length_m: int
+    forest: int
+
+
+def setups(
+    feature_sets: Sequence[tuple[str, ...]], lengths: Sequence[int], forests: Sequence[int]
+) -> list[ForestSetup]:
+    """Return all set-ups that validation trips choose among."""
+    return [ForestSetup(*chosen) for chosen in product(feature_sets, lengths, forests)]
+
+
+def quick_forest(links: pd.DataFrame, setup: ForestSetup) -> Callable[[pd.DataFrame], FloatArray]:
+    """Return kWh of links by the forest that RouteE's trainer fits, without its model file."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    forest = RandomForestRegressor(
+        n_estimators=TUNING_TREES, random_state=52, **FORESTS[setup.forest]
+    )
+    columns = list(setup.features)
+    forest.fit(links[columns].to_numpy(), (links["kwh"] / links["distance"]).to_numpy())
+
+    def predict(new: pd.DataFrame) -> FloatArray:
+        return np.asarray(forest.predict(new[columns].to_numpy()) * new["distance"].to_numpy())
+
+    return predict
+
+
+def routee_forest(links: pd.DataFrame, setup: ForestSetup) -> Callable[[pd.DataFrame], FloatArray]:
+    """Return kWh of links by RouteE-Powertrain itself: its trainer, its model, its predict."""
+    import routee.powertrain as pt
+    from routee.powertrain.trainers.sklearn_random_forest import SklearnRandomForestTrainer
+
+    config = pt.ModelConfig(
+        vehicle_description="VED",
+        powertrain_type=pt.PowertrainType.BEV,
+        make="ved",
+        model="ved",
+        year=2018,
+        feature_set=[pt.DataColumn(name=name, units="") for name in setup.features],
+        distance=pt.DataColumn(name="distance", units="miles"),
+        target=pt.DataColumn(name="kwh", units="kwh"),
+        # Measured energy needs no correction for the real world.
+        real_world_adjustment_factor=1.0,
+        test_size=one_link(len(links)),
+        random_seed=SPLIT_SEED,
+    )
+    trainer = SklearnRandomForestTrainer(n_estimators=TREES, cores=1, **FORESTS[setup.forest])
+    model = trainer.train(links.copy(), config)
+    return lambda new: model.predict(new)["kwh"].to_numpy()
+
+
+def one_link(links: int) -> float:
+    """Return the share that makes RouteE's own test split, which only fills a report, one link.
+
+    It tests the links whose draw, uniform in [0, 1), is at least 1 - share; none is an error.
+    """
+    draws = np.sort(np.random.RandomState(SPLIT_SEED).rand(links))
+    return 1.0 - float(draws[-2:].mean())
+
+
+def bundled_bolt(new: pd.DataFrame) -> FloatArray:
+    """Return kWh of links by RouteE's bundled Chevrolet Bolt of 2017, as it is shipped."""
+    import routee.powertrain as pt
+
+    # The package's own copy: `load_model` would ask a model hub on the network first.
+    bundled = pt.package_root() / "resources" / "bundled_registry" / "v2" / BOLT
+    return np.asarray(pt.Model.from_file(bundled).predict(new)["kwh"].to_numpy())
+
+
+def trip_wh(links: pd.DataFrame, kwh: FloatArray) -> pd.Series:
+    """Return energies by vehicle and trip from those of links."""
+    return 1000 * pd.Series(kwh, index=links.index).groupby([links["vehicle"], links["trip"]]).sum()
+
+
+def fitted_wh(
+    links: pd.DataFrame,
+    setup: ForestSetup,
+    pooled: bool,
+    taught: Sequence[str],
+    asked: str,
+    train: Callable[[pd.DataFrame, ForestSetup], Callable[[pd.DataFrame], FloatArray]],
+) -> pd.Series:
+    """Return energies of the trips of split `asked` by forests of each vehicle, or one of all."""
+    groups = [links] if pooled else [own for _, own in links.groupby("vehicle", sort=False)]
+    found = []
+    for own in groups:
+        known, new = own[own["split"].isin(taught)], own[own["split"] == asked]
+        found.append(trip_wh(new, train(known, setup)(new)))
+    return pd.concat(found)
+
+
+def chosen_setup(data: LinkedTrips, candidates: Sequence[ForestSetup], pooled: bool) -> ForestSetup:
+    """Return the set-up with the least mean absolute relative error on validation trips."""
+    measured = data.trips.set_index(["vehicle", "trip"])["wh"]
+
+    def error(setup: ForestSetup) -> float:
+        links = data.links[setup.length_m]
+        found = fitted_wh(links, setup, pooled, ("train",), "validation", quick_forest)
+        true = measured[found.index]
+        of_size = true > 200  # a ratio to almost nothing would choose
+        return float(np.abs(found / true - 1)[of_size].mean())
+
+    return min(candidates, key=error)
+
+
+def routee(data: LinkedTrips, setup: ForestSetup, pooled: bool) -> pd.Series:
+    """Return energies of test trips by models of training and validation trips."""
+    taught = ("train", "validation")
+    return fitted_wh(data.links[setup.length_m], setup, pooled, taught, "test", routee_forest)
+
+
+class Tuned:
+    """The set-ups of the record; one that is missing is chosen when it is first asked for."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.found = found
+
+    def setup(
+        self, row: str, data: LinkedTrips, candidates: Sequence[ForestSetup], pooled: bool = False
+    ) -> ForestSetup:
+        """Return the set-up of a row."""
+        if row not in self.found:
+            best = chosen_setup(data, candidates, pooled)
+            self.found[row] = {"features": list(best.features), "length_m": best.length_m}
+            self.found[row]["forest"] = best.forest
+        known = self.found[row]
+        return ForestSetup(tuple(known["features"]), known["length_m"], known["forest"])
+
+
+def errors_of(energies: pd.Series, trips: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Return relative errors of test trips, %, by vehicle and trip; NaN without a forecast."""
+    tested = trips[trips["split"] == "test"].set_index(["vehicle", "trip"])["wh"]
+    off = 100 * (energies.reindex(tested.index) / tested - 1).abs()
+    found: dict[str, dict[str, float]] = {}
+    for (vehicle, trip), error in off.items():
+        found.setdefault(str(vehicle), {})[str(trip)] = round(float(error), 3)
+    return found
+
+
+def route_split(folder: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
+    """Return all rows of a split before departure."""
+    data = links_before_departure(vehicles_of(folder), seed)
+    tested = data.trips[data.trips["split"] == "test"].set_index(["vehicle", "trip"])
+    found = {name: tested[name] for name in ("fedwatt", "mean Wh/km")}
+    row = "RouteE, forest of the vehicle"
+    setup = tuned.setup(row, data, setups((USUAL, WEATHER, STOPS), LENGTHS_M, FOREST_NUMBERS))
+    found[row] = routee(data, setup, pooled=False)
+    row = "RouteE, forest of all vehicles"
+    sets = ((*WEATHER, "mass_kg"), (*STOPS, "mass_kg"))
+    setup = tuned.setup(row, data, setups(sets, LENGTHS_M, (0,)), pooled=True)
+    found[row] = routee(data, setup, pooled=True)
+    links = data.links[300]
+    new = links[links["split"] == "test"]
+    found["RouteE, bundled Chevrolet Bolt"] = trip_wh(new, bundled_bolt(new))
+    rows = {row: errors_of(energies, data.trips) for row, energies in found.items()}
+    return {"errors_percent": rows}
+
+
+# ------------------------------------------------------------------------ boosted trees
+def summaries(series: FloatArray, ends: IntArray, window: int) -> FloatArray:
+    """Return mean, spread and the means of both halves of each feature, [windows, 4 · features]."""
+    parts = []
+    for first, length in ((0, window), (0, window // 2), (window // 2, window // 2)):
+        parts.append(_means(series, ends + 1 - window + first, length))
+    square = _means(series**2, ends + 1 - window, window)
+    spread = np.sqrt(np.maximum(square - parts[0] ** 2, 0.0))
+    return np.hstack([*parts, spread]).astype(np.float32)
+
+
+def _means(series: FloatArray, begins: IntArray, length: int) -> FloatArray:
+    total = np.concatenate([np.zeros((1, series.shape[1])), np.cumsum(series, axis=0)])
+    return np.asarray((total[begins + length] - total[begins]) / length)
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedModel:
+    """Boosted trees in place of a model file: what `edge.trips` asks of one."""
+
+    booster: Any
+    number: int
+    card: ModelCard
+    field: None = None
+
+    def refuse_unless_telemetry(self) -> None:
+        """It takes physical features and gives Wh."""
+
+    def energies(self, series: FloatArray, ends: IntArray, known: None = None) -> FloatArray:
+        """Wh of the windows of physical features [seconds, features] that end at `ends`."""
+        x = with_vehicle(summaries(series, ends, self.card.window), self.number)
+        return np.asarray(self.booster.predict(x, num_threads=1))
+
+
+def with_vehicle(x: FloatArray, number: int) -> FloatArray:
+    """Return features with the number of the vehicle as their last column."""
+    return np.column_stack([x, np.full(len(x), number, dtype=np.float32)])
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedData:
+    """Features and energies in Wh of all vehicles' windows, by split and vehicle."""
+
+    x: Mapping[str, list[FloatArray]]
+    y: Mapping[str, list[FloatArray]]
+
+
+def settings(seed: int, climate: bool = True) -> DataSettings:
+    """Return the data settings of a split, those of fedwatt's own journeys."""
+    names = feature_names(FEATURES)
+    recipe = ", ".join(name for name in names if climate or name not in MEASURED_CLIMATE)
+    return DataSettings(features=recipe, split_seed=seed, stride=5, evaluation_stride=5, align=True)
+
+
+def window_data(vehicles: Sequence[Vehicle], data: DataSettings) -> BoostedData:
+    """Return the windows that fedwatt's models are trained and evaluated on."""
+    x: dict[str, list[FloatArray]] = {"train": [], "validation": [], "test": []}
+    y: dict[str, list[FloatArray]] = {"train": [], "validation": [], "test": []}
+    for number, vehicle in enumerate(vehicles):
+        client = build_client(vehicle, data)
+        assert client.scaler is not None
+        assert client.scaler.mix is None
+        series = client.series.astype(np.float64) * client.scaler.scale + client.scaler.center
+        for part in x:
+            means = summaries(series, client.ends[part], client.window)
+            x[part].append(with_vehicle(means, number))
+            y[part].append(client.energy_wh(client.labels[part]).astype(np.float64))
+    return BoostedData(x, y)
+
+
+def boosted(data: BoostedData) -> Any:
+    """Return boosted trees of all vehicles, stopped early by their validation windows."""
+    import lightgbm
+
+    last = data.x["train"][0].shape[1] - 1
+    x, y = np.concatenate(data.x["train"]), np.concatenate(data.y["train"])
+    train = lightgbm.Dataset(x, y, categorical_feature=[last])
+    x, y = np.concatenate(data.x["validation"]), np.concatenate(data.y["validation"])
+    held = train.create_valid(x, y)
+    stop = lightgbm.early_stopping(PATIENCE, verbose=False)
+    return lightgbm.train(BOOSTED, train, ROUNDS, valid_sets=[held], callbacks=[stop])
+
+
+def boosted_rows(
+    vehicles: Sequence[Vehicle], settings_of_split: DataSettings
+) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Return RMSE of test windows, Wh, and relative errors of test trips, %, by vehicle."""
+    data = window_data(vehicles, settings_of_split)
+    booster = boosted(data)
+    windows, trips = {}, {}
+    names = feature_names(settings_of_split.features)
+    about: dict[str, Any] = {"method": "", "run_hash": "", "library": "", "backbone": "mlp"}
+    units = tuple("" for _ in names)
+    card = ModelCard(features=names, units=units, window=60, interval_s=1.0, output="Wh", **about)
+    for number, vehicle in enumerate(vehicles):
+        off = booster.predict(data.x["test"][number], num_threads=1) - data.y["test"][number]
+        windows[vehicle.name] = round(float(np.sqrt(np.mean(off**2))), 3)
+        model: Any = BoostedModel(booster, number, card)
+        splits = split_of_trips(vehicle, settings_of_split)
+        errors = {}
+        for trip in vehicle.trips:
+            if splits.get(trip.name) == "test" and trip.metres >= LEAST_M:
+                one = outcome(model, trip, vehicle.name)
+                off_percent = 100 * abs(one.trip_wh / one.trip_measured_wh - 1)
+                errors[trip.name] = round(off_percent, 3)
+        trips[vehicle.name] = errors
+    return windows, trips
+
+
+def with_posts(vehicle: Vehicle, terrain: Any) -> Vehicle:
+    """Return the vehicle with climb from a public elevation map, smoothed over 15 s."""
+    return replace(vehicle, trips=tuple(_on_map(trip, terrain) for trip in vehicle.trips))
+
+
+def _on_map(trip: Trip, terrain: Any) -> Trip:
+    height_m = terrain.elevation_m(trip.channels["latitude_deg"], trip.channels["longitude_deg"])
+    one_region = np.zeros(trip.seconds, dtype=np.int64)
+    rise = rise_m(height_m, one_region, trip.channels["speed_mps"])
+    kernel = np.ones(SMOOTHED_S)
+    around = np.convolve(np.ones(trip.seconds), kernel, mode="same")
+    smooth = np.convolve(np.nan_to_num(rise), kernel, mode="same") / around
+    return climbing(trip, np.where(np.isfinite(rise), smooth, np.nan))
+
+
+def window_split(folder: Path, posts: Path, seed: int, tuned: Tuned) -> dict[str, Any]:
+    """Return rows of boosted trees and of RouteE with known speed on one split."""
+    data = settings(seed)
+    level = tuple(prepared(vehicle, data) for vehicle in vehicles_of(folder))
+    learned = tuple(give_terrain(level, learn(level, TerrainSettings(), data)))
+    terrain = read_terrain([posts])
+    mapped = tuple(with_posts(vehicle, terrain) for vehicle in level)
+    rmse, trips = {}, {}
+    for row, vehicles, climate in (
+        ("boosted trees, learned elevation", learned, True),
+        ("boosted trees, SRTM", mapped, True),
+        ("boosted trees, learned elevation, without climate power", learned, False),
+    ):
+        rmse[row], trips[row] = boosted_rows(vehicles, settings(seed, climate))
+    splits = {vehicle.name: split_of_trips(vehicle, data) for vehicle in learned}
+    links = links_with_speed(learned, splits)
+    for name, more in (("with climate power", CLIMATE), ("without climate power", ())):
+        row = f"RouteE, forest of the vehicle, {name}"
+        sets = ((*USUAL, *more), (*WEATHER, *more), (*STOPS, *more))
+        setup = tuned.setup(row, links, setups(sets, LENGTHS_M, FOREST_NUMBERS))
+        trips[row] = errors_of(routee(links, setup, pooled=False), links.trips)
+    return {"rmse_wh": rmse, "errors_percent": trips}
+
+
+# -------------------------------------------------------------------------------- record
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--fleet", type=Path, required=True)
+    parser.add_argument("--posts", type=Path, required=True)
+    parser.add_argument("--parts", nargs="+", default=["routes", "windows"])
+    parser.add_argument("--record", type=Path, default=RECORD)
+    asked = parser.parse_args()
+    logging.disable(logging.INFO)
+    record: dict[str, Any] = {"vehicles": list(NAMES)}
+    if asked.record.exists():
+        record = json.loads(asked.record.read_text(encoding="utf-8"))
+    tuned = Tuned(record.setdefault("setups", {}))
+    work: dict[str, tuple[Sequence[int], Callable[[int], dict[str, Any]]]] = {
+        "routes": (SEEDS, lambda seed: route_split(asked.fleet, seed, tuned)),
+        "windows": (SEEDS, lambda seed: window_split(asked.fleet, asked.posts, seed, tuned)),
+    }
+    for part in asked.parts:
+        seeds, measure = work[part]
+        for seed in seeds:
+            found = record.setdefault(part, {})
+            if str(seed) in found:
+                continue
+            found[str(seed)] = measure(seed)
+            write_text(asked.record, json.dumps(record, indent=None) + "\n")
+            for row, errors in found[str(seed)]["errors_percent"].items():
+                all_ = [error for own in errors.values() for error in own.values()]
+                print(f"{part} {seed} {row}: median {np.nanmedian(all_):.2f} %", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""A vehicle's requests to its server: Flower's Fleet API over one kept HTTPS connection.
+
+Each request is a protobuf message of Flower, signed with the vehicle's key as Flower's SuperNode
+signs it. Responses are read as capped streams without compression, whatever the server sends; with
+a bandwidth, bodies go piece by piece, each when its turn has come.
+"""
+
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any, Final, Self
+
+import httpx
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+
+from fedwatt.deploy.plan.certificates import KEY, OWNER, read_private
+from fedwatt.errors import RunError
+
+SMALL: Final = 65_536
+"""Bytes of a response without a message."""
+WAIT_HEADER: Final = "fedwatt-wait"
+"""Of a poll: seconds for which the server may hold it."""
+HEARD_HEADER: Final = "fedwatt-heard"
+"""Of its response: the poll counted as a heartbeat; its value are seconds over which vehicles
+spread their reconnection after the server was gone."""
+WAIT_SECONDS: Final = 50.0
+"""Less than the minute after which Flower takes a silent vehicle for gone."""
+ANSWER_SECONDS: Final = 30.0
+NOTICEABLE_SECONDS: Final = 3.0
+"""Difference of clocks that is worth a sentence; the header is in whole seconds."""
+KEEP_SECONDS: Final = 60.0
+"""How long an idle connection is kept; the server keeps it for longer."""
+
+
+class RefusedError(Exception):
+    """The server does not accept this vehicle's key (yet, or any more).
+
+    `clock` is a sentence about this vehicle's clock, if that is wrong: its key signs the time.
+    """
+
+    clock = ""
+
+
+class UntrustedError(Exception):
+    """The server's certificate is not signed by the owner."""
+
+
+class RunOverError(Exception):
+    """The run that a message belongs to has ended."""
+
+
+class TooLongError(Exception):
+    """The server sent more than it may, or takes no message of this length."""
+
+
+class BusyError(ConnectionError):
+    """The server asks to wait (429)."""
+
+
+@dataclass
+class Pace:
+    """A rate limiter in bytes per second, shared by all threads."""
+
+    rate: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    free: float = 0.0
+    """When the bytes that were let pass so far are over."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def piece(self) -> int:
+        """Return the bytes that pass at a time: those of a quarter of a second, within reason."""
+        return int(min(max(self.rate / 4, 512), 65_536))
+
+    def take(self, count: int) -> None:
+        """Return when it is the turn of `count` bytes."""
+        with self.lock:
+            now = self.clock()
+            turn = max(self.free, now)
+            self.free = turn + count / self.rate
+        if turn > now:
+            self.sleep(turn - now)
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A vehicle's server, and how the two authenticate each other."""
+
+    server: str
+    """host:port."""
+    ca: Path
+    """The owner's certificate, which must have signed the server's."""
+    key: Path
+    bandwidth: float = 0.0
+    """Bytes per second each way; 0: no limit."""
+
+    @classmethod
+    def of(cls, server: str, keys: Path, bandwidth: float = 0.0) -> "Connection":
+        """Return the connection with the keys in a vehicle's folder."""
+        return cls(server, keys / OWNER, keys / KEY, bandwidth)
+
+    def private_key(self) -> ec.EllipticCurvePrivateKey:
+        """Return the vehicle's key."""
+        key = read_private(self.key)
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise RunError(f"{self.key} is no key of 'fedwatt deploy request'.")
+        return key
+
+
+class FleetClient:
+    """A connection to the Fleet API; a context manager."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._key = connection.private_key()
+        public = self._key.public_key()
+        self.public_key = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        self._pace = Pace(connection.bandwidth) if connection.bandwidth else None
+        versions = RuntimeVersionMetadata.from_local_component("SuperNode").as_metadata()
+        self._http = httpx.Client(
+            base_url=f"https://{connection.server}/v1/fleet/",
+            verify=ssl.create_default_context(cafile=str(connection.ca)),
+            timeout=httpx.Timeout(ANSWER_SECONDS, read=WAIT_SECONDS + ANSWER_SECONDS),
+            limits=httpx.Limits(keepalive_expiry=KEEP_SECONDS),
+            headers={
+                "content-type": "application/protobuf",
+                "accept": "application/protobuf",
+                "accept-encoding": "identity",
+                **dict(versions),
+            },
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._http.close()
+
+    def call(
+        self,
+        path: str,
+        request: Any,
+        *,
+        most: int = SMALL,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[bytes, httpx.Headers]:
+        """Return body and headers of the response to a request; `most` bytes are read.
+
+        Raises ConnectionError where it may be repeated, and one of the errors above where not.
+        """
+        body: bytes = request.SerializeToString()
+        try:
+            with self._http.stream(
+                "POST",
+                path,
+                content=body if self._pace is None else self._paced([body]),
+                headers={"content-length": str(len(body)), **self._signed(), **(headers or {})},
+            ) as response:
+                content = self._read(response, most if response.is_success else SMALL)
+        except httpx.TransportError as error:
+            if "certificate" in str(error).lower():
+                raise UntrustedError(str(error)) from error
+            raise ConnectionError(str(error)) from error
+        if not response.is_success:
+            refused = refusal(response.status_code, content.decode("utf-8", "replace"))
+            if isinstance(refused, RefusedError):
+                refused.clock = clock_trouble(response.headers.get("date", ""), time.time())
+            raise refused
+        return content, response.headers
+
+    def _read(self, response: httpx.Response, most: int) -> bytes:
+        """Return the body as it came; TooLongError if it is longer than `most` or compressed."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise TooLongError("The server sent compressed data, which it was asked not to")
+        content = bytearray()
+        size = None if self._pace is None else self._pace.piece
+        for piece in response.iter_raw(size):
+            if self._pace is not None:
+                self._pace.take(len(piece))
+            content += piece
+            if len(content) > most:
+                raise TooLongError(f"The server sent more than {most} bytes")
+        return bytes(content)
+
+    def _paced(self, pieces: list[bytes]) -> Iterator[bytes]:
+        assert self._pace is not None
+        size = self._pace.piece
+        for piece in pieces:
+            for start in range(0, len(piece), size):
+                part = piece[start : start + size]
+                self._pace.take(len(part))
+                yield part
+
+    def _signed(self) -> dict[str, str]:
+        """Return the headers by which Flower knows a SuperNode: its key signs the time."""
+        stamp = datetime.now(UTC).isoformat()
+        signature = self._key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
+        return {
+            "flwr-public-key": b64encode(self.public_key).decode(),
+            "flwr-timestamp": stamp,
+            "flwr-signature": b64encode(signature).decode(),
+        }
+
+
+def clock_trouble(date: str, now: float) -> str:
+    """Return a sentence about a clock that differs from a `Date` header; "" if it does not.
+
+    >>> clock_trouble("Sun, 06 Nov 1994 08:49:37 GMT", 784111765.2)
+    "This vehicle's clock is 12 s behind the server's. Set it."
+    """
+    try:
+        # Whole seconds, cut off: half a second is missing on average.
+        ahead = now - parsedate_to_datetime(date).timestamp() - 0.5
+    except ValueError:
+        return ""
+    if abs(ahead) < NOTICEABLE_SECONDS:
+        return ""
+    where = "ahead of" if ahead > 0 else "behind"
+    return f"This vehicle's clock is {abs(ahead):.0f} s {where} the server's. Set it."
+
+
+def refusal(status: int, text: str) -> Exception:
+    """Return the error that stands for a refused request."""
+    said = text.strip()[:300]
+    if status == 401:
+        return RefusedError(said)
+    if status == 403:
+        return RunOverError(said)
+    if status == 413:
+        return TooLongError(said)
+    if status == 429:
+        return BusyError(said)
+    if status >= 500:
+        return ConnectionError(f"status {status}: {said}")
+    return RefusedError(f"status {status}: {said}")

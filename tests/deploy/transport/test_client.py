@@ -1,0 +1,209 @@
+"""A vehicle's requests to a malicious server, over real TLS connections."""
+
+import gzip
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.proto.fleet_pb2 import PullMessagesRequest
+
+from fedwatt.deploy.transport import client as clients
+from fedwatt.deploy.transport import node as nodes
+from fedwatt.deploy.transport.client import (
+    BusyError,
+    Connection,
+    FleetClient,
+    Pace,
+    RefusedError,
+    RunOverError,
+    TooLongError,
+    UntrustedError,
+)
+from fedwatt.deploy.transport.node import Session
+from tests.deploy.transport.conftest import certificate, write_key
+
+
+class Malicious(ThreadingHTTPServer):
+    """Answers every request with what a test puts here."""
+
+    status = 200
+    body = b""
+    headers: ClassVar[dict[str, str]] = {}
+    endless = False
+    clock_s = 0
+    seen: list[dict[str, str]]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Malicious
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.seen.append({name.lower(): value for name, value in self.headers.items()})
+        self.send_response(self.server.status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        if self.server.endless:
+            self.send_header("connection", "close")
+            self.end_headers()
+            try:
+                for _ in range(10_000):
+                    self.wfile.write(bytes(100_000))
+            except OSError:
+                self.server.seen.append({"hung up": "yes"})
+            return
+        self.send_header("content-length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(time.time() + self.server.clock_s)
+
+    def log_message(self, format: str, *values: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Malicious]:
+    owner, own, vehicle, other = (ec.generate_private_key(ec.SECP256R1()) for _ in range(4))
+    (tmp_path / "owner.pem").write_bytes(certificate("owner", owner, "owner", owner, ca=True))
+    (tmp_path / "other.pem").write_bytes(certificate("other", other, "other", other, ca=True))
+    (tmp_path / "server.pem").write_bytes(certificate("server", own, "owner", owner))
+    write_key(tmp_path / "server.key", own)
+    write_key(tmp_path / "vehicle.key", vehicle)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    server = Malicious(("127.0.0.1", 0), Handler)
+    server.seen = []
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def connection(server: Malicious, tmp_path: Path) -> Connection:
+    port = server.server_address[1]
+    return Connection(f"127.0.0.1:{port}", tmp_path / "owner.pem", tmp_path / "vehicle.key")
+
+
+def poll(connection: Connection, most: int = 1000) -> bytes:
+    with FleetClient(connection) as client:
+        return client.call("pull-messages", PullMessagesRequest(), most=most)[0]
+
+
+def test_asks_for_no_compression(server: Malicious, connection: Connection) -> None:
+    server.body = b"12345"
+    assert poll(connection) == b"12345"
+    (seen,) = server.seen
+    assert seen["accept-encoding"] == "identity"
+    assert {"flwr-public-key", "flwr-timestamp", "flwr-signature"} <= seen.keys()
+
+
+def test_a_gzip_bomb_is_not_unpacked(server: Malicious, connection: Connection) -> None:
+    server.body = gzip.compress(bytes(200_000_000), 9)
+    server.headers = {"content-encoding": "gzip"}
+    with pytest.raises(TooLongError, match="compressed"):
+        poll(connection, most=10**9)
+
+
+def test_an_endless_response_is_cut_off(server: Malicious, connection: Connection) -> None:
+    server.endless = True
+    with pytest.raises(TooLongError, match="more than 1000000 bytes"):
+        poll(connection, most=1_000_000)
+    deadline = time.monotonic() + 5
+    while {"hung up": "yes"} not in server.seen and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert {"hung up": "yes"} in server.seen
+
+
+def test_an_endless_refusal_is_cut_off(server: Malicious, connection: Connection) -> None:
+    server.endless = True
+    server.status = 500
+    with pytest.raises(TooLongError):
+        poll(connection, most=10**9)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (401, RefusedError),
+        (403, RunOverError),
+        (404, RefusedError),
+        (413, TooLongError),
+        (429, BusyError),
+        (503, ConnectionError),
+    ],
+)
+def test_refusals(
+    server: Malicious, connection: Connection, status: int, error: type[Exception]
+) -> None:
+    server.status = status
+    server.body = b"because"
+    with pytest.raises(error, match="because"):
+        poll(connection)
+
+
+def test_another_owner_s_server(server: Malicious, connection: Connection, tmp_path: Path) -> None:
+    other = Connection(connection.server, tmp_path / "other.pem", connection.key)
+    with pytest.raises(UntrustedError, match="certificate"):
+        poll(other)
+
+
+def test_no_server(connection: Connection, tmp_path: Path) -> None:
+    with pytest.raises(ConnectionError):
+        poll(Connection("127.0.0.1:9", connection.ca, connection.key))
+
+
+def test_a_busy_server_is_asked_again(
+    server: Malicious, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nodes, "BUSY_SECONDS", 0.2)
+    server.status = 429
+    threading.Timer(0.7, lambda: setattr(server, "status", 200)).start()
+    with FleetClient(connection) as client:
+        session = Session(client, lambda body: body, 1000, lambda: True)
+        assert session.answer_next() is False
+    assert 3 <= len(server.seen) <= 6
+
+
+def test_bandwidth(server: Malicious, connection: Connection) -> None:
+    """20 kB up and 20 kB down at 40 kB/s, less the first quarter of a second of each."""
+    server.body = bytes(20_000)
+    slow = Connection(connection.server, connection.ca, connection.key, bandwidth=40_000)
+    began = time.monotonic()
+    request = PullMessagesRequest()
+    request.MergeFromString(b"\xca\x3e\x90\x9c\x01" + bytes(19_984))  # an unknown field
+    with FleetClient(slow) as client:
+        content, _ = client.call("pull-messages", request, most=30_000)
+    assert len(content) == 20_000
+    assert 0.4 <= time.monotonic() - began < 5
+
+
+def test_a_wrong_clock_is_said(server: Malicious, connection: Connection) -> None:
+    server.status = 401
+    server.clock_s = -100
+    with pytest.raises(RefusedError) as refused:
+        poll(connection)
+    assert refused.value.clock == "This vehicle's clock is 100 s ahead of the server's. Set it."
+
+
+def test_pace_by_hand() -> None:
+    """At 100 bytes per second 50 bytes pass at 0, the next at 0.5 and 1.0."""
+    pauses: list[float] = []
+    pace = Pace(100.0, clock=lambda: 0.0, sleep=pauses.append)
+    for _ in range(3):
+        pace.take(50)
+    assert pauses == [0.5, 1.0]
+    assert Pace(4_000.0).piece == 1000
+    assert clients.SMALL == 65_536
