@@ -244,17 +244,14 @@ def summary(errors_percent: FloatArray) -> dict[str, Any]:
 
 
 def block(record: Mapping[str, Any]) -> str:
-    """Return the sentence and the table of docs/data.md."""
+    """Return the sentences of docs/data.md."""
     rows = list(record["overall"])
     whole, cycles = record["overall"][FEDWATT], record["driving_cycles"][FEDWATT]
-    classes = record["mean_absolute_percent_by_class"].values()
     words = (
         f"Over the {record['tests']} tests the mean absolute error of a test's energy is "
         f"**{whole['mean_absolute_percent']:.1f} %** (mean error {whole['mean_percent']:+.1f} %; "
         f"{cycles['mean_absolute_percent']:.1f} % on the {cycles['tests']} tests of driving "
-        f'cycles). The drivetrain is that of the class "{record["class"]}", the nearest in mass; '
-        f"with the four passenger classes' drivetrains the error is {min(classes):.1f} to "
-        f"{max(classes):.1f} %. "
+        "cycles). "
     )
     if len(rows) == 1:
         words += "FASTSim: not installed."
@@ -265,23 +262,7 @@ def block(record: Mapping[str, Any]) -> str:
             f"On the {both[FEDWATT]['tests']} tests that begin at rest, beside FASTSim "
             f"{record['fastsim']} with the same road load, mass and auxiliaries: {each}."
         )
-    lines = [f"| cycle | tests | measured, Wh/km | {' | '.join(rows)} |"]
-    lines.append(f"|---|---|---|{'---|' * len(rows)}")
-    for cycle, found in record["cycles"].items():
-        cells = [_cell(found["errors"][row]) for row in rows]
-        name = re.sub(r"^CS_(\d+)$", r"constant \1 km/h", cycle).replace("_", " ")
-        head = f"| {name} | {found['tests']} | {found['measured_wh_per_km']:.1f} |"
-        lines.append(f"{head} {' | '.join(cells)} |")
-    cells = [_cell(record["overall"][row]) for row in rows]
-    lines.append(f"| all | {record['tests']} | – | {' | '.join(cells)} |")
-    return f"{words}\n\n" + "\n".join(lines)
-
-
-def _cell(errors: Mapping[str, Any]) -> str:
-    """Return mean absolute and mean error of a cycle as a table's cell."""
-    if not errors["tests"]:
-        return "–"
-    return f"{errors['mean_absolute_percent']:.1f} % ({errors['mean_percent']:+.1f})"
+    return words
 
 
 def main() -> None:

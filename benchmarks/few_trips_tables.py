@@ -1,4 +1,4 @@
-"""Tables of docs/journeys.md on choices with few trips, from results/*.json.
+"""Tables of results/few_trips.md on choices with few trips, from results/*.json.
 
 python -m benchmarks.few_trips_tables
 """
@@ -16,7 +16,7 @@ from fedwatt.elevation.level import Evidence
 from fedwatt.federation.kept import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "journeys.md"
+PAGE = ROOT / "results" / "few_trips.md"
 RULES = {
     "last": "round, last",
     "best-validated": "round, within 0/√trips",
@@ -88,27 +88,6 @@ def broken_words(record: Mapping[str, Any]) -> str:
     )
 
 
-def default_words(record: Mapping[str, Any]) -> str:
-    """What runs of all of VED's vehicles keep, beside the best-validated and the last model."""
-    found = []
-    for name, words in (
-        ("level", "without hills"),
-        ("hills", "with hills, before the level model"),
-    ):
-        models = record[name]["models"]
-        rmse = {model: float(np.mean(own["fedavg"])) for model, own in models.items()}
-        least = min(rmse["best"], rmse["last"])
-        found.append(
-            f"{words} {rmse['best']:.1f} Wh (best), {rmse['last']:.1f} (last) and "
-            f"{rmse['kept']:.1f} (kept, {100 * (rmse['kept'] / least - 1):+.1f} %)"
-        )
-    return (
-        "One split is no mean over splits: in the runs of [all 16 vehicles of VED](accuracy.md"
-        "#what-federating-gains-over-each-vehicle-alone), three seeds of one split at another "
-        f"rate, test RMSE is {'; '.join(found)}."
-    )
-
-
 def _added_by_strict(splits: Mapping[str, Any]) -> float:
     """What a stricter limit to broken means would add to the better of last and best, in %."""
     kept = [
@@ -162,15 +141,15 @@ def _evidence(one: Mapping[str, Any]) -> Evidence:
 
 
 def blocks() -> dict[str, str]:
-    """The blocks of docs/journeys.md that are about few trips."""
-    kept, gate, ved = (
+    """The blocks of results/few_trips.md."""
+    kept, gate = (
         json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("kept_model", "hills_gate", "ved_references")
+        for name in ("kept_model", "hills_gate")
     )
     return {
         "kept model": kept_table(kept),
         "kept model in words": kept_words(kept),
-        "broken means in words": f"{broken_words(kept)}\n\n{default_words(ved)}",
+        "broken means in words": broken_words(kept),
         "hills gate": gate_table(gate),
         "hills gate in words": gate_words(gate),
     }

@@ -63,7 +63,8 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def block(record: dict[str, Any]) -> str:
     """Return the paragraph of the README."""
-    return f"> **{record['headline']}.** {' '.join(record['sentences'])}"
+    # The headline says already which method is better.
+    return f"> **{record['headline']}.** {' '.join(record['sentences'][:-1])}"
 
 
 def outdated(readme: str, record: dict[str, Any]) -> bool:

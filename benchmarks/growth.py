@@ -126,17 +126,11 @@ def slope(rows: Sequence[dict[str, Any]], column: str) -> float:
     return found
 
 
-def last_slope(rows: Sequence[dict[str, Any]], column: str) -> float:
-    """Between the last two points, where what is constant counts least."""
-    return slope(rows[-2:], column)
-
-
 def page(rows: Sequence[dict[str, Any]]) -> str:
-    """The slopes as a table."""
+    """Return the slopes as a table."""
     lines = [
-        "| a round against | from | to | time, from | to | slope | at the end | memory, from | "
-        "to | slope |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| round against | from | to | time, from | to | slope | memory, from | to | slope |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for axis, (title, _) in AXES.items():
         own = [row for row in rows if row["axis"] == axis]
@@ -144,19 +138,17 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         lines.append(
             f"| {title} | {first['at']:,} | {last['at']:,} | {first['seconds']:.2f} s | "
             f"{last['seconds']:.2f} s | {slope(own, 'seconds'):.2f} | "
-            f"{last_slope(own, 'seconds'):.2f} | {first['rounds_mb']:.0f} MB | "
-            f"{last['rounds_mb']:.0f} MB | {slope(own, 'rounds_mb'):.2f} |"
+            f"{first['rounds_mb']:.0f} MB | {last['rounds_mb']:.0f} MB | "
+            f"{slope(own, 'rounds_mb'):.2f} |"
         )
-    own, fleets = rows[0]["machine"], [row for row in rows if row["axis"] == "vehicles"]
+    computer = rows[0]["machine"]
     return "\n".join(lines) + (
-        f"\n\nProcessor time of one thread, {own['processor']}, Python {own['python']}, PyTorch "
-        f"{own['torch']}. Memory is the most that rounds reach above what the process holds before "
-        f"the first; that is {fleets[0]['resting_mb']:.0f} MB with {fleets[0]['at']:,} vehicles "
-        f"and {fleets[-1]['resting_mb']:.0f} MB with {fleets[-1]['at']:,}. Unless varied: "
-        f"{USUAL['vehicles']:,} sketched vehicles, {USUAL['participants']} participants (10 where "
-        f"the model is varied), {STEPS} steps (one epoch where windows are varied), MLP "
-        "480-64-32-1, FedAvg, one seed.\n\n![Time and memory of a round against vehicles, "
-        "participants, weights, windows and seeds](figures/growth.svg)"
+        f"\n\nProcessor time of one thread, {computer['processor']}, PyTorch {computer['torch']}; "
+        f"memory above that before the first round. Unless varied: {USUAL['vehicles']:,} "
+        f"vehicles, {USUAL['participants']} participants (10 where the model is varied), {STEPS} "
+        "steps (one epoch where windows are varied), MLP 480-64-32-1, FedAvg, one seed.\n\n"
+        "![Time and memory of a round against vehicles, participants, weights, windows and seeds]"
+        "(figures/growth.svg)"
     )
 
 

@@ -134,31 +134,9 @@ def about_newcomers(
         for name in NAMES
         if forecast_only(own := [row for row in new if row["vehicle"] == name])
     }
-    return {"all": of(new), "by_vehicle": by_vehicle, "seeds": sorted({r["seed"] for r in new})}
-
-
-def newcomers_table(new: Mapping[str, Any]) -> str:
-    """Newcomers beside what they would have as insiders."""
-    lines = [
-        f"| newcomers, {new['trips']:,} test trips, error in % | median | mean | 90th percentile "
-        "| covered by 90 % bars, % |",
-        "|---|---|---|---|---|",
-    ]
-    for name in (FLEET, BEFORE, DISPLAY, LEVEL, AFTER, INSIDER):
-        cells = [f"{value:.1f}" for value in new[name]]
-        covered = new["covered"].get(name)
-        cells.append("–" if covered is None else f"{covered:.1f}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        f"Before any trip a newcomer's median error is {100 * new['of_fleet']:.0f} % of that of "
-        f"the fleet's mean Wh/km, and {100 * new['display_of_fleet']:.0f} % if it is told the mean "
-        "consumption that its display shows. What is missing is mostly one number, how much more "
-        "or less than the others the car takes everywhere: were that known, from trips that it has "
-        f"yet to drive, it would be {100 * new['level_of_fleet']:.0f} %. After 20 trips the error "
-        f"is {new['of_insider']:.2f} times what the same "
-        f"trips have if it is in the fleet. Its first bars are {new['wider']:.1f} times as wide as "
-        f"an insider's. {new['refused']:.1f} % of the trips are refused, because the others know "
-        "less than a fifth of the way.",
-    ]
-    return "\n".join(lines)
+    everybody = of(new)
+    everybody["least_covered"] = {
+        name: min(own["covered"][name] for own in by_vehicle.values())
+        for name in (BEFORE, DISPLAY, LEVEL, AFTER)
+    }
+    return {"all": everybody, "by_vehicle": by_vehicle, "seeds": sorted({r["seed"] for r in new})}

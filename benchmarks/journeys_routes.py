@@ -1,7 +1,7 @@
 """Trips of VED from their routes alone: energy, duration, error bars, under way, newcomers.
 
     python benchmarks/journeys_routes.py --fleet FLEET
-    python benchmarks/journeys_routes.py --fleet FLEET --no-newcomers     leaves theirs as recorded
+    python benchmarks/journeys_routes.py --fleet FLEET --unseen-seeds 0 1   leaves each vehicle out
     python benchmarks/journeys_routes.py               writes docs/journeys.md from the record
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.journeys_newcomers import about_newcomers, newcomer_rows, newcomers_table
+from benchmarks.journeys_newcomers import AFTER, BEFORE, about_newcomers, newcomer_rows
 from benchmarks.journeys_passes import (
     SETTINGS,
     board,
@@ -137,6 +137,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "trips": len(rows),
         "trips_refused": refused,
+        "coverage_by_vehicle": by_vehicle(rows),
         "trip_error_route_only_median": error[0],
         "trip_error_route_only_mean": error[1],
         "trip_error_route_only_p90": error[2],
@@ -155,6 +156,18 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "in_trip_coverage_90": _in_trip_share(rows, "in_trip_90"),
         "in_trip_coverage_50": _in_trip_share(rows, "in_trip_50"),
     }
+
+
+def by_vehicle(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return mean, least and all vehicles' coverage of 90 % intervals, %."""
+    cells = {
+        name: round(
+            100 * float(np.mean([r["covered_90"] for r in rows if r["vehicle"] == name])), 1
+        )
+        for name in NAMES
+    }
+    mean = round(float(np.mean(list(cells.values()))), 1)
+    return {"mean": mean, "least": min(cells.values()), "vehicles": cells}
 
 
 def _in_trip(rows: Sequence[Mapping[str, Any]], name: str) -> dict[str, float]:
@@ -210,68 +223,48 @@ def update(part: str, content: Any, keys: Mapping[str, Any], record: Path = RECO
     write_text(record, json.dumps(known, indent=1, sort_keys=True) + "\n")
 
 
-def table(keys: Mapping[str, Any], content: Mapping[str, Any]) -> str:
-    """The record as the table of docs/journeys.md."""
+def table(keys: Mapping[str, Any]) -> str:
+    """Return the record as the table of docs/journeys.md."""
 
     def cells(values: Sequence[float]) -> str:
         return " | ".join(f"{value:.1f}" for value in values)
 
     error = [keys[f"trip_error_route_only_{name}"] for name in ("median", "mean", "p90")]
+    covered = [keys["coverage_by_vehicle"][name] for name in ("mean", "least")]
+    moving = [keys["in_trip_route_only"][str(share)] for share in SHARES]
     lines = [
-        f"| {keys['trips']:,} test trips, error in % | median | mean | 90th percentile |",
+        f"| {keys['trips']:,} trips, shared by 3, error in % | median | mean | 90th percentile |",
         "|---|---|---|---|",
-        f"| energy, from the route | {cells(error)} |",
+        f"| energy, from route and temperature | {cells(error)} |",
         f"| energy, the vehicle's mean Wh/km | {cells(keys['trip_error_wh_per_km'])} |",
-        f"| duration, from the route | {cells(keys['duration_error'])} |",
+        f"| duration | {cells(keys['duration_error'])} |",
         "",
-        f"Bars of 90 % cover {keys['coverage_90_routes']:.1f} % of energies and "
-        f"{keys['coverage_90_duration']:.1f} % of durations, bars of 50 % "
-        f"{keys['coverage_50_routes']:.1f} % of energies; CRPS {keys['crps_wh']:.1f} Wh "
-        f"(absolute error of mean Wh/km: {keys['crps_wh_per_km']:.1f} Wh).",
-        "",
-        "| length of way | trips | covered by 90 % bars, % | half-width, % |",
-        "|---|---|---|---|",
+        f"90 % intervals cover {covered[0]:.1f} % in the mean over vehicles and {covered[1]:.1f} % "
+        f"for the least. After 10, 25, 50 and 75 % of the way the median error of the total is "
+        f"{', '.join(f'{value:.1f}' for value in moving)} %.",
     ]
-    lines += [
-        f"| {name.replace('8 to 1000', '8 and more')} | {own['trips']} | {own['covered_90']:.1f} "
-        f"| {own['half_width']:.0f} |"
-        for name, own in content["by_length"].items()
-    ]
-    lines += [
-        "",
-        "| median error of the total, %, after | " + " | ".join(f"{s} %" for s in SHARES) + " |",
-        "|---|---|---|---|---|",
-    ]
-    for key, name in (
-        ("in_trip_route_only", "corrected under way"),
-        ("in_trip_uncorrected", "forecast of the rest as it was"),
-        ("in_trip_ratio_so_far", "rest scaled by the ratio so far"),
-    ):
-        lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
-    lines += [
-        "",
-        "| 90 % bars of the total, after | " + " | ".join(f"{s} %" for s in SHARES) + " |",
-        "|---|---|---|---|---|",
-    ]
-    for key, name in (
-        ("in_trip_coverage_90", "cover, % of trips"),
-        ("in_trip_half_width_90", "half-width, % of the total"),
-    ):
-        lines.append(f"| {name} | {cells([keys[key][str(share)] for share in SHARES])} |")
-    return "\n".join([*lines, "", newcomers_table(keys["newcomers"])])
+    new = keys.get("newcomers")
+    if new:
+        lines.append(
+            f"Unseen vehicles (split {', '.join(map(str, new['seeds']))}): before any trip "
+            f"{new[BEFORE][0]:.1f} % median, {new['covered'][BEFORE]:.1f} % covered; after 20 "
+            f"trips {new[AFTER][0]:.1f} %, {new['covered'][AFTER]:.1f} % covered, least vehicle "
+            f"{new['least_covered'][AFTER]:.1f} %."
+        )
+    return "\n".join(lines)
 
 
 def blocks() -> dict[str, str]:
     """The block of docs/journeys.md on routes."""
     known = json.loads(RECORD.read_text(encoding="utf-8"))
-    return {"routes": table(known["summary"], known["routes"])}
+    return {"routes": table(known["summary"])}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    parser.add_argument("--no-newcomers", action="store_true")
+    parser.add_argument("--unseen-seeds", type=int, nargs="*", default=[0], help="leave one out")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--record", type=Path, default=RECORD)
     asked = parser.parse_args()
@@ -280,16 +273,17 @@ def main() -> None:
         return
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.jobs, mp_context=context) as pool:
-        whom = ("",) if asked.no_newcomers else ("", *NAMES)
-        tasks = [(asked.fleet, seed, me) for me in whom for seed in asked.seeds]
+        tasks = [(asked.fleet, seed, "") for seed in asked.seeds]
+        tasks += [(asked.fleet, seed, me) for seed in asked.unseen_seeds for me in NAMES]
         found = list(pool.map(work, tasks))
     rows = [row for own in found[: len(asked.seeds)] for row in own]
     new = [row for own in found[len(asked.seeds) :] for row in own]
     update("routes", about_routes(rows), summary(rows), asked.record)
-    if asked.no_newcomers:
+    if not new:
         return
     content = about_newcomers(new, rows)
-    update("newcomers", content, {"newcomers": content["all"]}, asked.record)
+    keys = {"newcomers": content["all"] | {"seeds": content["seeds"]}}
+    update("newcomers", content, keys, asked.record)
 
 
 def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -337,37 +337,16 @@ def distributions_figure(found: dict[str, Any]) -> Figure:
 
 
 def words(check: dict[str, Any]) -> str:
-    """What docs/data.md says about the errors of trips."""
+    """Return the sentences of docs/data.md about the errors of trips."""
     errors, by_split = (
         check["test_trips_median_error_percent"],
         [split["fitted"] for split in check["test_trips_median_error_percent_by_split"]],
     )
-    cars = "; ".join(
-        f"{name} ({own['trips']} trips) {own['unfitted']} → {own['fitted']} %, losses "
-        f"{own['factors'][-1]} times the data sheet's"
-        for name, own in check["test_trips_median_error_percent_by_car"].items()
-    )
     return (
-        f"The median error of a test trip is **{errors['unfitted']} %**; with three parameters a "
-        "car fitted on its training trips (auxiliaries per second, rolling resistance per metre, "
-        f"drivetrain losses per unit of energy) **{errors['fitted']} %** (mean over "
-        f"{check['split_seeds']} splits; {min(by_split)} to {max(by_split)} % by split). By car: "
-        f"{cars}."
-    )
-
-
-def drag_words(check: dict[str, Any]) -> str:
-    """What docs/data.md says about the drag area, by the car with the most fast trips."""
-    fast_kmh = check["bounds_kmh"][-2]
-    name, car = max(check["by_car"].items(), key=lambda item: item[1]["trips"][-1])
-    sheet, larger = (str(area) for area in DRAG_AREAS_M2)
-    return (
-        f"Drag area: the data sheet has {sheet} m², EPA's coast-down, which holds losses of wheels "
-        f"and gears as well, suggests about {larger} m². On the {car['trips'][-1]} trips of {name} "
-        f"over {fast_kmh} km/h (root of ∫v³dt/∫v dt) the model predicts {car[sheet][-1]:.2f} times "
-        f"the measured energy with {sheet} m² and {car[larger][-1]:.2f} times with {larger} m², on "
-        f"its {car['trips'][0]} slowest {car[sheet][0]:.2f} and {car[larger][0]:.2f} times: these "
-        f"trips do not ask for more drag, so {sheet} m² stands."
+        "For VED's electric cars the median error of a test trip is "
+        f"**{errors['unfitted']} %**, and **{errors['fitted']} %** with three parameters per car "
+        "fitted on its training trips (auxiliaries, rolling resistance, drivetrain losses; "
+        f"{min(by_split)} to {max(by_split)} % over {check['split_seeds']} splits)."
     )
 
 
@@ -396,8 +375,7 @@ def main() -> None:
     (figures / "leaf_physics.svg").write_bytes(saved(leaf_figure(results["leaf"])))
     drawn = distributions_figure(results["distributions"])
     (figures / "synthetic_vs_ved.svg").write_bytes(saved(drawn))
-    said = f"{words(results['leaf'])}\n\n{drag_words(results['drag_area'])}"
-    write_blocks(REPOSITORY / "docs" / "data.md", {"leaf": said})
+    write_blocks(REPOSITORY / "docs" / "data.md", {"leaf": words(results["leaf"])})
     errors = results["leaf"]["test_trips_median_error_percent"]
     print(f"Median error of trip energy, %: {errors}")
 

@@ -124,8 +124,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     from fedwatt.report.style import name_of
 
     lines = [
-        "| on | vehicles | method | start | a round | processor time | memory | RMSE, 95 % |",
-        "|---|---|---|--:|--:|--:|--:|--:|",
+        "| on | vehicles | method | start | per round | processor time | memory |",
+        "|---|---|---|--:|--:|--:|--:|",
     ]
     notes = []
     for row in rows:
@@ -133,8 +133,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         where = f"{own['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
         lines.append(
             f"| {where} | {row['source']} | {name_of(row['method'])} | {row['start_s']:.1f} s | "
-            f"{row['seconds']:.2f} s | {row['cpu_s']:.1f} s | {row['peak_mb'] / 1024:.1f} GB | "
-            f"{row['test_rmse']:.1f} ± {row['test_rmse_margin']:.1f} Wh |"
+            f"{row['seconds']:.2f} s | {row['cpu_s']:.1f} s | {row['peak_mb'] / 1024:.1f} GB |"
         )
         rounds = len(row["rounds"]) - 2
         note = (
@@ -143,12 +142,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         )
         if note not in notes:
             notes.append(note)
-    loads = [row["load_before"] for row in rows]
     about = (
-        f"{VEHICLES:,} vehicles, {PARTICIPANTS:,} participants a round with "
+        f"{VEHICLES:,} vehicles, {PARTICIPANTS:,} participants per round with "
         f"{min(row['steps'] for row in rows):.0f} to {max(row['steps'] for row in rows):.0f} steps "
-        f"on average, {JUDGED} vehicles judged in every round. {'; '.join(notes)}. Load before a "
-        f"row: {min(loads):.1f} to {max(loads):.1f}."
+        f"on average, {JUDGED} vehicles evaluated. {'; '.join(notes)}."
     )
     return "\n".join(lines) + f"\n\n{about}"
 

@@ -1,4 +1,4 @@
-"""`fedwatt tournament`: every method on every fleet, tuned alike."""
+"""`fedwatt compare`: every method on every fleet, tuned alike."""
 
 from math import inf
 from pathlib import Path
@@ -12,10 +12,10 @@ from fedwatt.cli.console import console, errors
 from fedwatt.errors import SettingError
 
 
-def tournament(
+def compare(
     only: Annotated[
         list[str] | None,
-        typer.Option(help="Only matches with all of these words, such as 'ved hills scaffold'."),
+        typer.Option(help="Only runs with all of these words, such as 'ved elevation scaffold'."),
     ] = None,
     data: Annotated[
         list[str] | None,
@@ -25,10 +25,10 @@ def tournament(
     seeds: Annotated[int, typer.Option(help="Seeds of results; trials have others.")] = 5,
     rounds: Annotated[int, typer.Option(help="Rounds of trials and results.")] = 60,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    processes: Annotated[int, typer.Option(help="Matches played at a time.")] = 1,
-    minutes: Annotated[float, typer.Option(help="Begin no match later than this.")] = inf,
-    out: Annotated[Path, typer.Option(help="Folder for windows and finished matches.")] = Path(
-        "runs/tournament"
+    processes: Annotated[int, typer.Option(help="Runs at a time.")] = 1,
+    minutes: Annotated[float, typer.Option(help="Begin no run later than this.")] = inf,
+    out: Annotated[Path, typer.Option(help="Folder for windows and finished runs.")] = Path(
+        "runs/comparison"
     ),
     unrecorded: Annotated[
         bool,
@@ -40,82 +40,115 @@ def tournament(
     page: Annotated[
         bool,
         typer.Option(
-            "--page", help="Play nothing: put what was played into results/ and write the page."
+            "--page", help="Train nothing: add finished runs to results/ and write the pages."
         ),
     ] = False,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Train nothing: write all results to this HTML file, sortable."),
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Play nothing: see that the page is what records give.")
+        bool, typer.Option("--check", help="Train nothing: check the pages against the records.")
     ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="Show who plays where.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="Show datasets and methods.")] = False,
 ) -> None:
-    """Play every method on every fleet, without and with hills, tuned alike.
+    """Compare every method on every dataset, without and with elevation, tuned alike.
 
-    What was played is kept in --out: the same command goes on where it was stopped.
+    Finished runs are kept in --out: the same command continues where it was stopped.
     """
     from comparison.plan import Plan
     from comparison.records import RECORDS, read_records
-    from comparison.season import Venue, hold, matches, missing
+    from comparison.schedule import Workspace, missing, planned_runs, run_all
 
     if list_:
         _show_list()
         return
+    if report is not None:
+        _write_report(report)
+        return
     if page or check:
-        _judge(out, write=page)
+        _write_pages(out, write=page)
         return
     plan = Plan(trials=trials, rounds=rounds, seeds=tuple(range(1, seeds + 1)))
-    venue = Venue(out, _stored(data or []), device, processes, ray, minutes)
-    chosen = matches(plan, only or ())
+    workspace = Workspace(out, _stored(data or []), device, processes, ray, minutes)
+    chosen = planned_runs(plan, only or ())
     chosen = missing(chosen, read_records(RECORDS)) if unrecorded else chosen
     try:
-        hold(chosen, venue, lambda text: console.print(text, highlight=False))
+        run_all(chosen, workspace, lambda text: console.print(text, highlight=False))
     except KeyboardInterrupt:
-        errors.print("Stopped. Finished matches are kept: the same command continues.")
+        errors.print("Stopped. Finished runs are kept: the same command continues.")
         raise typer.Exit(130) from None
 
 
-def _judge(out: Path, *, write: bool) -> None:
-    """Write the page from the records, or see that it is what they give."""
-    from comparison.costs import costed_today
-    from comparison.page import PAGE, write_page
-    from comparison.records import RECORDS, gathered, read_records, write_records
+def _write_report(file: Path) -> None:
+    """Write the sortable HTML report of the committed records."""
+    from comparison.records import RECORDS, read_records
+    from comparison.report import report
     from fedwatt.files import write_text
 
+    write_text(file, report(read_records(RECORDS)))
+    console.print(f"{file} has all results of {RECORDS}.", highlight=False)
+
+
+def _write_pages(out: Path, *, write: bool) -> None:
+    """Write all that is written from the records, or exit 1 if a file is not what they give."""
+    from comparison.candidates import CANDIDATES
+    from comparison.costs import costed_today
+    from comparison.evaluate import recommend
+    from comparison.page import written
+    from comparison.records import RECORDS, gathered, read_records, write_records
+    from fedwatt.files import write_text
+    from fedwatt.methods.recommended import RECOMMENDED
+
     if write:
-        before = [own.content for own in read_records(RECORDS).values()]
-        write_records(RECORDS, map(costed_today, [*before, *gathered(out / "cells")]))
-    text = write_page(read_records(RECORDS))
-    if write:
-        write_text(PAGE, text)
-        console.print(f"{PAGE} is written from {RECORDS}.", highlight=False)
-    elif text != PAGE.read_text(encoding="utf-8"):
-        errors.print(f"{PAGE} is not what {RECORDS} gives: 'fedwatt tournament --page' writes it.")
+        before = [record.content for record in read_records(RECORDS).values()]
+        contents = [*before, *gathered(out / "cells")]
+        write_records(
+            RECORDS, (costed_today(one) for one in contents if one["method"] in CANDIDATES)
+        )
+    records = read_records(RECORDS)
+    stale = []
+    for file, text in written(records).items():
+        if write:
+            write_text(file, text)
+        elif text != file.read_text(encoding="utf-8"):
+            stale.append(f"{file} is not what {RECORDS} gives: 'fedwatt compare --page' writes it.")
+    if recommend(records) != RECOMMENDED:
+        stale.append(
+            f"The records recommend '{recommend(records)}', fedwatt/methods/recommended.py "
+            f"'{RECOMMENDED}': change it there."
+        )
+    for problem in stale:
+        errors.print(problem)
+    if stale:
         raise typer.Exit(1)
+    console.print(f"Pages and {RECORDS} agree.", highlight=False)
 
 
 def _stored(given: list[str]) -> dict[str, Path]:
-    """Folders of stored fleets by name."""
-    found = {}
-    for one in given:
-        name, equals, folder = one.partition("=")
+    """Return the folders of stored fleets by name."""
+    folders = {}
+    for option in given:
+        name, equals, folder = option.partition("=")
         if name not in ("ved", "electrified") or not equals:
-            raise SettingError(f"'{one}' is not ved=FOLDER or electrified=FOLDER.")
-        found[name] = Path(folder)
-    return found
+            raise SettingError(f"'{option}' is not ved=FOLDER or electrified=FOLDER.")
+        folders[name] = Path(folder)
+    return folders
 
 
 def _show_list() -> None:
-    from comparison.entries import ENTRIES
-    from comparison.fleets import ARENAS
+    from comparison.candidates import CANDIDATES
+    from comparison.datasets import DATASETS
 
-    table = Table(title="Arenas")
-    for name in ("Arena", "Vehicles", "Newcomers", "Not played, because"):
+    table = Table(title="Datasets")
+    for name in ("Dataset", "Vehicles", "Unseen", "Not run, because"):
         table.add_column(name, overflow="fold")
-    for arena in ARENAS.values():
-        table.add_row(arena.name, arena.about, str(arena.newcomers), arena.impossible)
+    for dataset in DATASETS.values():
+        table.add_row(dataset.name, dataset.about, str(dataset.unseen), dataset.impossible)
     console.print(table)
-    console.print(f"{len(ENTRIES)} entries on each: {', '.join(ENTRIES)}", highlight=False)
+    console.print(f"{len(CANDIDATES)} methods on each: {', '.join(CANDIDATES)}", highlight=False)
 
 
 def add_to(app: typer.Typer) -> None:
     """Make this a command of `fedwatt`."""
-    app.command("tournament")(tournament)
+    app.command("compare")(compare)

@@ -1,4 +1,4 @@
-"""What an entry costs beside FedAvg, and the round up to which it costs as much as FedAvg does.
+"""What a candidate costs beside FedAvg, and the round up to which it costs as much as FedAvg does.
 
 Bytes are the numbers that a participant receives and sends (`fedwatt.methods.costs`). Compute is
 the measured time of a round beside FedAvg's (results/method_costs.json); a composition's is
@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from comparison.entries import ALONE, ENTRIES, Entry
-from comparison.fleets import ARENAS
+from comparison.candidates import ALONE, CANDIDATES, Candidate
+from comparison.datasets import DATASETS
 from comparison.plan import Plan
 from fedwatt.methods import METHODS
 from fedwatt.methods.costs import costs
@@ -34,7 +34,7 @@ PARTS: Final = {
 BASES: Final = ("rounds", "bytes", "compute")
 """What is held equal in a comparison."""
 SLACK: Final = 1.05
-"""An entry may cost so many times FedAvg's total and still count as equal: measured times repeat to
+"""A method may cost so many times FedAvg's total and still count as equal: measured times repeat to
 about 5 %, as those of FedNova show, which does FedAvg's work."""
 
 
@@ -46,26 +46,26 @@ class Multiples:
     compute: float
 
 
-def multiples(entry: Entry, model: Model, plan: Plan, participation: float) -> Multiples:
-    """Costs of an entry in multiples of FedAvg's; vehicles alone count like FedAvg's."""
-    if entry.name == ALONE:
+def multiples(candidate: Candidate, model: Model, plan: Plan, participation: float) -> Multiples:
+    """Costs of a candidate in multiples of FedAvg's; vehicles alone count like FedAvg's."""
+    if candidate.name == ALONE:
         return Multiples(1.0, 1.0)
-    own, plain = costs(entry.made(), model), costs(ENTRIES["fedavg"].made(), model)
+    own, plain = costs(candidate.made(), model), costs(CANDIDATES["fedavg"].made(), model)
     sent = (own.up + own.down) / (plain.up + plain.down)
-    return Multiples(sent, compute(entry, plan, participation))
+    return Multiples(sent, compute(candidate, plan, participation))
 
 
-def compute(entry: Entry, plan: Plan, participation: float) -> float:
+def compute(candidate: Candidate, plan: Plan, participation: float) -> float:
     """Time of a participant's round in multiples of FedAvg's, by what was measured last."""
-    if entry.name == ALONE:
+    if candidate.name == ALONE:
         return 1.0
-    return _time(entry) + _probes(entry, plan, participation)
+    return _time(candidate) + _probes(candidate, plan, participation)
 
 
 def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
-    """The last evaluated round by which an entry has cost at most what FedAvg costs in all rounds.
+    """Return the last evaluated round at which a method has cost at most FedAvg's total.
 
-    An entry so dear that it cannot pay for the first evaluated round is judged there.
+    A candidate so dear that it cannot pay for the first evaluated round is evaluated there.
 
     >>> matched_rounds(Multiples(2.0, 1.14), Plan(rounds=60, every=5))
     {'rounds': 60, 'bytes': 30, 'compute': 55}
@@ -80,29 +80,30 @@ def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
 
 
 def costed_today(record: dict[str, Any]) -> dict[str, Any]:
-    """A match's record with its compute, and the rounds that it pays for, by today's measurements.
+    """A run's record with its compute, and the rounds that it pays for, by today's measurements.
 
-    So records that were played at different times are charged alike.
+    So records that were run at different times are charged alike.
     """
     if "costs" not in record:
         return record
-    entry, plan = ENTRIES[record["entry"]], Plan.of(record["plan"])
+    candidate, plan = CANDIDATES[record["method"]], Plan.of(record["plan"])
     found = Multiples(
-        record["costs"]["bytes"], compute(entry, plan, ARENAS[record["arena"]].participation)
+        record["costs"]["bytes"],
+        compute(candidate, plan, DATASETS[record["dataset"]].participation),
     )
     return record | {"costs": asdict(found), "matched": matched_rounds(found, plan)}
 
 
-def _time(entry: Entry) -> float:
+def _time(candidate: Candidate) -> float:
     times: dict[str, float] = _measured()["times_fedavg"]
-    names = (entry.method or entry.name).partition("@")[0].split("+")
+    names = (candidate.method or candidate.name).partition("@")[0].split("+")
     known = [name if name in METHODS else PARTS.get(name, "fedavg") for name in names]
     return 1.0 + sum(max(times[name], 1.0) - 1.0 for name in known)
 
 
-def _probes(entry: Entry, plan: Plan, participation: float) -> float:
+def _probes(candidate: Candidate, plan: Plan, participation: float) -> float:
     """Probes a participation, in rounds of FedAvg."""
-    rough = [rule for rule in entry.made().local if isinstance(rule, RoughnessProximal)]
+    rough = [rule for rule in candidate.made().local if isinstance(rule, RoughnessProximal)]
     if not rough:
         return 0.0
     own, usual = rough[0], RoughnessProximal()

@@ -1,4 +1,4 @@
-"""How long, how often and with how many trials; one value that every match is played by."""
+"""How long, how often and with how many trials; one value that every run follows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,10 +14,10 @@ SPEEDS = (1.0, 1.0, 0.25)
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The size of a tournament; the defaults are those of the committed records."""
+    """The size of a comparison; the defaults are those of the committed records."""
 
     trials: int = 20
-    """Settings tried of every entry, its defaults among them."""
+    """Settings tried of every candidate, its defaults among them."""
     further: int = 5
     """Rates tried beyond the range, as far apart as those in it, where the best one is its last;
     and as many again where it is the last of these."""

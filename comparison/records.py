@@ -1,4 +1,4 @@
-"""The records of a tournament: a line of JSON for every match that was played."""
+"""The records of a comparison: a line of JSON for every run."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -7,30 +7,30 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from comparison.entries import TWINS
+from comparison.candidates import TWINS
 from comparison.plan import Plan
 from comparison.search import further
 from fedwatt.errors import SettingError
 from fedwatt.files import write_text
 
 RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "comparison.jsonl"
-VIEWS: Final = ("global", "personal", "newcomers", "newcomers personal", "stragglers")
-"""What of a match is judged: the model for all vehicles, the fine-tuned one of each, both on
+VIEWS: Final = ("global", "personal", "unseen", "unseen personal", "stragglers")
+"""What of a run is evaluated: the model for all vehicles, the fine-tuned one of each, both on
 vehicles that never trained, and the model for all where some vehicles are slow."""
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a match left."""
+    """What a run left."""
 
-    arena: str
-    entry: str
+    dataset: str
+    method: str
     content: dict[str, Any]
 
     def errors(self, view: str, basis: str = "rounds") -> dict[int, float]:
         """Seed → test RMSE in Wh a window, at the round that `basis` pays for.
 
-        Empty where the match has no such error: all trials diverged, or a seed of the result did.
+        Empty where the run has no such error: all trials diverged, or a seed of the result did.
         """
         own = self.content
         if "matched" not in own or own["diverged"]:
@@ -40,9 +40,9 @@ class Record:
             return {} if slow["diverged"] else _by_seed(slow["global"][-1])
         at = own["matched"][basis]
         if "personal" in view:
-            # Which rounds were fine-tuned was decided by the costs known when it was played.
+            # Which rounds were fine-tuned was decided by the costs known when it was run.
             tuned = max((int(done) for done in own["tuned"] if int(done) <= at), default=0)
-            part = "newcomers" if "newcomers" in view else "test"
+            part = "unseen" if "unseen" in view else "test"
             return _by_seed(own["tuned"][str(tuned)][part]) if tuned else {}
         return _by_seed(own["curves"][view][self._place(at)])
 
@@ -54,7 +54,7 @@ class Record:
         return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
 
     def errors_given_up(self, view: str) -> dict[int, float]:
-        """The same at the rate that the entry had to give up without having diverged there."""
+        """The same at the rate that the candidate had to give up without having diverged there."""
         return _by_seed(self.content.get("given_up", {}).get("errors", {}).get(view, {}))
 
     @property
@@ -91,46 +91,47 @@ def _by_seed(found: dict[str, float | None]) -> dict[int, float]:
     return {int(seed): value for seed, value in found.items() if value is not None}
 
 
-def edge(arena: str, records: Mapping[tuple[str, str], Record]) -> float:
-    """The rate from which on no entry of an arena may be: FedAvg, in whatever words, diverges.
+def edge(dataset: str, records: Mapping[tuple[str, str], Record]) -> float:
+    """The rate from which on no candidate of a dataset may be: FedAvg, in whatever words, diverges.
 
-    Whether a seed survives at such a rate is luck, so that entries of which none diverged would be
+    Whether a seed survives at such a rate is luck, so that methods of which none diverged would be
     compared with others that had to go back to a safer rate.
     """
-    here = [own for (name, _), own in records.items() if name == arena]
+    here = [own for (name, _), own in records.items() if name == dataset]
     kept = [own.content.get("given_up", {}).get("edge", inf) for own in here]
-    return min([*kept, *(own.lost_at for own in here if own.entry in TWINS)], default=inf)
+    return min([*kept, *(own.lost_at for own in here if own.method in TWINS)], default=inf)
 
 
 def gathered(cells: Path) -> list[dict[str, Any]]:
-    """The records of all finished matches below a folder."""
+    """The records of all finished runs below a folder."""
     files = sorted(cells.glob("*/record.json"))
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
 def write_records(file: Path, records: Iterable[dict[str, Any]]) -> None:
-    """One line a match, in the order of their names; later ones take the place of earlier ones.
+    """One line a run, in the order of their names; later ones take the place of earlier ones.
 
-    All must have been played by one plan, or entries would be compared that were not tuned alike.
+    All must have been run by one plan, or candidates would be compared that were not tuned alike.
     """
     records = list(records)
     for one in records:
         unlike = Plan.of(records[0]["plan"]).differences(Plan.of(one["plan"]))
         if unlike:
             raise SettingError(
-                f"'{one['arena']} {one['entry']}' was played by another plan than the others "
-                f"({unlike}). Keep matches of another plan out of {file.name}."
+                f"'{one['dataset']} {one['method']}' was run by another plan than the others "
+                f"({unlike}). Keep runs of another plan out of {file.name}."
             )
-    by_name = {(one["arena"], one["entry"]): one for one in records}
+    by_name = {(one["dataset"], one["method"]): one for one in records}
     lines = [json.dumps(by_name[name], separators=(",", ":")) + "\n" for name in sorted(by_name)]
     write_text(file, "".join(lines))
 
 
 def read_records(file: Path) -> dict[tuple[str, str], Record]:
-    """(Arena, entry) → record; nothing where there is no file yet."""
+    """(Dataset, candidate) → record; nothing where there is no file yet."""
     if not file.exists():
         return {}
     contents = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return {
-        (own["arena"], own["entry"]): Record(own["arena"], own["entry"], own) for own in contents
+        (own["dataset"], own["method"]): Record(own["dataset"], own["method"], own)
+        for own in contents
     }

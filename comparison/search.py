@@ -1,4 +1,4 @@
-"""The trials of an entry: its defaults, then a Latin hypercube of the ranges its rules declare.
+"""The trials of a candidate: its defaults, then a Latin hypercube of the ranges its rules declare.
 
 Where the best of them has the highest rate, higher ones are tried: a range must not decide.
 """
@@ -9,26 +9,27 @@ from typing import Any
 
 import numpy as np
 
-from comparison.entries import Entry
+from comparison.candidates import Candidate
 from comparison.plan import Plan
 from fedwatt.federation import Training
 from fedwatt.randomness import generator
 
 
-def trials(entry: Entry, count: int) -> list[dict[str, Any]]:
+def trials(candidate: Candidate, count: int) -> list[dict[str, Any]]:
     """`count` settings, the defaults first.
 
     Each range is cut into as many equal parts as there are trials besides, and every part is met
-    once; rates are the same for all entries.
+    once; rates are the same for all candidates.
 
-    >>> [round(t["rate"], 4) for t in trials(Entry("fedavg"), 3)]
+    >>> [round(t["rate"], 4) for t in trials(Candidate("fedavg"), 3)]
     [0.05, 0.0032, 0.0316]
     """
     others, columns = count - 1, {}
-    for name, own in entry.ranges.items():
+    for name, own in candidate.ranges.items():
         places = (np.arange(others) + 0.5) / max(others, 1)
         if name != "rate":
-            places = generator(0, "tournament", entry.name, name).permutation(places)
+            # The key of the draws is that of the committed records.
+            places = generator(0, "tournament", candidate.name, name).permutation(places)
         low, high = np.log([own.low, own.high]) if own.log else (own.low, own.high)
         values = low + places * (high - low)
         columns[name] = [float(f"{v:.4g}") for v in (np.exp(values) if own.log else values)]

@@ -26,7 +26,7 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation import RoundRecord, State
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.federation.loop import Trained as Outcome
-from fedwatt.journeys.mixture import fleet_ridge
+from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method, get
 from fedwatt.observers import Observer, Observers, OnRound
@@ -373,7 +373,7 @@ class Trained(Outcome):
         )
 
     @cached_property
-    def _fleet_ridge(self) -> FloatArray | None:
+    def _fleet_ridge(self) -> FleetRidge | None:
         """The fleet's ridge; None where the run mixes nothing."""
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 

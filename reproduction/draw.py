@@ -113,7 +113,8 @@ def sweep(
         note(axes, NOTHING)
         return figure
     axes.set_xticks(at, places)
-    axes.margins(x=0.05)
+    # Places that have not run keep their tick.
+    axes.set_xlim(-0.05 * len(at), 1.05 * len(at) - 1)
     axes.set_title(title)
     axes.set_xlabel(label)
     if len(ends) > 1:

@@ -112,9 +112,11 @@ def show_grid(name: str, view: View) -> Findings:
                     beside=beside, note=note,
                 )
             )  # fmt: skip
-            ticks = [regime.rpartition("= ")[2] for regime in regimes]
-            figure = sweep(ticks, values, f"{table['title']} {unit}".strip(), entry["label"])
-            pictures.append(Picture(label, title, figure, CAPTION, facts))
+            regimes_run = sum(any(column) for column in zip(*values.values(), strict=True))
+            if regimes_run > 1 and table["title"] not in entry.get("no_figure", ()):
+                ticks = [regime.rpartition("= ")[2] for regime in regimes]
+                figure = sweep(ticks, values, _axis(table), entry["label"])
+                pictures.append(Picture(label, title, figure, CAPTION, facts))
             if table["column"] == "test_rmse":
                 versus = f"{entry['title']}, {dataset}: FO-RI-FedAvg against each method"
                 blocks.append(against(f"{label}-against", versus, regimes, values, records))
@@ -143,11 +145,16 @@ def show_ablation(name: str, view: View) -> Findings:
                     first=entry["label"], note=entry.get("note", ""), values=values,
                 )
             )  # fmt: skip
-            if entry.get("figure"):
+            if entry.get("figure") and sum(map(bool, values)) > 1:
                 ticks = [one["name"] for one in variants]
-                figure = sweep(ticks, {OURS: values}, table["title"], entry["label"])
+                figure = sweep(ticks, {OURS: values}, _axis(table), entry["label"])
                 pictures.append(Picture(label, title, figure, CAPTION, facts_line(records)))
     return Findings(tuple(blocks), tuple(pictures))
+
+
+def _axis(table: Mapping[str, Any]) -> str:
+    """Return the title of a figure's vertical axis."""
+    return f"Final test {table['title']}, Wh per window" if "unit" in table else table["title"]
 
 
 def _settings(variant: Mapping[str, Any]) -> dict[str, Any]:

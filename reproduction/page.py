@@ -18,7 +18,7 @@ from reproduction.lab import Lab
 from reproduction.made_with import made_with_table
 from reproduction.paper import printed
 from reproduction.record import Record
-from reproduction.study import Setting, Study
+from reproduction.study import NOTHING, Setting, Study
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ def _rendered(study: Study, view: LabView, folder: Path) -> dict[str, Any]:
     made = study.show(view)
     pictures = []
     for picture in made.pictures:
+        if picture.facts == NOTHING:
+            continue
         svg = saved(picture.figure)
         write_text(folder / "figures" / f"{study.name}-{picture.name}.svg", svg.decode())
         name = f"{study.name}-{picture.name}"

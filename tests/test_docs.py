@@ -89,7 +89,9 @@ def trouble_with(line: str) -> str:
         return f"'fedwatt {line}' is no command"
     if hasattr(node, "default"):  # a group with a command that need not be named
         node = node.commands[node.default]
-    known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
+    known = {"--help"}
+    for parameter in node.params:
+        known.update(parameter.opts, parameter.secondary_opts)
     shown = re.findall(r"(?<!\S)--[a-z-]+", " ".join(words))
     unknown = [option for option in shown if option not in known]
     return f"'fedwatt {line}' has no option {unknown[0]}" if unknown else ""
@@ -133,8 +135,8 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HABITS = (
-    "hills that", "kept model", "personal model", "embedded fleet", "newcomer", "on board", "alone",
-    "borne out", "likes best", "of its own", "of one's own", "nothing clear",
+    "hills that", "kept model", "personal model", "embedded fleet", "newcomer", "on board",
+    "borne out", "likes best", "of one's own", "nothing clear",
 )  # fmt: skip
 """Phrases that the vocabulary of the project replaces."""
 

@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
+from comparison.carry_out import PlannedRun, carry_out
 from comparison.plan import Plan
-from comparison.play import Match, play
-from fedwatt.journeys.mixture import Mixture, chosen_mixture, fleet_ridge, vehicle_ridges
+from fedwatt.journeys.mixture import Mixture, chosen_mixture
+from fedwatt.journeys.ridge import fleet_ridge
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.hills import run_fleet
@@ -74,7 +75,7 @@ def outcome(folder: Path, vehicles: list) -> Outcome:
     short = replace(config, training=replace(config.training, rounds=2, patience=0))
     tune(short, folder / "study", trials=3, on_trial=lambda label, wanted, study: None)
     plan = Plan(trials=3, further=0, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))
-    play(Match("embedded level", "fedavg", plan, "cpu"), run_fleet(config), folder)
+    carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), run_fleet(config), folder)
     study = json.loads((folder / "study" / "tuning.json").read_text())
     return Outcome(config, folder / "run", study, json.loads((folder / "record.json").read_text()))
 
@@ -135,15 +136,12 @@ def mixtures(one: Outcome) -> list[Mixture]:
     """Mixtures of each vehicle with a network that predicts half of every validation label."""
     clients = run_fleet(one.config).clients
     common = fleet_ridge(clients)
-    return [
-        chosen_mixture(client, vehicle_ridges(client, common), client.labels["validation"] / 2)
-        for client in clients
-    ]
+    return [chosen_mixture(client, common, client.labels["validation"] / 2) for client in clients]
 
 
 def test_mixtures_of_network_and_ridges_are_chosen_without_test_energy(outcomes) -> None:
     true, wrong = outcomes
-    for name in ("fleet_ridge.json", "trip_prior.json"):
+    for name in ("fleet_ridge.json", "trip_prior.json", "intervals.json"):
         assert (wrong.run / name).read_text() == (true.run / name).read_text(), name
     for mixture, other in zip(mixtures(true), mixtures(wrong), strict=True):
         assert other.network == mixture.network

@@ -47,7 +47,7 @@ class RunView(Observer):
         self.task = bars.TaskID(0)
 
     def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
-        """One line about the hills."""
+        """Print one line about the elevation map."""
         self.say(describe_hills(learned, terrain))
 
     def on_vehicle(self, built: int, of: int) -> None:
@@ -97,10 +97,10 @@ class RunView(Observer):
                 self.say(f"{label}, seed {row['seed']}: {when}")
 
     def on_reference(self, name: str) -> None:
-        """One line about a reference."""
+        """Print one line about a baseline."""
         from fedwatt.evaluation import REFERENCES
 
-        self.say(f"reference: {REFERENCES[name].title}")
+        self.say(f"baseline: {REFERENCES[name].title}")
 
     def say(self, text: str) -> None:
         """Print a plain line."""
@@ -158,7 +158,7 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
     """Return one line on the published elevation map, or on why there is none."""
     vehicles = counted(len(learned.contributors), "vehicle")
     if learned.shared.nodes:
-        return f"hills: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
+        return f"elevation map: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
     vehicle_maps = [learned.own[name] for name in learned.contributors]
     if (
         terrain.private
@@ -166,8 +166,9 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
         and not any(field.nodes or field.measured for field in vehicle_maps)
     ):
         return (
-            "hills: none, so that roads count as level: no vehicle has positions (latitude_deg, "
-            "longitude_deg) or elevation (elevation_m) from which its validation trips gain"
+            "elevation map: none, so that roads count as level: no vehicle has positions "
+            "(latitude_deg, longitude_deg) or elevation (elevation_m) from which its "
+            "validation trips gain"
         )
     needed = counted(terrain.minimum_vehicles, "vehicle")
     none = "none has as many"
@@ -175,10 +176,10 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
         none = "none surely has as many, with the noise on counts"
     left = "each vehicle has what it learns by itself"
     if not terrain.private:
-        left = "with terrain.private = false no vehicle has any hills"
+        left = "with terrain.private = false no vehicle has a map"
     return (
-        f"hills: nothing is published, because a node needs {needed} (terrain.minimum_vehicles), "
-        f"and with {vehicles} {none}; {left}"
+        f"elevation map: nothing is published, because a node needs {needed} "
+        f"(terrain.minimum_vehicles), and with {vehicles} {none}; {left}"
     )
 
 

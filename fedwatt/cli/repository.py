@@ -9,7 +9,7 @@ import typer
 from fedwatt.errors import RunError
 
 PACKAGES: Final = {
-    "tournament": "comparison",
+    "compare": "comparison",
     "reproduce": "reproduction",
     "bench": "benchmarks",
 }

@@ -22,8 +22,8 @@ both, and mixed trips get bars that are too wide rather than too narrow. Needs n
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -52,6 +52,7 @@ class Outcome:
     speed_mps                  mean speed of every window, [windows]
     trip_wh, trip_measured_wh  energy of the whole trip
     seconds                    its length
+    cold                       its coldness (`journeys.filter.coldness`)
     """
 
     windows_wh: FloatArray
@@ -60,10 +61,18 @@ class Outcome:
     trip_wh: float
     trip_measured_wh: float
     seconds: int
+    cold: float = 0.0
 
     def in_trip_scores(self, prior: TripPrior, window: int) -> FloatArray:
-        """Absolute errors of windows corrected by the trip so far, in standard deviations."""
-        corrected, deviation = in_trip(prior, self.windows_wh, self.measured_wh, window)
+        """Return absolute errors of windows corrected by the trip so far, in deviations."""
+        corrected, deviation = in_trip(
+            prior,
+            self.windows_wh,
+            self.measured_wh,
+            window,
+            cold=self.cold,
+            speed_mps=self.speed_mps,
+        )
         return np.abs(corrected - self.measured_wh) / deviation
 
 
@@ -72,7 +81,8 @@ class Calibration:
     """A vehicle's error bars; without any (`trips` 0) all are NaN.
 
     Half a window's interval is `window_factor` × max(floor, scale · (1, |Wh|, m/s)), half a trip's
-    `trip_factor` × max(floor, scale · (√s, s)).
+    `trip_factor` × max(floor, scale · (√s, s)). With a `prior` (a `TripPrior` in Wh) factors are
+    those of `journeys.intervals`, calibrated on `vehicles` others, and multiply its deviations.
     """
 
     level: float = LEVEL
@@ -85,23 +95,41 @@ class Calibration:
     trip_floor: float = 0.0
     trip_factor: float = math.nan
     speed_column: int = -1
+    vehicles: int = 0
+    window: int = 60
+    prior: TripPrior | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the calibration as plain values for a model's card; empty without error bars."""
-        return asdict(self) if self.trips else {}
+        entries = asdict(self) if self.trips else {}
+        return {name: value for name, value in entries.items() if value is not None}
 
-    def around(self, energy_wh: FloatArray, speed_mps: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper end for window energies at these mean speeds, [windows] each."""
-        basis = window_basis(energy_wh, speed_mps)
-        half = self.window_factor * scale_of(basis, self.window_scale, self.window_floor)
+    def around(
+        self, energy_wh: FloatArray, speed_mps: FloatArray, cold: float = 0.0
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper ends for window energies at these mean speeds, [windows] each."""
+        if self.prior is not None:
+            scale = self.prior.window_deviation_wh(energy_wh, speed_mps, cold)
+        else:
+            basis = window_basis(energy_wh, speed_mps)
+            scale = scale_of(basis, self.window_scale, self.window_floor)
+        half = self.window_factor * scale
         return energy_wh - half, energy_wh + half
 
     def trip(
-        self, energy_wh: float | FloatArray, seconds: int | FloatArray
+        self,
+        energy_wh: float | FloatArray,
+        seconds: int | FloatArray,
+        speed_mps: float | FloatArray = 0.0,
+        cold: float = 0.0,
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper end for the energy of the first `seconds` of a trip."""
-        basis = trip_basis(seconds)
-        half = self.trip_factor * scale_of(basis, self.trip_scale, self.trip_floor)
+        """Return lower and upper end for the energy of the first `seconds` of a trip."""
+        if self.prior is not None:
+            windows = np.asarray(seconds, float) / self.window
+            scale = self.prior.trip_deviation_wh(energy_wh, windows, speed_mps, cold, self.window)
+        else:
+            scale = scale_of(trip_basis(seconds), self.trip_scale, self.trip_floor)
+        half = self.trip_factor * scale
         return np.asarray(energy_wh - half), np.asarray(energy_wh + half)
 
 
@@ -118,12 +146,16 @@ class ErrorBars:
     @staticmethod
     def of(card: ModelCard) -> "ErrorBars":
         """Return the error bars of a model."""
-        usual = from_table(Calibration, card.calibration, "calibration")
+        usual = _read(card.calibration, "calibration")
         level = card.level.get("calibration")
-        return ErrorBars(usual, from_table(Calibration, level, "level") if level else usual)
+        return ErrorBars(usual, _read(level, "level") if level else usual)
 
     def windows(
-        self, energy_wh: FloatArray, windows: NDArray[np.floating], hills: BoolArray | None = None
+        self,
+        energy_wh: FloatArray,
+        windows: NDArray[np.floating],
+        hills: BoolArray | None = None,
+        cold: float = 0.0,
     ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper end for windows [batch, window, features] of physical features.
 
@@ -131,30 +163,51 @@ class ErrorBars:
         """
         column = self.usual.speed_column
         speed_mps = windows[:, :, column].mean(axis=1) if column >= 0 else np.zeros(len(energy_wh))
-        return self.around(energy_wh, speed_mps, hills)
+        return self.around(energy_wh, speed_mps, hills, cold)
 
     def around(
-        self, energy_wh: FloatArray, speed_mps: FloatArray, hills: BoolArray | None = None
+        self,
+        energy_wh: FloatArray,
+        speed_mps: FloatArray,
+        hills: BoolArray | None = None,
+        cold: float = 0.0,
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper end for window energies at these mean speeds, [windows] each."""
-        usual = self.usual.around(energy_wh, speed_mps)
+        """Return lower and upper ends for window energies at these mean speeds, [windows] each."""
+        usual = self.usual.around(energy_wh, speed_mps, cold)
         if hills is None:
             return usual
-        ends = zip(usual, self.level.around(energy_wh, speed_mps), strict=True)
+        ends = zip(usual, self.level.around(energy_wh, speed_mps, cold), strict=True)
         low, high = (np.where(hills, *pair) for pair in ends)
         return low, high
 
-    def trip(self, energy_wh: FloatArray, level_share: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper end for the energy since a trip began, all [seconds].
+    def trip(
+        self,
+        energy_wh: FloatArray,
+        level_share: FloatArray,
+        speed_mps: FloatArray | None = None,
+        cold: float = 0.0,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper ends for the energy since a trip began, all [seconds].
 
-        `level_share` is the share of the time so far that the level model predicted.
+        `level_share` is the share of the time so far that the level model predicted, `speed_mps`
+        the speed of each second.
         """
         since_s = np.arange(1, len(energy_wh) + 1, dtype=np.float64)
+        mean_mps = np.zeros(len(since_s)) if speed_mps is None else np.cumsum(speed_mps) / since_s
         ends = zip(
-            self.usual.trip(energy_wh, since_s), self.level.trip(energy_wh, since_s), strict=True
+            self.usual.trip(energy_wh, since_s, mean_mps, cold),
+            self.level.trip(energy_wh, since_s, mean_mps, cold),
+            strict=True,
         )
         low, high = ((1 - level_share) * usual + level_share * level for usual, level in ends)
         return low, high
+
+
+def _read(entry: Mapping[str, Any], where: str) -> Calibration:
+    """Return the calibration of a card's entry."""
+    plain = {name: value for name, value in entry.items() if name != "prior"}
+    prior = TripPrior(**entry["prior"]) if entry.get("prior") else None
+    return replace(from_table(Calibration, plain, where), prior=prior)
 
 
 def fewest_trips(level: float) -> int:

@@ -49,6 +49,8 @@ class ModelCard:
                        "errors", "privacy", "licence"; empty in files of earlier versions
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
+    balance            bounded correction of whole trips (`journeys.balance.TripBalance`), with the
+                       scaling of features and labels that it needs; or empty
     """
 
     features: tuple[str, ...]
@@ -72,6 +74,7 @@ class ModelCard:
     network_weight: float = 1.0
     trip_prior: dict[str, float] = field(default_factory=dict)
     target: str = "energy"
+    balance: dict[str, Any] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:

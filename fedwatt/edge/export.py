@@ -17,6 +17,7 @@ from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.fleet_bars import balance_entry, fleet_bars
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import with_measured_terrain, with_terrain
@@ -27,15 +28,17 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.kept import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.mixture import chosen_mixture, vehicle_ridges
+from fedwatt.journeys.intervals import Intervals
+from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.journeys.prior import USUAL, in_wh
+from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.folder import run_hash
-from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
+from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
 from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import (
     flat,
@@ -51,13 +54,17 @@ from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.features import needs_climb
 from fedwatt.windows.targets import ENERGY
 
+FEWEST_VEHICLES = 5
+"""Vehicles of a run without which its intervals are no guide for another."""
+
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
     """One model of a run: its tensors by name, and the run's configuration.
 
     `level` is the level model that belongs to it, from the folder RUN/level. With a `fleet_ridge`
-    the vehicle mixes it with ridges. `trip_prior` is in units of the label scale.
+    the vehicle mixes it with ridges. `trip_prior` is in units of the label scale; `intervals` are
+    those of the run's vehicles.
     """
 
     weights: dict[str, np.ndarray[Any, Any]]
@@ -66,8 +73,9 @@ class TrainedModel:
     seed: int
     personal: bool = False
     level: "TrainedModel | None" = None
-    fleet_ridge: FloatArray | None = None
+    fleet_ridge: FleetRidge | None = None
     trip_prior: TripPrior = USUAL
+    intervals: Intervals | None = None
     own: Model | None = None
     """The network, where it is none of fedwatt's."""
     about: Mapping[str, Any] = field(default_factory=dict)
@@ -117,6 +125,7 @@ def read_trained(
         level=level,
         fleet_ridge=read_fleet_ridge(run),
         trip_prior=read_trip_prior(run, chosen) or USUAL,
+        intervals=read_intervals(run, chosen),
         own=own_network(config),
     )
 
@@ -195,6 +204,7 @@ def export(
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
         trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
+        balance=balance_entry(networks[0].mixture, clients[0]),
     )
     if trained.level is not None:
         card = replace(card, level=_judged_level(networks, both, clients))
@@ -202,18 +212,29 @@ def export(
         card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
-    calibration = draft.calibration(card)
-    prior = draft.trip_prior(card, in_wh(trained.trip_prior, clients[0].label_scale_wh))
+    calibration, prior = _bars(trained, draft, clients[0], card)
     if card.level:
         level_alone = replace(card, level=card.level | {"borne_out": False})
-        bars = draft.calibration(level_alone)
-        card = replace(card, level=card.level | {"calibration": bars})
+        without = draft.calibration(level_alone)
+        card = replace(card, level=card.level | {"calibration": without})
     if form != "float32":
         plain = replace(card, form="float32")
         card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
     card = replace(card, calibration=calibration, trip_prior=asdict(prior))
     write_bytes(Path(out), draft.content(card))
     return card
+
+
+def _bars(
+    trained: TrainedModel, draft: "_Draft", client: Client, card: ModelCard
+) -> tuple[dict[str, Any], TripPrior]:
+    """Return error bars and the prior in Wh: from the run's other vehicles, or from own trips."""
+    if trained.intervals is None or trained.intervals.vehicles < FEWEST_VEHICLES:
+        prior = in_wh(trained.trip_prior, client.label_scale_wh)
+        return draft.calibration(card), draft.trip_prior(card, prior)
+    predicted = _validation_predictions(draft.networks[0], trained, client)
+    bars, prior = fleet_bars(trained.intervals, client, predicted, trained.trip_prior)
+    return bars.to_json(), prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,16 +299,10 @@ def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
 def _judged_level(
     networks: Sequence[Network], both: Sequence[TrainedModel], clients: Sequence[Client]
 ) -> dict[str, Any]:
-    """Return the card's entry on the level model, after both models predicted the validation
-    windows.
-    """
-
-    def predicted(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
-        alone = _scaled_predictions(trained, client)
-        mixture = network.mixture
-        return alone if mixture is None else mixture.predict(client, "validation", alone)
-
-    hilly, level = (predicted(*three) for three in zip(networks, both, clients, strict=True))
+    """Return the card's entry on the level model, after both predicted validation windows."""
+    hilly, level = (
+        _validation_predictions(*three) for three in zip(networks, both, clients, strict=True)
+    )
     return {
         "features": list(feature_names(both[1].config.data.features)),
         "borne_out": borne_out(hilly, level, clients[0]),
@@ -295,13 +310,20 @@ def _judged_level(
     }
 
 
+def _validation_predictions(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
+    """Return scaled predictions of the vehicle's validation windows."""
+    alone = _scaled_predictions(trained, client)
+    mixture = network.mixture
+    return alone if mixture is None else mixture.predict(client, "validation", alone)
+
+
 def _network(trained: TrainedModel, client: Client | None = None) -> Network:
     if client is None:
         return Network(trained.weights, own=trained.own)
     mixture = None
     if trained.fleet_ridge is not None:
-        ridges = vehicle_ridges(client, trained.fleet_ridge)
-        mixture = chosen_mixture(client, ridges, _scaled_predictions(trained, client))
+        predicted = _scaled_predictions(trained, client)
+        mixture = chosen_mixture(client, trained.fleet_ridge, predicted)
     label = (client.label_center_wh, client.label_scale_wh)
     return Network(trained.weights, client.scaler, *label, mixture, own=trained.own)
 

@@ -11,17 +11,17 @@ from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personal, read_trained
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.journeys.prior import USUAL
+from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.environment import describe_fleet
 from fedwatt.runs.hills import learns_hills, vehicle_field
-from fedwatt.runs.journeys import read_trip_prior
+from fedwatt.runs.journeys import read_intervals, read_trip_prior
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.routes import vehicle_routes
 from fedwatt.runs.source import vehicle_maker
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_vehicle
-from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb
 
@@ -115,7 +115,7 @@ def export_trained(
     vehicle: Vehicle | None = None,
     form: str = "float32",
     run: Path | None = None,
-    fleet_ridge: FloatArray | None = None,
+    fleet_ridge: FleetRidge | None = None,
     fleet: Fleet | None = None,
 ) -> ModelCard:
     """Write the model file `out` of `weights` [D].
@@ -139,6 +139,7 @@ def export_trained(
             personal,
             fleet_ridge=fleet_ridge,
             trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
+            intervals=read_intervals(run, method) if run else None,
             own=custom_model,
             about=description,
         )

@@ -30,7 +30,7 @@ from fedwatt.elevation.climb import LOOK_AHEAD_S, SOURCES, with_climb
 from fedwatt.elevation.climb import MEMORY_S as GROUND_MEMORY_S
 from fedwatt.errors import DataError
 from fedwatt.files import parse_json
-from fedwatt.journeys.filter import Correction, TripFilter, TripPrior
+from fedwatt.journeys.filter import Correction, TripFilter, TripPrior, coldness
 from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
@@ -154,21 +154,43 @@ class EnergyPredictor:
         """Return the prediction corrected by the trip so far, which it then becomes a part of."""
         if self._filter is None or self._prior is None or not self._meter.begun:
             return prediction
-        expected = self._filter.expected(prediction.second, prediction.energy_wh)
+        speed_mps = self._mean_speed(prediction.second)
+        self._filter.begin(self._ambient_c())
+        expected = self._filter.expected(
+            prediction.second, prediction.energy_wh, speed_mps=speed_mps
+        )
         half_wh = self._prior.factor * expected.deviation_wh
         energy_wh = prediction.energy_wh + expected.wh
         window_s = self.model.card.window * self.model.card.interval_s
         measured_wh = self._meter.between(prediction.time_s - window_s, prediction.time_s)
         # Energy that flows in while the wheels stand is a charger's.
         if not (measured_wh < 0 and self._stood(prediction.second)):
-            self._filter.observe(prediction.second, prediction.energy_wh, measured_wh)
+            self._filter.observe(
+                prediction.second, prediction.energy_wh, measured_wh, speed_mps=speed_mps
+            )
         return replace(prediction, in_trip=(energy_wh, energy_wh - half_wh, energy_wh + half_wh))
 
     def _stood(self, second: int) -> bool:
         """Return whether the wheels stood all through the window that ends at `second`."""
+        return bool((self._speeds(second) == 0).all())
+
+    def _speeds(self, second: int) -> FloatArray:
+        """Return the speeds in the window that ends at `second`."""
         speed = self._recent[:, self.channels.index("speed_mps")]
         last = len(speed) - (self._seconds_seen - second)
-        return bool((speed[max(last - self.model.card.window, 0) : max(last, 0)] == 0).all())
+        return speed[max(last - self.model.card.window, 0) : max(last, 0)]
+
+    def _mean_speed(self, second: int) -> float:
+        """Return the mean speed in the window that ends at `second`; 0 if it is not known."""
+        speed = self._speeds(second)
+        return float(np.nanmean(speed)) if np.isfinite(speed).any() else 0.0
+
+    def _ambient_c(self) -> float:
+        """Return the outside temperature of the last minutes; NaN if it is not known."""
+        if "ambient_c" not in self.channels:
+            return math.nan
+        values = self._recent[:, self.channels.index("ambient_c")]
+        return float(np.nanmedian(values)) if np.isfinite(values).any() else math.nan
 
     def finish(self) -> list[Prediction]:
         """End the trip: what is left of it, and a clean state for the next."""
@@ -214,7 +236,8 @@ class EnergyPredictor:
             climb_known = known_windows(channels["climb_known"], ends, length=card.window)
             hills = climb_known & card.level["borne_out"]
         energy_wh = self.model.energy(windows, climb_known)
-        low_wh, high_wh = self._bars.windows(energy_wh, windows, hills)
+        cold = coldness(self._ambient_c())
+        low_wh, high_wh = self._bars.windows(energy_wh, windows, hills, cold)
         columns = [values.tolist() for values in (energy_wh, low_wh, high_wh)]
         columns.append([None] * len(made) if hills is None else hills.tolist())
         return [

@@ -11,7 +11,9 @@ import numpy as np
 from fedwatt.edge.calibration import ErrorBars, Outcome
 from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
+from fedwatt.journeys.balance import TripBalance
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
+from fedwatt.journeys.filter import coldness
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, feature_columns, trip_features
@@ -19,6 +21,7 @@ from fedwatt.windows.lag import delayed
 from fedwatt.windows.windows import known_windows, window_ends, window_energy, window_means
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
+    from fedwatt.edge.card import ModelCard
     from fedwatt.edge.energy_model import EnergyModel
 
 SECONDS_PER_HOUR = 3600.0
@@ -102,11 +105,18 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
     hills = None if elevation_known is None else elevation_known & card.level["borne_out"]
     bars = ErrorBars.of(card)
     share = level_share(hills, trip.seconds, card.window)
-    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share)
+    speed_mps = trip.channels["speed_mps"]
+    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, _coldness(trip))
     measured_wh = trip.channels.get("energy_wh")
     return TripPrediction(
         trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, bars.usual.level, hills
     )
+
+
+def _coldness(trip: Trip) -> float:
+    """Return the coldness of a trip (`journeys.filter.coldness`); 0 without a temperature."""
+    ambient = trip.channels.get("ambient_c")
+    return 0.0 if ambient is None else coldness(float(np.median(ambient)))
 
 
 def _energies(
@@ -129,12 +139,22 @@ def _energies(
     found_wh = model.energies(series, window_ends_needed, elevation_known)
     idle_wh = float(found_wh[0]) / window, float(found_wh[-1]) / window
     seconds_wh = energy_by_second(found_wh[1:-1], trip.seconds, window=window, idle_wh=idle_wh)
+    if card.balance:
+        seconds_wh = seconds_wh + _balance_wh(card, series[window:-window]) / window
     inside = slice(window, trip.seconds + 1)
     return (
         found_wh[inside],
         seconds_wh,
         None if elevation_known is None else elevation_known[inside],
     )
+
+
+def _balance_wh(card: "ModelCard", rows: FloatArray) -> float:
+    """Return the trip balance of a window, Wh, from physical features [seconds, features]."""
+    entry = card.balance
+    scaled = (rows.mean(axis=0) - np.array(entry["feature_center"])) / entry["feature_scale"]
+    shift = TripBalance.from_json(entry).shift(scaled[None])
+    return float(shift[0]) * float(entry["label_scale_wh"])
 
 
 def _standing(trip: Trip, features: tuple[str, ...], at: int) -> FloatArray:
@@ -235,4 +255,5 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> Outcome:
         trip_wh=prediction.total_wh,
         trip_measured_wh=float(energy_wh.sum()),
         seconds=trip.seconds,
+        cold=_coldness(trip),
     )

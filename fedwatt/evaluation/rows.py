@@ -26,7 +26,7 @@ NO_SEED: Final = 0
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """Whether a run trains baselines: models of the same vehicles without federation."""
+    """Settings of the baselines: models of the same vehicles without federation."""
 
     enabled: bool = True
     """`--no-references` says no."""
@@ -92,9 +92,9 @@ def reference_rows(
         on_done(name)
         return [{"reference": name, **row} for row in errors]
 
-    mean = _joined([mean_baseline(clients[k]) for k in vehicles])
+    mean = joined([mean_baseline(clients[k]) for k in vehicles])
     rows = rows_of("mean", mean.test)
-    ridge = _joined(
+    ridge = joined(
         [ridge_baseline([own.fleet.clients[k] for own in feature_sets]) for k in vehicles]
     )
     rows += rows_of("ridge", ridge.test)
@@ -107,7 +107,7 @@ def reference_rows(
     return rows
 
 
-def _joined(baselines: Sequence[LinearBaseline]) -> Selected:
+def joined(baselines: Sequence[LinearBaseline]) -> Selected:
     """Return the baselines of all vehicles as those of one run."""
     test = np.concatenate([own.test for own in baselines])
     return Selected(test[None], np.array([[own.validation_error for own in baselines]]))

@@ -1,18 +1,25 @@
-"""What a trip has shown so far, for what comes next: a small Kalman filter on board.
+"""In-trip correction: a small Kalman filter over what the trip has shown so far.
 
-A window's energy differs from its prediction by
+A window's measured energy differs from its prediction p by
 
-    residual = constant + drift + load · predicted + noise
+    residual = constant + drift + load · p + noise
 
-`constant` is what some consumer takes all the trip long, `drift` what comes and goes (an
-Ornstein-Uhlenbeck process), `load` a factor on the prediction (passengers, wind, tyres), `noise`
-the window's own. How large they usually are is the fleet's to know (`journeys.prior`); their values
-are this trip's, and stay in the vehicle. The step of the filter is `journeys.kalman`'s.
+`constant` is a consumer that runs all the trip long, `drift` an Ornstein-Uhlenbeck process, `load`
+a factor on the prediction (passengers, wind, tyres). Their covariance before the trip begins is
+
+    a₀² + a₁² c² + l² p p' + (d₀ + d₁ c)² e^(-Δ/τ),   noise n₀² + n₁² |p| + n₂² v³ / 10⁴,
+
+with a window's mean speed v in m/s and the trip's coldness c (`coldness`): in the cold a heater
+that no channel reports decides. The fleet knows these sizes (`journeys.prior`); their values in a
+trip stay in the vehicle.
 
 Windows overlap and their noise with them, so windows of one phase (those that end a multiple of a
-window's length apart) have a filter of their own: `window` filters of three states, of which one
-takes a step each second. What a filter says of a window comes from windows that ended before it
-began.
+window's length apart) have a filter each. A filter's correction of a window comes from windows that
+ended before it began. An innovation beyond `CLIP` standard deviations counts as `CLIP`: rejecting
+it would discard a heater that was switched on, and taking it whole would let one broken reading
+rule the rest of the trip. Beyond `ABSURD` it is no energy of driving, and is ignored.
+
+Kalman, "A new approach to linear filtering and prediction problems", 1960. Needs numpy only.
 """
 
 import math
@@ -23,79 +30,197 @@ from typing import Any
 import numpy as np
 
 from fedwatt.errors import check
-from fedwatt.journeys.kalman import State, begin, carried, expected, updated
 from fedwatt.telemetry.trip import FloatArray
+
+CLIP = 4.0
+ABSURD = 20.0
+"""Standard deviations beyond which a residual is charging, towing or a broken sensor."""
+DRAG = 1e4
+"""v³ in m³/s³ at which the noise of fast driving has its standard deviation n₂."""
+State = tuple[float, ...]
+"""Means of constant, drift and load, then variances and covariances: cc, cd, cl, dd, dl, ll."""
+
+
+def coldness(ambient_c: float) -> float:
+    """Return how cold it is, 0 from 15 °C up to 2 at -15 °C and below.
+
+    >>> coldness(20.0), coldness(0.0), coldness(-40.0)
+    (0.0, 1.0, 2.0)
+    """
+    return min(max((15.0 - ambient_c) / 15.0, 0.0), 2.0) if math.isfinite(ambient_c) else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class TripPrior:
-    """Standard deviations before a trip has shown anything, in Wh a window; `load` is a ratio."""
+    """Standard deviations before a trip has shown anything, in Wh per window; `load` is a ratio.
+
+    The `_cold` parts count once per unit of coldness. `noise_load_wh` squared is multiplied by the
+    prediction's absolute value, `noise_drag_wh` squared by v³ / 10⁴.
+    """
 
     constant_wh: float
     drift_wh: float
     drift_s: float
     load: float
     noise_wh: float
+    constant_cold_wh: float = 0.0
+    drift_cold_wh: float = 0.0
+    noise_load_wh: float = 0.0
+    noise_drag_wh: float = 0.0
     factor: float = 1.645
-    """Half the width of a window's interval in standard deviations."""
+    """Half the width of an in-trip interval in standard deviations."""
 
     def __post_init__(self) -> None:
-        for name in ("constant_wh", "drift_wh", "load"):
+        for name in vars(self):
             value = getattr(self, name)
-            check(self, name, math.isfinite(value) and value >= 0, "at least 0")
-        for name in ("drift_s", "noise_wh", "factor"):
-            value = getattr(self, name)
-            check(self, name, math.isfinite(value) and value > 0, "above 0")
+            positive = name in ("drift_s", "noise_wh", "factor")
+            valid = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            check(self, name, valid, "above 0" if positive else "at least 0")
+
+    def initial_state(self, cold: float) -> State:
+        """Return the state before a trip of this coldness."""
+        constant = self.constant_wh**2 + (self.constant_cold_wh * cold) ** 2
+        return (0.0, 0.0, 0.0, constant, 0.0, 0.0, self.drift(cold) ** 2, 0.0, self.load**2)
+
+    def drift(self, cold: float) -> float:
+        """Return the standard deviation of the drift at a coldness, Wh."""
+        return self.drift_wh + self.drift_cold_wh * cold
+
+    def noise(self, predicted_wh: Any, speed_mps: Any) -> Any:
+        """Return the variance of a window's noise, Wh²; numbers or arrays alike."""
+        of_load = self.noise_load_wh**2 * abs(predicted_wh)
+        return self.noise_wh**2 + of_load + self.noise_drag_wh**2 * speed_mps**3 / DRAG
+
+    def window_deviation_wh(
+        self, predicted_wh: FloatArray, speed_mps: FloatArray, cold: float
+    ) -> FloatArray:
+        """Return the standard deviation of windows' errors before the trip begins, [windows]."""
+        state = self.initial_state(cold)
+        shared = state[3] + state[6] + state[8] * predicted_wh**2
+        return np.asarray(np.sqrt(shared + self.noise(predicted_wh, speed_mps)))
+
+    def trip_deviation_wh(
+        self, predicted_wh: Any, windows: Any, speed_mps: Any, cold: float, window: int
+    ) -> FloatArray:
+        """Return the standard deviation of the error of a trip of so many `windows`, Wh."""
+        state = self.initial_state(cold)
+        length_s = np.asarray(windows, dtype=np.float64) * window
+        lasting = self.drift_s * -np.expm1(-length_s / self.drift_s) / window
+        drifting = 2 * self.drift_s / window * (windows - lasting)
+        shared = state[3] * windows**2 + state[6] * drifting + state[8] * predicted_wh**2
+        noise = windows * self.noise(predicted_wh / np.maximum(windows, 1e-9), speed_mps)
+        return np.asarray(np.sqrt(shared + noise))
+
+
+def carried(state: State, seconds: float, drift: float, drift_s: float) -> State:
+    """Return the state so many seconds later: the drift decays, and spreads to `drift`."""
+    decay = math.exp(-seconds / drift_s)
+    c, d, x, cc, cd, cx, dd, dx, xx = state
+    fresh = (1 - decay * decay) * drift**2
+    return (c, decay * d, x, cc, decay * cd, cx, decay * decay * dd + fresh, decay * dx, xx)
+
+
+def expected(state: State, share: float, predicted: float) -> tuple[float, float]:
+    """Return mean and variance of a residual without noise; `share` of a window is in the trip."""
+    c, d, x, cc, cd, cx, dd, dx, xx = state
+    p = predicted
+    variance = share * share * (cc + 2 * cd + dd) + 2 * share * p * (cx + dx) + p * p * xx
+    return share * (c + d) + p * x, max(variance, 0.0)
+
+
+def updated(
+    state: State, share: float, predicted: float, residual: float, noise: float
+) -> State | None:
+    """Return the state after a residual with noise of this variance; None if it is absurd."""
+    mean, variance = expected(state, share, predicted)
+    total = variance + noise
+    innovation = residual - mean
+    deviation = math.sqrt(total)
+    if abs(innovation) > ABSURD * deviation:
+        return None
+    innovation = min(max(innovation, -CLIP * deviation), CLIP * deviation)
+    c, d, x, cc, cd, cx, dd, dx, xx = state
+    # Covariances of the parts with the residual.
+    to_c = share * (cc + cd) + predicted * cx
+    to_d = share * (cd + dd) + predicted * dx
+    to_x = share * (cx + dx) + predicted * xx
+    gain = innovation / total
+    return (
+        *(c + to_c * gain, d + to_d * gain, x + to_x * gain),
+        *(cc - to_c * to_c / total, cd - to_c * to_d / total, cx - to_c * to_x / total),
+        *(dd - to_d * to_d / total, dx - to_d * to_x / total, xx - to_x * to_x / total),
+    )
 
 
 @dataclass(frozen=True)
 class Correction:
-    """What to add to a prediction, and the standard deviation of what then remains, in Wh."""
+    """A correction of a prediction, and the standard deviation of the error that remains, in Wh."""
 
     wh: float
     deviation_wh: float
 
 
 class TripFilter:
-    """The filters of one trip."""
+    """The filters of one trip, one per phase of its windows."""
 
-    def __init__(self, prior: TripPrior, window: int) -> None:
-        self.prior, self.window = prior, window
-        self._begin = begin(prior.constant_wh, prior.drift_wh, prior.load)
+    def __init__(self, prior: TripPrior, window: int, cold: float = 0.0) -> None:
+        self.prior = prior
+        self.window = window
+        self.cold = cold
         self.ignored = 0
         self._states: dict[int, tuple[int, State]] = {}
-        self._latest: tuple[int, State] = (0, self._begin)
+        self._latest: tuple[int, State] = (0, prior.initial_state(cold))
 
-    def expected(self, second: int, predicted_wh: float, seconds: int | None = None) -> Correction:
-        """For the window that ends at `second` of the trip, from windows before it.
+    def begin(self, ambient_c: float) -> None:
+        """Set the trip's coldness, as long as nothing has been observed."""
+        if not self._states:
+            self.cold = coldness(ambient_c)
+            self._latest = (0, self.prior.initial_state(self.cold))
 
-        `seconds` of it are in the trip (None: all).
+    def expected(
+        self,
+        second: int,
+        predicted_wh: float,
+        seconds: int | None = None,
+        speed_mps: float = 0.0,
+    ) -> Correction:
+        """Return the correction of the window that ends at `second`, from windows before it.
+
+        `seconds` of the window are in the trip (None: all); `speed_mps` is its mean speed.
         """
         share = 1.0 if seconds is None else seconds / self.window
-        state = self._carried(second)
-        mean_wh, variance = expected(state, share, predicted_wh)
-        return Correction(mean_wh, math.sqrt(variance + share * self.prior.noise_wh**2))
+        mean_wh, variance = expected(self._carried(second), share, predicted_wh)
+        noise = share * self.prior.noise(predicted_wh, speed_mps)
+        return Correction(mean_wh, math.sqrt(variance + noise))
 
     def observe(
-        self, second: int, predicted_wh: float, measured_wh: float, seconds: int | None = None
+        self,
+        second: int,
+        predicted_wh: float,
+        measured_wh: float,
+        seconds: int | None = None,
+        speed_mps: float = 0.0,
     ) -> None:
-        """Take in the window that ends at `second`, once its energy has been measured."""
+        """Take in the measured energy of the window that ends at `second`."""
         if not (math.isfinite(measured_wh) and math.isfinite(predicted_wh)):
             return
         share = 1.0 if seconds is None else seconds / self.window
-        residual_wh, noise = measured_wh - predicted_wh, share * self.prior.noise_wh**2
+        noise = share * self.prior.noise(predicted_wh, speed_mps)
+        residual_wh = measured_wh - predicted_wh
         new = updated(self._carried(second), share, predicted_wh, residual_wh, noise)
         if new is None:
             self.ignored += 1
             return
-        self._states[second % self.window] = self._latest = (second, new)
+        self._latest = (second, new)
+        self._states[second % self.window] = self._latest
 
-    def rest(self, predicted_wh: float, seconds: float) -> Correction:
-        """For the next `seconds` of the trip, whose energy was predicted as `predicted_wh`.
+    def rest(self, predicted_wh: float, seconds: float, speed_mps: float = 0.0) -> Correction:
+        """Return the correction of the next `seconds`, whose energy was predicted.
 
         The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T.
         """
-        prior, (_, state) = self.prior, self._latest
+        prior = self.prior
+        _, state = self._latest
         windows = seconds / self.window
         lasting = prior.drift_s * -math.expm1(-seconds / prior.drift_s) / self.window
         c, d, x, cc, cd, cx, dd, dx, xx = state
@@ -105,51 +230,87 @@ class TripFilter:
             cc * windows**2 + dd * lasting**2 + xx * p**2
             + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
         )  # fmt: skip
-        # What the drift will newly become: the variance of its integral, 2 τ (T - τ (1 - e^(-T/τ)))
-        # of a drift's own, less what its present value brings; and the noise.
+        # Variance of the drift's integral, 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift,
+        # less the part that its present value explains.
         whole = 2 * prior.drift_s / self.window * (windows - lasting)
-        fresh = max(whole - lasting**2, 0.0) * prior.drift_wh**2
-        return Correction(
-            mean_wh, math.sqrt(max(variance, 0.0) + fresh + windows * prior.noise_wh**2)
-        )
+        fresh = max(whole - lasting**2, 0.0) * prior.drift(self.cold) ** 2
+        noise = windows * prior.noise(p / max(windows, 1e-9), speed_mps)
+        return Correction(mean_wh, math.sqrt(max(variance, 0.0) + fresh + noise))
 
     def _carried(self, second: int) -> State:
-        """The state of the second's phase, as far as it is known now; the drift has decayed."""
-        then, state = self._states.get(second % self.window, (second, self._begin))
-        prior = self.prior
-        return (
-            state
-            if then == second
-            else carried(state, second - then, prior.drift_wh, prior.drift_s)
-        )
+        """Return the state of the second's phase at that second."""
+        initial = self.prior.initial_state(self.cold)
+        then, state = self._states.get(second % self.window, (second, initial))
+        if then == second:
+            return state
+        return carried(state, second - then, self.prior.drift(self.cold), self.prior.drift_s)
 
     def to_json(self) -> dict[str, Any]:
-        """All that the filter knows, as values that JSON can hold."""
-        return {"states": dict(self._states), "latest": self._latest}
+        """Return the filter's state as values that JSON can hold."""
+        return {"states": dict(self._states), "latest": self._latest, "cold": self.cold}
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Go on from what `to_json` gave."""
-        then, own = entry["latest"]
-        self._latest = (int(then), tuple(map(float, own)))
+        """Continue from a state of `to_json`."""
+        then, latest = entry["latest"]
+        self.cold = float(entry["cold"])
+        self._latest = (int(then), tuple(map(float, latest)))
         self._states = {
-            int(phase): (int(then), tuple(map(float, own)))
-            for phase, (then, own) in entry["states"].items()
+            int(phase): (int(when), tuple(map(float, state)))
+            for phase, (when, state) in entry["states"].items()
         }
 
 
 def in_trip(
-    prior: TripPrior, predicted_wh: FloatArray, measured_wh: FloatArray, window: int
+    prior: TripPrior,
+    predicted_wh: FloatArray,
+    measured_wh: FloatArray,
+    window: int,
+    *,
+    cold: float = 0.0,
+    speed_mps: FloatArray | None = None,
+    stride: int = 1,
 ) -> tuple[FloatArray, FloatArray]:
-    """Corrected energies and their standard deviations, of a trip's windows, [windows] each.
+    """Return corrected energies and their standard deviations of a trip's windows, [windows] each.
 
-    The first window ends at second `window`, and every second one more does. Each is corrected by
-    what was measured before it began.
+    Windows end `stride` seconds apart, which must divide `window`. The result is `TripFilter`'s,
+    with all phases computed at once.
     """
-    filter = TripFilter(prior, window)
-    corrected, deviation = np.empty(len(predicted_wh)), np.empty(len(predicted_wh))
-    pairs = zip(predicted_wh.tolist(), measured_wh.tolist(), strict=True)
-    for place, (predicted, measured) in enumerate(pairs):
-        found = filter.expected(window + place, predicted)
-        corrected[place], deviation[place] = predicted + found.wh, found.deviation_wh
-        filter.observe(window + place, predicted, measured)
-    return corrected, deviation
+    phases = window // stride
+    steps = -(-len(predicted_wh) // phases)
+    speed = np.zeros(len(predicted_wh)) if speed_mps is None else speed_mps
+
+    def rows(values: FloatArray, fill: float) -> FloatArray:
+        short = steps * phases - len(values)
+        return np.pad(values, (0, short), constant_values=fill).reshape(steps, phases)
+
+    predicted = rows(predicted_wh, 0.0)
+    residual = rows(measured_wh - predicted_wh, np.nan)
+    noise = prior.noise(predicted, rows(speed, 0.0))
+    initial = prior.initial_state(cold)
+    mean = np.zeros((3, phases))
+    covariance = np.zeros((3, 3, phases))
+    for part, variance in enumerate((initial[3], initial[6], initial[8])):
+        covariance[part, part] = variance
+    decay = np.array([1.0, math.exp(-window / prior.drift_s), 1.0])[:, None]
+    fresh = (1 - decay[1] ** 2) * prior.drift(cold) ** 2
+    corrected = np.empty_like(predicted)
+    deviation = np.empty_like(predicted)
+    for step in range(steps):
+        if step:
+            mean = mean * decay
+            covariance = covariance * decay[:, None] * decay[None]
+            covariance[1, 1] += fresh
+        seen = np.stack([np.ones(phases), np.ones(phases), predicted[step]])
+        gains = np.einsum("abp,bp->ap", covariance, seen)
+        total = (seen * gains).sum(axis=0) + noise[step]
+        expected_wh = (seen * mean).sum(axis=0)
+        corrected[step] = predicted[step] + expected_wh
+        deviation[step] = np.sqrt(total)
+        innovation = residual[step] - expected_wh
+        used = np.abs(innovation) <= ABSURD * deviation[step]  # not for NaN
+        limit = CLIP * deviation[step]
+        step_size = np.where(used, np.clip(innovation, -limit, limit), 0.0) / total
+        mean = mean + gains * step_size
+        covariance = covariance - np.where(used, gains[:, None] * gains[None] / total, 0.0)
+    count = len(predicted_wh)
+    return corrected.ravel()[:count], deviation.ravel()[:count]

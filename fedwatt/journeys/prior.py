@@ -1,99 +1,113 @@
-"""How large the parts of a trip's residuals usually are, from sums that vehicles can add.
+"""The fleet's trip prior: how large the parts of a trip's residuals are, from sums.
 
-Residuals r of windows that end k windows apart in one trip share what lasts that long:
+The shape of the prior is fixed (`USUAL`, in units of a vehicle's label scale); a fleet scales its
+shared and its independent part by one factor each. For windows a multiple of a window's length
+apart in one validation trip, a vehicle adds up r r', the covariance m that `USUAL` expects, and m²:
 
-    E[r_i r_(i+k)] = constant² + drift² e^(-k L/τ) + load² p_i p_(i+k),   k ≥ 1
+    shared factor = Σ r r' m / Σ m²   (different windows)
+    noise factor  = (Σ r² - shared factor · Σ m) / Σ noise   (the window itself)
 
-with predictions p and windows of L seconds. For every k a vehicle hands up five sums over its
-validation trips: of 1, of p p', of (p p')², of r r' and of r r' p p'. They add, and least squares
-without negative terms give the three variances for every candidate τ; what is left of E[r²] is the
-window's own noise. Residuals and predictions are in units of the vehicle's label scale, so that a
-bus counts no more than a car.
+Both are variances, bounded by `MOST_FACTOR` either way, so no sums can make the filter trust a
+trip blindly or not at all.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 
 from fedwatt.elevation.field import find
+from fedwatt.journeys.balance import trip_numbers
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.trip_balance import trip_numbers
+from fedwatt.journeys.ridge import physical_means
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.client import Client
 
-MOST_WINDOWS = 12
-"""How many windows apart residuals are compared at most."""
-DRIFTS_S = (120.0, 240.0, 400.0, 600.0, 900.0, 1500.0)
-USUAL = TripPrior(constant_wh=0.03, drift_wh=0.11, drift_s=400.0, load=0.04, noise_wh=0.13)
-"""In units of the label scale, as the electric vehicles of VED have them; stands in for sums."""
+MOST_APART = 12
+"""Windows apart up to which residuals are compared."""
+USUAL = TripPrior(
+    constant_wh=0.03,
+    constant_cold_wh=0.05,
+    drift_wh=0.06,
+    drift_cold_wh=0.14,
+    drift_s=700.0,
+    load=0.03,
+    noise_wh=0.09,
+    noise_load_wh=0.06,
+    noise_drag_wh=0.05,
+)
+"""In units of the label scale; rounded from likelihood fits on VED's electric vehicles."""
+SHARED = ("constant_wh", "constant_cold_wh", "drift_wh", "drift_cold_wh", "load")
+NOISE = ("noise_wh", "noise_load_wh", "noise_drag_wh")
+MOST_FACTOR = 4.0
 LEAST_PAIRS = 200
-"""So many pairs of neighbouring windows must have been summed to replace `USUAL`."""
+"""Pairs of windows without which the factors are 1."""
+
+
+def window_conditions(client: Client, split: str) -> tuple[FloatArray, FloatArray]:
+    """Return coldness and mean speed of each window of a split, [windows] each; 0 if unknown."""
+    means = physical_means(client, split)
+    nothing = np.zeros(len(means))
+
+    def column(name: str) -> FloatArray | None:
+        return means[:, client.features.index(name)] if name in client.features else None
+
+    ambient = column("ambient")
+    speed = column("speed")
+    cold = nothing if ambient is None else np.clip((15.0 - ambient) / 15.0, 0.0, 2.0)
+    return cold, nothing if speed is None else np.maximum(speed, 0.0)
 
 
 def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
-    """The five sums for 0 to `MOST_WINDOWS` windows apart, [13, 5], from scaled predictions [V]."""
-    labels, ends = client.labels["validation"].astype(np.float64), client.ends["validation"]
-    sums = np.zeros((MOST_WINDOWS + 1, 5))
+    """Return the six sums of a vehicle from scaled predictions [V] of its validation windows.
+
+    Pairs, Σ r r' m and Σ m² of different windows; then Σ r², Σ m and Σ noise of each window.
+    """
+    ends = client.ends["validation"]
     if len(ends) < 2:
-        return sums
-    center = client.label_center_wh / client.label_scale_wh
-    residual, load = labels - predicted, predicted + center
+        return np.zeros(6)
+    residual = client.labels["validation"].astype(np.float64) - predicted
+    load = predicted + client.label_center_wh / client.label_scale_wh
+    cold, speed = window_conditions(client, "validation")
     trip = trip_numbers(ends, client.window)
-    for apart in range(MOST_WINDOWS + 1):
-        later, there = find(ends, ends + apart * client.window)
+    constant = USUAL.constant_wh**2 + (USUAL.constant_cold_wh * cold) ** 2
+    drift = (USUAL.drift_wh + USUAL.drift_cold_wh * cold) ** 2
+    sums = np.zeros(6)
+    for apart in range(1, MOST_APART + 1):
+        later, present = find(ends, ends + apart * client.window)
         # Rows of different trips may be a window apart by chance.
-        first = np.flatnonzero(there & (trip == trip[later]))
+        first = np.flatnonzero(present & (trip == trip[later]))
         second = later[first]
-        loads, both = load[first] * load[second], residual[first] * residual[second]
-        columns = (np.ones(len(loads)), loads, loads**2, both, both * loads)
-        sums[apart] = [column.sum() for column in columns]
+        decay = np.exp(-apart * client.window / USUAL.drift_s)
+        model = constant[first] + drift[first] * decay
+        model = model + USUAL.load**2 * load[first] * load[second]
+        both = residual[first] * residual[second]
+        sums[:3] += len(first), both @ model, model @ model
+    own = constant + drift + USUAL.load**2 * load**2
+    sums[3:] = residual @ residual, own.sum(), USUAL.noise(load, speed).sum()
     return sums
 
 
-def fitted_prior(vehicles: Iterable[FloatArray], window: int) -> TripPrior:
-    """The prior, in units of the label scale, of the vehicles' sums."""
-    total = np.sum(list(vehicles), axis=0)
-    if np.ndim(total) == 0 or total[1, 0] < LEAST_PAIRS:
-        return USUAL
-    tried = [(*_variances(total, window, drift_s), drift_s) for drift_s in DRIFTS_S]
-    _, (constant, drift, load), drift_s = min(tried, key=lambda own: own[0])
-    count, loads, _, squares, _ = total[0]
-    noise = squares / count - constant - drift - load * loads / count
-    return TripPrior(
-        constant_wh=float(np.sqrt(constant)),
-        drift_wh=float(np.sqrt(drift)),
-        drift_s=drift_s,
-        load=float(np.sqrt(load)),
-        noise_wh=float(np.sqrt(max(noise, 0.1 * squares / count, 1e-12))),
+def fitted_prior(vehicles: Iterable[FloatArray]) -> TripPrior:
+    """Return the prior, in units of the label scale, of the vehicles' sums."""
+    pairs, products, squares, residual, shared_sum, noise_sum = np.sum(
+        [np.zeros(6), *vehicles], axis=0
     )
+    if pairs < LEAST_PAIRS or squares <= 0 or noise_sum <= 0:
+        return USUAL
+    shared = float(np.clip(products / squares, 1 / MOST_FACTOR, MOST_FACTOR))
+    noise = (residual - shared * shared_sum) / noise_sum
+    return _scaled(USUAL, shared**0.5, float(np.clip(noise, 1 / MOST_FACTOR, MOST_FACTOR)) ** 0.5)
 
 
-def _variances(total: FloatArray, window: int, drift_s: float) -> tuple[float, FloatArray]:
-    """What least squares leave, and the variances of constant, drift and load, none below 0."""
-    gram, right = np.zeros((3, 3)), np.zeros(3)
-    for apart in range(1, len(total)):
-        count, loads, squared, both, weighted = total[apart]
-        decay = np.exp(-apart * window / drift_s)
-        part = np.array([1.0, decay])
-        gram[:2, :2] += count * np.outer(part, part)
-        gram[:2, 2] += loads * part
-        gram[2, :2] += loads * part
-        gram[2, 2] += squared
-        right += np.array([both, decay * both, weighted])
-    best, least = np.zeros(3), 0.0
-    # So few terms that every set of them can be tried.
-    for chosen in (list(own) for size in (1, 2, 3) for own in combinations(range(3), size)):
-        found = np.linalg.lstsq(gram[np.ix_(chosen, chosen)], right[chosen])[0]
-        left = float(-found @ right[chosen])
-        if (found >= 0).all() and left < least:
-            best, least = np.zeros(3), left
-            best[chosen] = found
-    return least, best
+def _scaled(prior: TripPrior, shared: float, noise: float) -> TripPrior:
+    changed = {name: getattr(prior, name) * shared for name in SHARED}
+    return replace(prior, **changed, **{name: getattr(prior, name) * noise for name in NOISE})
 
 
 def in_wh(prior: TripPrior, scale_wh: float) -> TripPrior:
-    """A prior in units of the label scale as one in Wh of a vehicle."""
-    names = ("constant_wh", "drift_wh", "noise_wh")
-    return replace(prior, **{name: getattr(prior, name) * scale_wh for name in names})
+    """Return a prior in units of the label scale as one in Wh of a vehicle."""
+    changed = {name: getattr(prior, name) * scale_wh for name in (*SHARED, *NOISE)}
+    # `load` is a ratio, and n₁² is multiplied by |p| in Wh already.
+    changed |= {"load": prior.load, "noise_load_wh": prior.noise_load_wh * scale_wh**0.5}
+    return replace(prior, **changed)

@@ -1,66 +1,199 @@
-"""Ridge regression of a vehicle's windows on the means of its features, alone or with the fleet.
+"""Ridge regressions of a vehicle's windows on the means of its features, alone and with the fleet.
 
-The model is y = x · β, with x [features + 1] the means of a window's scaled features and 1, and y
-its scaled energy. All that it needs of a vehicle are sums over its training windows, and sums add.
+The model is y = x · β, with x [features + 1] the means of a window's features and 1, and y its
+energy in units of the vehicle's label scale. A vehicle contributes sums over its training windows.
 
-- *local*: β of the vehicle's own sums, pulled towards 0 a little.
-- *mixed effects*: β of the vehicle's own sums, pulled towards that of all vehicles' sums. The pull
-  is a Gaussian prior of the vehicle's deviation from the fleet (Laird and Ware, "Random-effects
-  models for longitudinal data", Biometrics 1982), worth `strength` times its windows.
+- *local*: β of the vehicle's own sums, pulled towards 0 a little, on scaled features.
+- *mixed effects*: y = x · (β₀ + β_v), β_v ~ N(0, diag τ²), on physical features (Laird and Ware,
+  "Random-effects models for longitudinal data", Biometrics 1982). Residuals of a trip share an
+  offset, so columns and energies are less θ times their trip mean, θ = 1 - 1/√(1 + ρ m), for a trip
+  of m windows that do not overlap (Fuller and Battese, J. Econometrics 2, 1974).
+
+With A = Σ x xᵀ / σ², a = Σ x y / σ² and C = (A + diag τ⁻²)⁻¹ a vehicle's part is
+β_v = C (a - A β₀), and the fleet's comes from sums over vehicles, by expectation-maximisation:
+
+    Σ (A - A C A) β₀ = Σ (a - A C a),   τ² = mean of β_v² + diag C,   σ² = mean squared residual
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.journeys.balance import trip_numbers
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.client import Client
 from fedwatt.windows.ridge import pulled
 
 LOCAL = 1e-3
-MIXED = 0.1
-
-
-@dataclass(frozen=True, eq=False)
-class WindowMoments:
-    """Means over a vehicle's training windows, or over several vehicles', each counting once.
-
-    gram    float64 [features + 1, features + 1]: x xᵀ
-    right   float64 [features + 1]: x y
-    """
-
-    gram: FloatArray
-    right: FloatArray
+OFFSET_VARIANCE = 0.5
+"""ρ: variance of a trip's offset relative to that of a window's noise."""
+EXCHANGES = 30
+FIRST_SPREAD = 0.3
+LEAST_SPREAD = 1e-4
+RIDGE = 1e-7
+"""Of the mean diagonal, for β₀ of collinear columns."""
 
 
 def window_features(client: Client, split: str) -> FloatArray:
-    """Means of the scaled features and 1 for each window of a split, [windows, features + 1]."""
+    """Return means of the scaled features and 1 for each window of a split, [windows, f + 1]."""
     return series_features(client.series, client.ends[split], client.window)
 
 
 def series_features(series: NDArray[np.float32], ends: IntArray, window: int) -> FloatArray:
-    """The same for windows of any scaled series [seconds, features] that end at `ends`."""
+    """Return the same for windows of any scaled series [seconds, f] that end at `ends`."""
     total = np.cumsum(series, axis=0, dtype=np.float64)
     total = np.concatenate([np.zeros((1, total.shape[1])), total])
     means = (total[ends + 1] - total[ends + 1 - window]) / window
     return np.column_stack([means, np.ones(len(ends))])
 
 
-def moments(client: Client) -> WindowMoments:
-    """The sums of one vehicle."""
-    x, y = window_features(client, "train"), client.labels["train"].astype(np.float64)
-    return WindowMoments(x.T @ x / len(y), x.T @ y / len(y))
+def _unscaled(client: Client) -> tuple[FloatArray, FloatArray]:
+    """Return centre and scale of the features; 0 and 1 where they have no physical unit."""
+    scaler = client.scaler
+    if scaler is None or scaler.mix is not None:
+        return np.zeros(len(client.features)), np.ones(len(client.features))
+    return scaler.center, scaler.scale
 
 
-def fleet_moments(vehicles: Iterable[WindowMoments]) -> WindowMoments:
-    """The sums of a fleet, in which every vehicle counts once."""
-    found = list(vehicles)
-    gram = np.sum([one.gram for one in found], axis=0) / len(found)
-    return WindowMoments(gram, np.sum([one.right for one in found], axis=0) / len(found))
+def physical_means(client: Client, split: str) -> FloatArray:
+    """Return means of the physical features for each window of a split, [windows, features]."""
+    center, scale = _unscaled(client)
+    return window_features(client, split)[:, :-1] * scale + center
 
 
-def solve(own: WindowMoments, strength: float, towards: FloatArray | None = None) -> FloatArray:
-    """β [features + 1] of the sums, pulled towards another (None: 0)."""
-    return pulled(own.gram, own.right, strength, towards)
+def local_ridge(client: Client) -> FloatArray:
+    """Return β [features + 1] of scaled features from the vehicle's own training windows."""
+    x = window_features(client, "train")
+    y = client.labels["train"].astype(np.float64)
+    return pulled(x.T @ x / len(y), x.T @ y / len(y), LOCAL)
+
+
+@dataclass(frozen=True, eq=False)
+class WindowSums:
+    """Sums over a vehicle's training windows, less θ times their trip means.
+
+    gram    float64 [p, p]: x xᵀ of physical features and 1
+    right   float64 [p]: x y
+    square  y²
+    count   windows that do not overlap
+    """
+
+    gram: FloatArray
+    right: FloatArray
+    square: float
+    count: float
+
+
+def window_sums(client: Client) -> WindowSums:
+    """Return the sums of one vehicle."""
+    ends = client.ends["train"]
+    x = np.column_stack([physical_means(client, "train"), np.ones(len(ends))])
+    y = client.labels["train"] + client.label_center_wh / client.label_scale_wh
+    trip = trip_numbers(ends, client.window)
+    windows = np.bincount(trip).astype(np.float64)
+    stride = np.median(np.diff(ends)) if len(ends) > 1 else client.window
+    worth = min(float(stride) / client.window, 1.0)
+    theta = 1 - 1 / np.sqrt(1 + OFFSET_VARIANCE * windows * worth)
+    rows = np.column_stack([x, y])
+    means = np.stack([np.bincount(trip, column) / windows for column in rows.T], axis=1)
+    rows = rows - theta[trip, None] * means[trip]
+    products = rows.T @ rows * worth
+    return WindowSums(
+        products[:-1, :-1], products[:-1, -1], float(products[-1, -1]), len(y) * worth
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FleetRidge:
+    """The fleet's part of the mixed-effects ridge; arrays [p] for columns x / unit.
+
+    unit    size of a column
+    mean    β₀
+    spread  τ
+    noise   σ
+    """
+
+    unit: FloatArray
+    mean: FloatArray
+    spread: FloatArray
+    noise: float
+
+    def posterior(self, sums: WindowSums) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return A, a, C and β_v of a vehicle, for columns x / unit."""
+        a = sums.gram / np.outer(self.unit, self.unit) / self.noise**2
+        right = sums.right / self.unit / self.noise**2
+        covariance = np.linalg.inv(a + np.diag(self.spread**-2.0)).astype(np.float64)
+        return a, right, covariance, covariance @ (right - a @ self.mean)
+
+    def contribution(self, sums: WindowSums) -> dict[str, FloatArray]:
+        """Return the sums that a vehicle uploads, given the fleet's present part."""
+        a, right, covariance, effect = self.posterior(sums)
+        beta = self.mean + effect
+        scaled = a * self.noise**2
+        left = sums.square - 2 * beta @ right * self.noise**2 + beta @ scaled @ beta
+        return {
+            "matrix": (a - a @ covariance @ a).ravel(),
+            "right": right - a @ covariance @ right,
+            "effects": effect**2 + np.diag(covariance),
+            "residual": np.array([left + np.trace(scaled @ covariance)]),
+            "count": np.array([sums.count]),
+            "vehicles": np.ones(1),
+        }
+
+
+Total = Callable[[FleetRidge | None], Mapping[str, FloatArray]]
+"""The fleet's sums given its present part; None asks for `first_contribution`."""
+
+
+def first_contribution(sums: WindowSums) -> dict[str, FloatArray]:
+    """Return mean squares of a vehicle's columns and of its energy."""
+    return {
+        "squares": np.diag(sums.gram) / sums.count,
+        "energy": np.array([sums.square / sums.count]),
+        "vehicles": np.ones(1),
+    }
+
+
+def fit_fleet_ridge(total: Total) -> FleetRidge:
+    """Return the fleet's part, after `EXCHANGES` sums over its vehicles."""
+    first = total(None)
+    vehicles = float(first["vehicles"][0])
+    unit = np.sqrt(first["squares"] / vehicles) + 1e-12
+    columns = len(unit)
+    noise = np.sqrt(0.05 * float(first["energy"][0]) / vehicles) + 1e-9
+    fleet = FleetRidge(unit, np.zeros(columns), np.full(columns, FIRST_SPREAD), float(noise))
+    for _ in range(EXCHANGES):
+        sums = total(fleet)
+        matrix = sums["matrix"].reshape(columns, columns)
+        ridge = (RIDGE * np.trace(matrix) / columns + 1e-12) * np.eye(columns)
+        mean = np.linalg.solve(matrix + ridge, sums["right"])
+        spread = np.sqrt(np.maximum(sums["effects"], 0.0) / float(sums["vehicles"][0]))
+        noise = np.sqrt(max(float(sums["residual"][0] / sums["count"][0]), 1e-9))
+        bounded = np.clip(spread, LEAST_SPREAD, 1.0)
+        fleet = FleetRidge(unit, mean, bounded, float(noise))
+    return fleet
+
+
+def fleet_ridge(clients: Iterable[Client]) -> FleetRidge:
+    """Return the fleet's part of all vehicles that train, added up in this process."""
+    vehicles = [window_sums(client) for client in clients if not client.held_out]
+
+    def total(fleet: FleetRidge | None) -> Mapping[str, FloatArray]:
+        parts = [
+            first_contribution(sums) if fleet is None else fleet.contribution(sums)
+            for sums in vehicles
+        ]
+        return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+
+    return fit_fleet_ridge(total)
+
+
+def mixed_ridge(client: Client, fleet: FleetRidge) -> FloatArray:
+    """Return β [features + 1] of a vehicle's scaled features and labels, with the fleet's prior."""
+    effect = fleet.posterior(window_sums(client))[3]
+    beta = (fleet.mean + effect) / fleet.unit
+    center, scale = _unscaled(client)
+    intercept = beta[-1] + center @ beta[:-1] - client.label_center_wh / client.label_scale_wh
+    return np.append(beta[:-1] * scale, intercept)

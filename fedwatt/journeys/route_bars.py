@@ -1,15 +1,16 @@
-"""Error bars of routes: conformal by length of way, from counts that add over a fleet.
+"""Prediction intervals of routes: conformal by length, from counts that add over a fleet.
 
-A trip's error is measured against what was predicted, (y - ŷ) / (ŷ + 15 b), as if the trip itself
-had taught nothing; b is the fleet's mean absolute error by σ = D + 2 km, and keeps bars of small
-predictions from vanishing. Cold and hills make a trip dear and its error large alike, so these bars
-fit closer than bars in proportion to σ. Vehicles count theirs in narrow bins, by length of way; the
-counts add up to the fleet's distribution. On board a vehicle's own errors are counted in with the
-fleet's, which weigh as many trips as they are, and 100 at most: a vehicle of few trips has the
-fleet's bars, one of many its own.
+A trip's error is measured against the prediction, (y - ŷ) / (ŷ + 15 b), as if the trip itself had
+taught nothing; b is the fleet's mean absolute error by σ = D + 2 km, and keeps intervals of small
+predictions from vanishing. Cold and hills make a trip dear and its error large alike, so these
+intervals fit closer than some in proportion to σ. Vehicles count their errors in narrow bins, by
+length of route, and the counts add.
 
-Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as newcomers
-(coefficients and field without them) and on unknown ground (no field, level road).
+Three distributions are kept: of vehicles that are in the fleet, of the same vehicles as unseen ones
+(coefficients and driving field without them) and on unknown ground (no field, level road). Errors
+of the first are divided by the vehicle's size s_v, the shrunk mean of its other trips' absolute
+errors (`vehicle_sizes`). A member with n own trips weighs both by n / (n + 5): its own size times
+the quantiles of the *other* vehicles' divided errors, and the quantiles of unseen vehicles.
 """
 
 from collections.abc import Sequence
@@ -30,7 +31,13 @@ BINS = 320
 WIDEST = 2.0
 """Relative errors are counted up to this; beyond, in the last bin."""
 LEVELS = np.arange(1, 100) / 100
-FLEET_TRIPS = 100.0
+USUAL_ERROR = 0.12
+"""Mean absolute relative error to which a vehicle's is shrunk."""
+SHRINKAGE = 5.0
+"""Trips that `USUAL_ERROR`, and for members the errors of unseen vehicles, are worth."""
+JOINED_LATER = 25.0
+"""Trips that the errors of unseen vehicles are worth for one that joined later: the driving field
+and elevations of its own have seen the trips whose errors it knows."""
 LEAST_TRIPS = 30.0
 """Fewer errors do not say where 90 % of others lie: the outermost of 30 hold 94 %."""
 
@@ -51,14 +58,14 @@ def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -
 
 
 def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
-    """How many relative errors fall into each bin of each class of length, [3 · 320]."""
+    """Return the counts of relative errors by bin and class of length, [3 · 320]."""
     classes = length_class(kilometres)
     each = [counted_errors(errors[classes == one]) for one in range(len(MIDDLES_KM))]
     return np.concatenate(each)
 
 
 def counted_errors(errors: FloatArray) -> FloatArray:
-    """How many relative errors fall into each bin, [320]."""
+    """Return the counts of relative errors by bin, [320]."""
     place = np.floor((np.clip(errors, -WIDEST, WIDEST) / WIDEST + 1) / 2 * BINS).astype(np.int64)
     return np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS).astype(np.float64)
 
@@ -71,7 +78,8 @@ def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def filled(counts: FloatArray, others: FloatArray) -> FloatArray:
-    """Counts, and others' in proportion for what these lack of 30 trips, as far as there are any.
+    """Return counts, and others' in proportion for what these lack of 30 trips, as far as there are
+    any.
 
     >>> filled(np.array([10.0, 10.0]), np.array([0.0, 40.0])).tolist()
     [10.0, 20.0]
@@ -81,20 +89,38 @@ def filled(counts: FloatArray, others: FloatArray) -> FloatArray:
     return found
 
 
-def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
-    """Relative errors at 99 levels by class of length, [3, 99], from counts [3 · 320] of both.
+def vehicle_sizes(errors: FloatArray) -> FloatArray:
+    """Return s_v [trips] relative to the usual, for each trip from the vehicle's other trips.
+
+    >>> vehicle_sizes(np.array([0.12, 0.72])).round(3)  # (5 · 0.12 + 0.72) / 6, over 0.12; and 1
+    array([1.833, 1.   ])
+    """
+    others = np.abs(errors).sum() - np.abs(errors)
+    known = SHRINKAGE + len(errors) - 1
+    return np.asarray((SHRINKAGE * USUAL_ERROR + others) / (known * USUAL_ERROR))
+
+
+def vehicle_size(errors: FloatArray) -> float:
+    """Return s_v for the next trip, from all own trips.
+
+    >>> vehicle_size(np.array([])), round(vehicle_size(np.full(5, 0.24)), 3)
+    (1.0, 1.5)
+    """
+    total = SHRINKAGE * USUAL_ERROR + float(np.abs(errors).sum())
+    return total / ((SHRINKAGE + len(errors)) * USUAL_ERROR)
+
+
+def quantiles(fleet: FloatArray) -> FloatArray:
+    """Return relative errors at 99 levels by class of length, [3, 99], from counts [3 · 320].
 
     A class of few trips takes the others' errors for those that it lacks. The middle is taken off:
-    what is predicted is the middle of what is expected.
+    a prediction is the middle of its interval.
     """
-    shape = (len(MIDDLES_KM), BINS)
+    everybody = fleet.reshape(len(MIDDLES_KM), BINS)
     table = []
-    everybody = fleet.reshape(shape)
-    for shared, mine in zip(everybody, own.reshape(shape), strict=True):
-        base = filled(shared, everybody.sum(axis=0) - shared)
-        weight = min(base.sum(), FLEET_TRIPS)
-        counts = base / max(base.sum(), 1.0) * weight + mine
-        # As many conformal predictors do: n trips leave room for one more, half of it at each end.
+    for shared in everybody:
+        counts = filled(shared, everybody.sum(axis=0) - shared)
+        # As conformal prediction has it, n trips leave room for one more, half of it at each end.
         room = 0.5 / (counts.sum() + 1)
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
         table.append(quantiles_of(counts, levels))
@@ -102,9 +128,22 @@ def quantiles(fleet: FloatArray, own: FloatArray) -> FloatArray:
     return found - found[:, len(LEVELS) // 2, None]
 
 
+def vehicle_quantiles(
+    insider: FloatArray, unseen: FloatArray, errors: FloatArray, *, member: bool = True
+) -> FloatArray:
+    """Return the relative errors of a vehicle at 99 levels by class of length, [3, 99].
+
+    `insider` are counts of the other vehicles' divided errors, `unseen` those of vehicles without
+    trips of their own; `errors` [trips] are the vehicle's own.
+    """
+    weight = len(errors) / (len(errors) + (SHRINKAGE if member else JOINED_LATER))
+    own = vehicle_size(errors) * quantiles(insider)
+    return np.asarray(weight * own + (1 - weight) * quantiles(unseen))
+
+
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Quantiles of relative errors, each [3, 99]: of the vehicle, of insiders, on unknown ground.
+    """Quantiles of relative errors, each [3, 99]: of the vehicle, of members, on unknown ground.
 
     `noise` is b, a single number.
     """
@@ -126,10 +165,13 @@ class Bars:
 
     @property
     def wider(self) -> float:
-        """How many times as wide the vehicle's 90 % bars are as those of vehicles in the fleet."""
+        """Return how many times as wide the vehicle's 90 % intervals are as a usual member's.
+
+        Never below 1: a member's errors are divided by its size, which is small in exact fleets.
+        """
         low, high = np.searchsorted(LEVELS, (0.05, 0.95))
         own, usual = (table[:, high] - table[:, low] for table in (self.own, self.insider))
-        return float((own / np.maximum(usual, 1e-12)).mean())
+        return max(float((own / np.maximum(usual, 1e-12)).mean()), 1.0)
 
 
 def interval(at_levels: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:

@@ -37,6 +37,8 @@ SHARED_COLUMNS = (
 )  # fmt: skip
 """Columns of the table of shared models beside the metrics."""
 
+THRESHOLD_ERRORS = ("rmse", "mae", "mape")
+"""Errors whose rounds to a target are counted."""
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
 
@@ -68,7 +70,8 @@ def results_table(run: Run) -> Table:
                 outcome(run, method),
             )
         )
-    unit, digits = run.unit, run.target.digits()
+    unit = run.unit
+    digits = run.target.digits()
     return Table(
         "results",
         "Test error of the model that vehicles use",
@@ -120,7 +123,7 @@ def _near_zero(run: Run) -> str:
 
 
 def _about_sample(run: Run) -> str:
-    """How far the errors of a sample of vehicles may be from those of all, or nothing."""
+    """Return a note on the uncertainty of errors of a sample of vehicles, or ""."""
     margins = [m for method in run.methods for m in final(run, method, "test_rmse_margin") if m > 0]
     if not margins:
         return ""
@@ -154,7 +157,8 @@ def _terminal_text(cell: Cell, digits: int) -> str:
 def reference_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
     """Return title, heading and rows of what federating gains over local-only models."""
     run = load_run(folder)
-    table, gain = references_table(run), federating(run)
+    table = references_table(run)
+    gain = federating(run)
     title = table.title if gain is None else gain_headline(gain)
     return title, [column.heading for column in table.columns], table.text_rows()
 
@@ -177,7 +181,7 @@ def _columns(run: Run, *names: str) -> dict[str, Column]:
 
 
 def outcome(run: Run, method: str) -> str:
-    """How many seeds finished, and which diverged when: "2; seed 3 diverged at round 17"."""
+    """Return the finished and diverged seeds: "2; seed 3 diverged at round 17"."""
     finished = len(final(run, method, "test_rmse"))
     lost: dict[int, list[str]] = {}
     for seed, at in sorted(diverged(run, method).items()):
@@ -198,7 +202,8 @@ def differences_table(run: Run) -> Table:
     columns = (Column("Method"), difference, Column("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
     for one in found:
-        change, better = one.difference, f"{one.better} of {one.vehicles}"
+        change = one.difference
+        better = f"{one.better} of {one.vehicles}"
         noise = "yes" if change.above_noise else "no"
         if change.seeds < 2:
             noise = "one seed cannot tell"
@@ -218,37 +223,46 @@ def differences_table(run: Run) -> Table:
 
 
 def _about_rounds(run: Run) -> str:
-    """The end of a note: final is not after equally many rounds."""
+    """Return the end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
 def thresholds_table(run: Run) -> Table:
-    """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
+    """Return rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
 
     Without rows for runs on different data, whose lowest error is no target for all.
     """
     methods = run.methods if run.same_data else ()
-    finals = {method: final(run, method, "test_rmse") for method in run.methods}
-    lowest = min((float(np.mean(own)) for own in finals.values() if own), default=float("nan"))
-    targets = [lowest * (1 + margin) for margin in MARGINS]
+    rows: list[tuple[Cell, ...]] = []
+    for error in THRESHOLD_ERRORS:
+        finals = [final(run, method, f"test_{error}") for method in run.methods]
+        lowest = min((float(np.mean(own)) for own in finals if own), default=float("nan"))
+        if not np.isfinite(lowest):
+            continue
+        shown = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
+        for method in methods:
+            reached = [
+                _rounds_to(run, method, f"test_{error}", lowest * (1 + margin))
+                for margin in MARGINS
+            ]
+            rows.append((name_of(method), METRICS[error].title, shown, *reached))
     return Table(
         "rounds-to-threshold",
-        "Rounds until the shared model first reaches a test RMSE",
-        (Column("Method"), *(Column(f"≤ {amount(run.target, target)}") for target in targets)),
-        tuple(
-            (name_of(method), *(_rounds_to(run, method, target) for target in targets))
-            for method in methods
+        "Rounds until the shared model first reaches a test error",
+        (
+            *map(Column, ("Method", "Error", "Lowest final mean")),
+            *(Column(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
         ),
-        "Median over seeds, and how many of them got there. The targets are "
-        + ", ".join(f"{100 * margin:g} %" for margin in MARGINS)
-        + " above the lowest final mean of this run: they compare methods within it only. Rounds "
-        "without an evaluation cannot count." + _about_rounds(run),
+        tuple(rows),
+        "Median over seeds, and how many of them got there. The targets are above the lowest final "
+        "mean of this run: they compare methods within it only. Rounds without an evaluation "
+        "cannot count." + _about_rounds(run),
     )
 
 
-def _rounds_to(run: Run, method: str, target: float) -> str:
-    found = curves(run, method, "test_rmse")
+def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
+    found = curves(run, method, column)
     every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
     reached = [at for at in when if at != float("inf")]
@@ -258,7 +272,7 @@ def _rounds_to(run: Run, method: str, target: float) -> str:
 
 
 def strata_table(run: Run) -> Table:
-    """Final error by driving regime."""
+    """Return final error by driving regime."""
     found = {method: stratum_rmse(run, method) for method in run.methods}
     strata = list(dict.fromkeys(name for own in found.values() for name in own))
     return Table(

@@ -34,6 +34,7 @@ from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.files import parse_toml
 from fedwatt.methods import Method, get
 from fedwatt.methods.catalogue import recipe
+from fedwatt.methods.recommended import RECOMMENDED
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.plugins import named_in, short
@@ -120,7 +121,7 @@ class MethodChoice:
         return replace(common, rate=rate, schedule=self.schedule or common.schedule)
 
 
-DEFAULT_METHODS: Final = {"fedavg": 0.005, "fo-ri-fedavg": 0.02}
+DEFAULT_METHODS: Final = {RECOMMENDED: 0.005, "fo-ri-fedavg": 0.02}
 """What a run compares unless it names methods, each at its own rate: the one with the lowest
 validation error on other fleets than the embedded one (benchmarks/first_run_rates.py)."""
 

@@ -46,7 +46,7 @@ class Client:
     label_typical  size of an ordinary label, in the target's unit
     label_grain    size of the steps in which the labels' channel moves, in the target's unit; 0:
                    they are not coarse
-    strata         "speed", "temperature" -> class names and int8 [test windows]
+    strata         "speed", "grade", ... (`STRATA`) -> class names and int8 [test windows]
     trips          split -> names of its trips
     known          "validation", "test" -> bool [windows]: whether their climb was read; empty where
                    no feature needs climb

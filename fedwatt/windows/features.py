@@ -26,6 +26,8 @@ Inputs = Mapping[str, FloatArray]
 
 STREAMING_DELAY_S = 2
 WARM_UP_S = 300.0
+CABIN_S = 120.0  # in which a cabin's air warms up; the rest of the car takes WARM_UP_S
+TYRES_S = 600.0  # in which tyres and lubricants warm up
 SUMMARY_S = 60
 # A minute of acceleration, which itself looks two seconds back.
 MEMORY_S = SUMMARY_S + 2
@@ -34,6 +36,8 @@ STANDING_MPS = 0.5
 COMFORT_LOW_C = 18.0
 COMFORT_HIGH_C = 23.0
 CLIMB = ("climb_m", "descent_m")
+MAY_BE_UNKNOWN = ("ac_w", "heater_w")
+"""Channels in which NaN means "unknown"."""
 DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
 GRAVITY_MPS2 = 9.81
 ROLLING = 0.010  # resistance of tyres over weight, of usual cars
@@ -131,6 +135,36 @@ def _warm_up(inputs: Inputs) -> FloatArray:
     return np.exp(-inputs[SECOND] / WARM_UP_S)
 
 
+def _climate_power(
+    channel: str, discomfort: Callable[[Inputs], FloatArray], steady: float, first: float
+) -> Feature:
+    """Return the power of a climate device in kW, and the usual power where it is unknown.
+
+    NaN in the channel means that nothing reported the device, which is not off: a heater that no
+    logger reads is on in the cold. It stands for `steady` kW per °C of discomfort and `first` more
+    while the cabin warms up or cools down.
+    """
+
+    def function(inputs: Inputs) -> FloatArray:
+        power = inputs[channel] * 1e-3
+        unknown_power = np.isnan(power)
+        if not unknown_power.any():
+            return power
+        usual = discomfort(inputs) * (steady + first * _warm_up(inputs))
+        return np.where(unknown_power, usual, power)
+
+    # kW, so that a heater that never ran in training is not thousands of units away when it does.
+    return Feature("kW", (channel, "ambient_c"), function)
+
+
+def _cabin_warm_up(inputs: Inputs) -> FloatArray:
+    return _cold(inputs) * np.exp(-inputs[SECOND] / CABIN_S)
+
+
+def _tyre_warm_up(inputs: Inputs) -> FloatArray:
+    return inputs["speed_mps"] * np.exp(-inputs[SECOND] / TYRES_S)
+
+
 def _minute(values: FloatArray) -> FloatArray:
     """Mean of `values` over the last minute, or since the trip began; [seconds].
 
@@ -165,9 +199,9 @@ _FEATURES: Mapping[str, Feature] = {
     ),
     "specific_power_late": Feature("W/kg", ("speed_mps",), _late(_specific_power)),
     "ambient": _channel("ambient_c", "°C"),
-    # kW, so that a heater that never ran in training is not thousands of units away when it does.
-    "ac": _channel("ac_w", "kW", 1e-3),
-    "heater": _channel("heater_w", "kW", 1e-3),
+    # Usual powers: the mean over VED's two electric cars that report both.
+    "ac": _climate_power("ac_w", _heat, 0.097, 0.032),
+    "heater": _climate_power("heater_w", _cold, 0.038, 0.029),
     "drag": Feature("m³/s³", ("speed_mps", "ambient_c"), _drag),
     "driving": Feature("W/kg", ("speed_mps",), lambda x: np.maximum(_specific_power(x), 0)),
     "braking": Feature("W/kg", ("speed_mps",), lambda x: np.minimum(_specific_power(x), 0)),
@@ -176,6 +210,11 @@ _FEATURES: Mapping[str, Feature] = {
     "warm_up": Feature("1", ("speed_mps",), _warm_up),
     "cold_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _warm_up(x)),
     "hot_start": Feature("°C", ("speed_mps", "ambient_c"), lambda x: _heat(x) * _warm_up(x)),
+    "cabin_warm_up": Feature("°C", ("speed_mps", "ambient_c"), _cabin_warm_up),
+    "tyre_warm_up": Feature("m/s", ("speed_mps",), _tyre_warm_up),
+    "cold_tyres": Feature(
+        "°C m/s", ("speed_mps", "ambient_c"), lambda x: _cold(x) * _tyre_warm_up(x)
+    ),
     "wheel_drive": Feature("W/kg", _WHEELS, lambda x: np.maximum(_wheel_power(x), 0)),
     "wheel_brake": Feature("W/kg", _WHEELS, lambda x: np.minimum(_wheel_power(x), 0)),
     "grade": _channel("grade", "1"),
@@ -234,9 +273,12 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     "road": _ROAD,
     # Read from an elevation field (fedwatt.elevation), to add to another set: "base, terrain".
     "terrain": ("ascent", "descent"),
-    # Power at the wheels by its sign, hills included, and a cabin that is cold or hot at the start;
-    # to add to other sets: "base, physics, terrain, journey".
-    "journey": ("wheel_drive", "wheel_brake", "cold_start", "hot_start"),
+    # Power at the wheels by its sign, climb included, a cabin that is cold or hot at the start, and
+    # tyres that warm up; to add to other sets: "base, physics, terrain, journey".
+    "journey": (
+        "wheel_drive", "wheel_brake", "cold_start", "hot_start", "cabin_warm_up", "tyre_warm_up",
+        "cold_tyres",
+    ),
     # The last minute in a few numbers, to add to another set: "base, summary".
     "summary": (
         "minute_speed", "minute_speed_spread", "minute_speed_cubed", "minute_standing",
@@ -306,7 +348,8 @@ def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArra
                     'name (features = "speed, acceleration, ambient").'
                 )
     for channel in dict.fromkeys(channel for name in names for channel in FEATURES[name].needs):
-        refuse_gaps(trip, channel, vehicle)
+        if channel not in MAY_BE_UNKNOWN:
+            refuse_gaps(trip, channel, vehicle)
     return feature_columns(trip.channels, names)
 
 

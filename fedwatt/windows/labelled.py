@@ -1,9 +1,10 @@
 """A trip with its features, its windows and their labels, and what else is known of its windows.
 
-Errors are shown by driving regimes of test windows: by mean speed and by outside temperature.
+Errors are shown by driving regimes of test windows: by mean speed, outside temperature, share of
+standing time (stop-and-go) and mean grade.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,17 @@ Strata = dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]
 
 @dataclass(frozen=True)
 class Stratum:
-    """Classes of a channel's window mean. A mean at an edge belongs to the class above it."""
+    """Classes of window means. A mean at an edge belongs to the class above it.
 
-    channel: str
+    per_second   trip → values [seconds]; None where the trip lacks the channels
+    names        of the classes; one more than there are intervals names windows with a NaN
+    per_metre    the mean is divided by the window's mean speed; a standing window has 0
+    """
+
+    per_second: Callable[[Trip], FloatArray | None]
     edges: tuple[float, ...]
     names: tuple[str, ...]
+    per_metre: bool = False
 
     def codes(self, window_means: FloatArray) -> NDArray[np.int8]:
         """Class of each window, shape [W].
@@ -35,11 +42,44 @@ class Stratum:
         return np.searchsorted(self.edges, window_means, side="right").astype(np.int8)
 
 
+def _channel(name: str) -> Callable[[Trip], FloatArray | None]:
+    return lambda trip: trip.channels.get(name)
+
+
+def _standing(trip: Trip) -> FloatArray | None:
+    """Return 1 for each second in which the vehicle stands, and 0 otherwise."""
+    speed_mps = trip.channels.get("speed_mps")
+    if speed_mps is None:
+        return None
+    # NaN stays NaN: a speed that is not known is not 0.
+    return np.where(np.isfinite(speed_mps), (speed_mps < STANDING_MPS) * 1.0, np.nan)
+
+
+def _rise_m(trip: Trip) -> FloatArray | None:
+    """Return the metres gained in each second; NaN where climb is not known."""
+    if "climb_m" not in trip.channels or "descent_m" not in trip.channels:
+        return None
+    rise_m = trip.channels["climb_m"] - trip.channels["descent_m"]
+    known = trip.channels.get("climb_known")
+    return rise_m if known is None else np.where(known > 0, rise_m, np.nan)
+
+
+STANDING_MPS = 0.3
 STRATA: Mapping[str, Stratum] = {
     "speed": Stratum(
-        "speed_mps", (20 / 3.6, 60 / 3.6), ("under 20 km/h", "20 to 60 km/h", "over 60 km/h")
+        _channel("speed_mps"),
+        (20 / 3.6, 60 / 3.6),
+        ("under 20 km/h", "20 to 60 km/h", "over 60 km/h"),
     ),
-    "temperature": Stratum("ambient_c", (5.0, 20.0), ("under 5 °C", "5 to 20 °C", "over 20 °C")),
+    "temperature": Stratum(
+        _channel("ambient_c"), (5.0, 20.0), ("under 5 °C", "5 to 20 °C", "over 20 °C")
+    ),
+    "stop-and-go": Stratum(
+        _standing, (1e-6, 0.25), ("never standing", "standing under 25 %", "standing 25 % or more")
+    ),
+    "grade": Stratum(
+        _rise_m, (-0.01, 0.01), ("below -1 %", "-1 to 1 %", "over 1 %", "not known"), per_metre=True
+    ),
 }
 
 
@@ -70,19 +110,35 @@ def climb_known(trips: Sequence[LabelledTrip], window: int) -> BoolArray:
 
 
 def window_strata(trips: Sequence[LabelledTrip], window: int) -> Strata:
-    """Classes of the trips' windows, for each stratum whose channel all of them have."""
+    """Return the classes of the trips' windows, for each stratum that all of them have."""
     strata: Strata = {}
     for name, stratum in STRATA.items():
-        channels = [labelled.trip.channels.get(stratum.channel) for labelled in trips]
-        complete = [
-            values for values in channels if values is not None and np.isfinite(values).all()
-        ]
+        of_trips = [_window_values(stratum, labelled, window) for labelled in trips]
+        complete = [values for values in of_trips if values is not None]
         if len(complete) < len(trips):
             continue
-        pairs = zip(complete, trips, strict=True)
-        means = [window_means(values, labelled.ends, length=window) for values, labelled in pairs]
-        strata[name] = (stratum.names, stratum.codes(np.concatenate(means)))
+        values = np.concatenate(complete)
+        codes = stratum.codes(values)
+        if np.isnan(values).any():
+            if len(stratum.names) < len(stratum.edges) + 2:
+                continue
+            codes[np.isnan(values)] = len(stratum.edges) + 1
+        strata[name] = (stratum.names, codes)
     return strata
+
+
+def _window_values(stratum: Stratum, one: LabelledTrip, window: int) -> FloatArray | None:
+    """Return a stratum's value of each window, NaN where a second is not known, [W]."""
+    per_second = stratum.per_second(one.trip)
+    if per_second is None:
+        return None
+    values = window_means(np.nan_to_num(per_second), one.ends, length=window)
+    if stratum.per_metre:
+        speed_mps = window_means(one.trip.channels["speed_mps"], one.ends, length=window)
+        moving = speed_mps > STANDING_MPS
+        values = np.divide(values, speed_mps, out=np.zeros_like(values), where=moving)
+    unknown = window_means((~np.isfinite(per_second)).astype(float), one.ends, length=window) > 0
+    return np.where(unknown, np.nan, values)
 
 
 def own_mix(

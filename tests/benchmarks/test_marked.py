@@ -23,8 +23,7 @@ PAGES = (
     "journeys_ved",
     "journeys_routes",
     "few_trips_tables",
-    "terrain_priors",
-    "world",
+    "local_baselines",
 )
 
 

@@ -155,7 +155,7 @@ def test_hills_that_nobody_shares_are_said_to_be_none(folder: Path) -> None:
     lonely = ("--set", "terrain.minimum_vehicles=4", "--out", "lonely hills")
     done = fedwatt("run", *small, *lonely, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "hills: nothing is published, because a node needs 4 vehicles" in done.stdout
+    assert "elevation map: nothing is published, because a node needs 4 vehicles" in done.stdout
     assert "with 3 vehicles none has as many; each vehicle has what it learns" in done.stdout
     assert "fedavg: training 1 round\n" in done.stdout
     shared = ("--set", "terrain.minimum_vehicles=2", "--out", "shared hills")
@@ -163,7 +163,7 @@ def test_hills_that_nobody_shares_are_said_to_be_none(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     nodes = json.loads((folder / "shared hills" / "environment.json").read_text())["terrain"]
     assert nodes["nodes"] > 0
-    assert f"hills: {nodes['nodes']:,} nodes published, of 3 vehicles" in done.stdout
+    assert f"elevation map: {nodes['nodes']:,} nodes published, of 3 vehicles" in done.stdout
 
 
 def test_fleets_are_described(folder: Path) -> None:

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fedwatt.cli import app
 from fedwatt.cli.repository import PACKAGES, mount
 
-HELP = {"tournament": "--trials", "reproduce": "--records", "bench": "latency"}
+HELP = {"compare": "--trials", "reproduce": "--records", "bench": "latency"}
 
 
 @pytest.mark.parametrize("command", PACKAGES)

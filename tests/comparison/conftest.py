@@ -1,10 +1,10 @@
-"""A fleet and a plan small enough to play a match in a second or two."""
+"""A fleet and a plan small enough to play a run in a second or two."""
 
 from dataclasses import replace
 
 import pytest
 
-from comparison.fleets import ARENAS
+from comparison.datasets import DATASETS
 from comparison.plan import Plan
 from fedwatt.synthetic.fleet import synthetic_fleet
 from fedwatt.windows import Fleet
@@ -14,5 +14,5 @@ TINY = Plan(trials=2, further=0, rounds=2, steps=2, every=1, fine_tuning=(2,), s
 
 @pytest.fixture(scope="session")
 def few_cars() -> Fleet:
-    settings = replace(ARENAS["embedded level"].settings, held_out=1, stride=30)
+    settings = replace(DATASETS["synthetic base"].settings, held_out=1, stride=30)
     return synthetic_fleet(4, settings=settings, trips=4)

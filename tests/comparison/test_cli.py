@@ -7,9 +7,9 @@ from fedwatt.cli import app
 from fedwatt.errors import SettingError
 
 
-def test_the_list_has_arenas_and_entries() -> None:
-    shown = CliRunner().invoke(app, ["tournament", "--list"]).output
-    assert "severe hills" in shown
+def test_the_list_has_datasets_and_methods() -> None:
+    shown = CliRunner().invoke(app, ["compare", "--list"]).output
+    assert "severe elevation" in shown
     assert "scaffold+momentum" in shown.replace("\n", "")
 
 
@@ -17,15 +17,21 @@ def test_the_list_has_arenas_and_entries() -> None:
     ("arguments", "reason"),
     [
         (["--data", "fleets/ved"], "is not ved=FOLDER or electrified=FOLDER"),
-        (["--only", "ved hils"], "Did you mean 'hills'"),
+        (["--only", "ved elevatio"], "Did you mean 'elevation'"),
         (["--trials", "0"], "trials must be at least 1"),
     ],
 )
-def test_what_cannot_be_played_is_refused(arguments: list[str], reason: str) -> None:
-    failed = CliRunner().invoke(app, ["tournament", *arguments])
+def test_what_cannot_be_run_is_refused(arguments: list[str], reason: str) -> None:
+    failed = CliRunner().invoke(app, ["compare", *arguments])
     assert isinstance(failed.exception, SettingError)
     assert reason in str(failed.exception)
 
 
 def test_the_page_is_checked_against_the_records() -> None:
-    assert CliRunner().invoke(app, ["tournament", "--check"]).exit_code == 0
+    assert CliRunner().invoke(app, ["compare", "--check"]).exit_code == 0
+
+
+def test_the_report_is_one_page_with_the_recommendation(tmp_path) -> None:
+    file = tmp_path / "comparison.html"
+    assert CliRunner().invoke(app, ["compare", "--report", str(file)]).exit_code == 0
+    assert "Recommended method: " in file.read_text(encoding="utf-8")

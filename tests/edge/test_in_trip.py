@@ -12,7 +12,8 @@ from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import outcome, predict_trip
 from fedwatt.journeys.filter import TripPrior, in_trip
-from fedwatt.journeys.mixture import chosen_mixture, fleet_ridge, vehicle_ridges
+from fedwatt.journeys.mixture import chosen_mixture
+from fedwatt.journeys.ridge import fleet_ridge
 from fedwatt.windows import build_client
 from fedwatt.windows.client import prepared, split_of_trips
 
@@ -59,7 +60,7 @@ def test_the_graph_gives_what_the_mixture_predicts(mixed, late, tmp_path):
     judged, tested = (
         network.energies(client.series, client.ends[split]) for split in ("validation", "test")
     )
-    mixture = chosen_mixture(client, vehicle_ridges(client, fleet_ridge([client])), judged)
+    mixture = chosen_mixture(client, fleet_ridge([client]), judged)
     assert mixed.card.network_weight == pytest.approx(mixture.network)
     expected_wh = client.energy_wh(mixture.predict(client, "test", tested))
     splits = split_of_trips(late, run.config.data)
@@ -83,11 +84,13 @@ def test_a_stream_that_knows_its_energy_is_the_batch_with_the_filter(mixed, late
     # Speed that stands and then changes is a little different between samples and seconds.
     assert streamed_wh == pytest.approx(batch.windows_wh[: len(made)], abs=0.5)
     prior = TripPrior(**mixed.card.trip_prior)
-    expected = in_trip(prior, streamed_wh, batch.measured_wh[: len(made)], 60)
+    measured_wh, speed_mps = (own[: len(made)] for own in (batch.measured_wh, batch.speed_mps))
+    expected = in_trip(prior, streamed_wh, measured_wh, 60, cold=batch.cold, speed_mps=speed_mps)
     for one, corrected, deviation in zip(made, *expected, strict=True):
         energy, low, high = one.in_trip
-        assert energy == pytest.approx(corrected, abs=1e-6)
-        assert (high - low) / 2 == pytest.approx(prior.factor * deviation, rel=1e-6)
+        # A stream's mean speed is that of its samples, which the noise of fast driving depends on.
+        assert energy == pytest.approx(corrected, abs=1e-2)
+        assert (high - low) / 2 == pytest.approx(prior.factor * deviation, rel=1e-4)
     predictor.finish()
     assert predictor.rest_of_trip(500.0, 300.0).wh == 0.0  # the next trip has shown nothing
 

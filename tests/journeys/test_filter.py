@@ -3,12 +3,22 @@
 import json
 import math
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
-from fedwatt.journeys.filter import TripFilter, TripPrior
+from fedwatt.journeys.filter import (
+    ABSURD,
+    CLIP,
+    TripFilter,
+    TripPrior,
+    carried,
+    coldness,
+    expected,
+    in_trip,
+    updated,
+)
 
 PRIOR = TripPrior(constant_wh=8.0, drift_wh=12.0, drift_s=300.0, load=0.05, noise_wh=10.0)
 
@@ -79,6 +89,80 @@ def test_it_survives_json():
     assert other.expected(120, 90.0) == one.expected(120, 90.0)
     assert other.rest(500.0, 300.0) == one.rest(500.0, 300.0)
     assert TripPrior(**json.loads(json.dumps(asdict(PRIOR)))) == PRIOR
+
+
+COLD = replace(PRIOR, constant_cold_wh=6.0, drift_cold_wh=5.0, noise_load_wh=0.5, noise_drag_wh=4.0)
+
+
+def matrices(state):
+    """Return mean [3] and covariance [3, 3] of a state."""
+    upper = np.zeros((3, 3))
+    upper[np.triu_indices(3)] = state[3:]
+    return np.array(state[:3]), upper + np.triu(upper, 1).T
+
+
+def test_two_steps_are_those_of_the_matrix_form():
+    state = (0.0, 0.0, 0.0, 400.0**2, 0.0, 0.0, 500.0**2, 0.0, 0.04**2)
+    for share, predicted, residual in ((0.01, 30.0, 12.0), (0.02, -15.0, -20.0)):
+        mean, covariance = matrices(state)
+        fade = np.diag([1.0, np.exp(-36.0 / 700.0), 1.0])
+        fresh = np.diag([0.0, 500.0**2 * (1 - fade[1, 1] ** 2), 0.0])
+        mean, covariance = fade @ mean, fade @ covariance @ fade + fresh
+        seen = np.array([share, share, predicted])
+        gain = covariance @ seen / (seen @ covariance @ seen + 225.0)
+        state = updated(carried(state, 36.0, 500.0, 700.0), share, predicted, residual, 225.0)
+        found = matrices(state)
+        assert found[0] == pytest.approx(mean + gain * (residual - seen @ mean))
+        assert found[1] == pytest.approx(covariance - np.outer(gain, seen @ covariance))
+
+
+def test_a_broken_reading_counts_as_four_deviations_and_an_absurd_one_not_at_all():
+    state = (0.0, 0.0, 0.0, 9.0, 0.0, 0.0, 16.0, 0.0, 0.0)
+    # Variance 9 + 16 of the parts and 144 of the noise: a deviation is 13.
+    assert expected(state, 1.0, 50.0) == (0.0, 25.0)
+    clipped = updated(state, 1.0, 50.0, CLIP * 13, 144.0)
+    for residual in (CLIP * 13 + 1, ABSURD * 13 - 0.1):
+        assert updated(state, 1.0, 50.0, residual, 144.0) == pytest.approx(clipped)
+    # The worst that one window does to the next: 25 / 169 of four deviations.
+    assert expected(clipped, 1.0, 50.0)[0] == pytest.approx(4 * 13 * 25 / 169)
+    assert updated(state, 1.0, 50.0, ABSURD * 13 + 0.1, 144.0) is None
+    assert updated(state, 1.0, 50.0, -ABSURD * 13 - 0.1, 144.0) is None
+
+
+def test_cold_fast_and_loaded_windows_are_less_sure():
+    # c = 1 at 0 °C: 8² + 6², (12 + 5)², (0.05 · 100)², 10² + 0.25 · 100 + 16 · 20³ / 10⁴.
+    expected_wh = math.sqrt(100 + 289 + 25 + 100 + 25 + 12.8)
+    found = COLD.window_deviation_wh(np.array([100.0]), np.array([20.0]), coldness(0.0))
+    assert found == pytest.approx([expected_wh])
+    fresh = TripFilter(COLD, 60)
+    fresh.begin(0.0)
+    assert fresh.expected(60, 100.0, speed_mps=20.0).deviation_wh == pytest.approx(expected_wh)
+    # A trip before its start is the rest of a filter that has seen nothing.
+    trip = COLD.trip_deviation_wh(1000.0, 10.0, 20.0, 1.0, 60)
+    assert float(trip) == pytest.approx(fresh.rest(1000.0, 600.0, speed_mps=20.0).deviation_wh)
+    assert coldness(math.nan) == 0.0
+
+
+def test_all_phases_at_once_are_the_filters_one_by_one():
+    draw = np.random.default_rng(1)
+    predicted = draw.normal(100.0, 60.0, 400)
+    measured = predicted + draw.normal(10.0, 15.0, 400)
+    measured[150] = 5000.0
+    measured[200] = np.nan
+    speed = draw.uniform(0.0, 25.0, 400)
+    filter = TripFilter(COLD, 60, cold=0.7)
+    one_by_one = []
+    for place in range(400):
+        found = filter.expected(60 + place, predicted[place], speed_mps=speed[place])
+        one_by_one.append((predicted[place] + found.wh, found.deviation_wh))
+        filter.observe(60 + place, predicted[place], measured[place], speed_mps=speed[place])
+    together = in_trip(COLD, predicted, measured, 60, cold=0.7, speed_mps=speed)
+    # After a missing window a filter is carried two windows at once, which is the same.
+    assert np.stack(together, axis=1) == pytest.approx(np.array(one_by_one))
+    strided = in_trip(
+        COLD, predicted[::5], measured[::5], 60, cold=0.7, speed_mps=speed[::5], stride=5
+    )
+    assert strided[0] == pytest.approx(together[0][::5])
 
 
 def test_a_step_takes_microseconds():

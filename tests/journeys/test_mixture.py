@@ -1,18 +1,24 @@
-"""Ridges from sums, and weights that few trips leave where they were."""
+"""Ridges from sums, and the plain mean of members that are sound."""
 
 import numpy as np
 import pytest
 
-from fedwatt.journeys.mixture import (
-    USUAL,
-    chosen_mixture,
+from fedwatt.journeys.mixture import WORST, chosen_mixture, member_weights
+from fedwatt.journeys.ridge import (
+    FleetRidge,
+    WindowSums,
+    first_contribution,
+    fit_fleet_ridge,
     fleet_ridge,
-    stacking_weights,
-    vehicle_ridges,
+    local_ridge,
+    mixed_ridge,
+    physical_means,
+    window_features,
+    window_sums,
 )
-from fedwatt.journeys.ridge import fleet_moments, moments, solve, window_features
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.windows import DataSettings, build_client
+from fedwatt.windows.features import feature_names, trip_features
 
 
 @pytest.fixture(scope="module")
@@ -28,44 +34,98 @@ def test_window_features_are_means_and_one(clients):
     assert window_features(client, "test")[5] == pytest.approx([*expected, 1.0], abs=1e-9)
 
 
-def test_sums_give_the_ridge_of_the_windows_themselves(clients):
-    x = window_features(clients[0], "train")
-    y = clients[0].labels["train"].astype(float)
-    # The same problem as augmented least squares.
-    pull = np.sqrt(0.1 * len(y) * x.var(axis=0))
-    pull[-1] = 0.0
-    towards = np.linspace(-1, 1, x.shape[1])
-    rows, right = np.vstack([x, np.diag(pull)]), np.concatenate([y, pull * towards])
-    expected = np.linalg.lstsq(rows, right)[0]
-    found = solve(moments(clients[0]), 0.1, towards=towards)
-    assert x @ found == pytest.approx(x @ expected, abs=1e-6)
+def test_physical_means_have_the_features_units():
+    vehicle = next(iter(synthetic_vehicles(1, trips=12)))
+    client = build_client(vehicle, DataSettings(features="physics", stride=7))
+    first = next(trip for trip in vehicle.trips if trip.name == client.trips["train"][0])
+    rows = trip_features(first, feature_names("physics"), vehicle.name)
+    assert physical_means(client, "train")[0] == pytest.approx(rows[:60].mean(axis=0), abs=1e-3)
 
 
-def test_a_strong_pull_gives_the_fleet_and_a_weak_one_the_vehicle(clients):
+def test_a_vehicle_between_fleet_and_own_trips_by_hand():
+    # One column: A = 4 / σ², a = 8 / σ²; alone it would be 2, the fleet says 1, and with σ = 2 and
+    # τ = 1 both weigh 1.
+    fleet = FleetRidge(np.ones(1), np.ones(1), np.ones(1), 2.0)
+    sums = WindowSums(np.array([[4.0]]), np.array([8.0]), 20.0, 5.0)
+    a, right, covariance, effect = fleet.posterior(sums)
+    assert (a[0, 0], right[0], covariance[0, 0], effect[0]) == (1.0, 2.0, 0.5, 0.5)
+    found = fleet.contribution(sums)
+    assert found["matrix"] == pytest.approx([0.5]) and found["right"] == pytest.approx([1.0])
+    # 20 - 2 · 1.5 · 8 + 1.5² · 4, and the trace 4 · 0.5.
+    assert found["residual"] == pytest.approx([5.0 + 2.0])
+    assert found["effects"] == pytest.approx([0.75])
+
+
+def test_columns_are_less_their_trip_mean(clients):
+    client = clients[0]
+    sums = window_sums(client)
+    # The intercept's column is 1 - θ in each trip: its square adds up to (1 - θ)² per window.
+    windows = [
+        len(ends)
+        for ends in np.split(
+            client.ends["train"], np.flatnonzero(np.diff(client.ends["train"]) > 7) + 1
+        )
+    ]
+    worth = 7 / 60
+    expected = sum(n * worth / (1 + 0.5 * n * worth) for n in windows)
+    assert sums.gram[-1, -1] == pytest.approx(expected)
+    assert sums.count == pytest.approx(sum(windows) * worth)
+
+
+def test_effects_of_alike_vehicles_are_the_fleets(clients):
+    draw = np.random.default_rng(0)
+    beta = np.array([1.0, -2.0, 0.5])
+    sums = []
+    for spread in (0.0, 0.3):
+        vehicles = []
+        for _ in range(8):
+            own = beta + np.array([spread, 0.0, 0.0]) * draw.normal()
+            x = draw.normal(size=(400, 3))
+            y = x @ own + draw.normal(0.0, 0.1, 400)
+            vehicles.append(WindowSums(x.T @ x, x.T @ y, float(y @ y), 400.0))
+        sums.append(vehicles)
+
+    def fit(vehicles):
+        def total(fleet):
+            parts = [
+                first_contribution(s) if fleet is None else fleet.contribution(s) for s in vehicles
+            ]
+            return {name: np.sum([part[name] for part in parts], axis=0) for name in parts[0]}
+
+        return fit_fleet_ridge(total)
+
+    alike, different = map(fit, sums)
+    assert alike.mean / alike.unit == pytest.approx(beta, abs=0.02)
+    assert alike.noise == pytest.approx(0.1, rel=0.1)
+    assert different.spread[0] == pytest.approx(0.3, rel=0.5)
+    assert different.spread[0] > 5 * alike.spread[0] and different.spread[1] < 0.05
+
+
+def test_the_mixed_ridge_predicts_labels(clients):
     fleet = fleet_ridge(clients)
-    sums = moments(clients[0])
-    assert solve(sums, 1e9, towards=fleet)[:-1] == pytest.approx(fleet[:-1], abs=1e-5)
-    own = window_features(clients[0], "train") @ solve(sums, 1e-9)
-    free = np.linalg.lstsq(window_features(clients[0], "train"), clients[0].labels["train"])[0]
-    assert own == pytest.approx(window_features(clients[0], "train") @ free, abs=1e-4)
-    both = fleet_moments([sums, sums])
-    assert both.gram == pytest.approx(sums.gram)
+    for client in clients:
+        x, y = window_features(client, "train"), client.labels["train"]
+        off = np.sqrt(np.mean((x @ mixed_ridge(client, fleet) - y) ** 2))
+        best = np.sqrt(np.mean((x @ local_ridge(client) - y) ** 2))
+        assert off < 1.2 * best
 
 
-def test_weights_stay_usual_for_few_trips_and_follow_many():
+def test_members_count_alike_unless_they_are_unsound():
     draw = np.random.default_rng(0)
     true = draw.normal(size=400)
-    predicted = np.column_stack([true + draw.normal(0, sd, 400) for sd in (0.5, 0.1, 0.5)])
-    few, many = (stacking_weights(predicted, true, trips) for trips in (1, 10_000))
-    assert np.abs(few - USUAL).max() < 0.15 and few.sum() == pytest.approx(1)
-    # Independent errors: weights in proportion to 1 / variance, 4 : 100 : 4.
-    assert many == pytest.approx([4 / 108, 100 / 108, 4 / 108], abs=0.03)
+    good = true + draw.normal(0, 0.1, 400)
+    edge = true + draw.normal(0, 0.1 * (WORST - 0.5), 400)
+    bad = true + draw.normal(0, 0.1 * (WORST + 0.5), 400)
+    assert member_weights(np.column_stack([edge, good, good]), true) == pytest.approx([1 / 3] * 3)
+    assert member_weights(np.column_stack([bad, good, good]), true).tolist() == [0, 0.5, 0.5]
+    lost = np.full(400, np.nan)
+    assert member_weights(np.column_stack([lost, lost, lost]), true).tolist() == [0, 1, 0]
 
 
 def test_a_network_that_diverged_has_no_part(clients):
     client = clients[0]
-    ridges = vehicle_ridges(client, fleet_ridge(clients))
     lost = np.full(len(client.ends["validation"]), np.nan)
-    mixture = chosen_mixture(client, ridges, lost)
+    mixture = chosen_mixture(client, fleet_ridge(clients), lost)
     assert mixture.network == 0.0
-    assert mixture.linear.shape == (len(client.features) + 1,)
+    predicted = mixture.predict(client, "validation", lost)
+    assert np.isfinite(predicted).all()

@@ -1,16 +1,16 @@
-"""Sums of residuals: by hand for two windows, and a prior found again in simulated trips."""
+"""The trip prior: sums by hand for two windows, factors found again, and their bounds."""
 
 import numpy as np
 import pytest
 
-from fedwatt.journeys.prior import MOST_WINDOWS, USUAL, fitted_prior, in_wh, residual_sums
+from fedwatt.journeys.prior import MOST_FACTOR, USUAL, fitted_prior, in_wh, residual_sums
 from fedwatt.windows.client import Client
 
 
 def a_client(ends, labels) -> Client:
     return Client(
         name="car",
-        features=("speed",),
+        features=("ac",),
         window=60,
         series=np.zeros((max(ends) + 1, 1), np.float32),
         ends={"validation": np.array(ends)},
@@ -27,40 +27,34 @@ def test_sums_by_hand():
     client = a_client([59, 89, 119], [1.5, 0.5, 1.0])
     sums = residual_sums(client, np.array([1.0, 1.0, 0.5]))
     # Residuals 0.5, -0.5, 0.5; loads 3, 3, 2.5.
-    assert sums[0] == pytest.approx([3, 24.25, 81 + 81 + 6.25**2, 0.75, 0.25 * 24.25])
-    assert sums[1] == pytest.approx([1, 7.5, 56.25, 0.25, 0.25 * 7.5])
-    assert not sums[2:].any() and len(sums) == MOST_WINDOWS + 1
+    model = 0.03**2 + 0.06**2 * np.exp(-60 / 700) + 0.03**2 * 7.5
+    assert sums[:3] == pytest.approx([1, 0.25 * model, model**2])
+    own = 3 * (0.03**2 + 0.06**2) + 0.03**2 * 24.25
+    assert sums[3:] == pytest.approx([0.75, own, 3 * 0.09**2 + 0.06**2 * 8.5])
+    assert not residual_sums(a_client([59], [1.0]), np.array([1.0])).any()
 
 
-def test_a_prior_is_found_again():
-    draw = np.random.default_rng(0)
-    sums = []
-    for _ in range(400):
-        count = 20
-        load = draw.normal(2.0, 1.0, count)
-        drift = np.empty(count)
-        drift[0] = draw.normal(0, 0.12)
-        decay = np.exp(-60 / 400)
-        for place in range(1, count):
-            fresh = draw.normal(0, 0.12 * np.sqrt(1 - decay**2))
-            drift[place] = decay * drift[place - 1] + fresh
-        own = draw.normal(0, 0.08) + drift + draw.normal(0, 0.06) * load
-        residual = own + draw.normal(0, 0.1, count)
-        total = np.zeros((MOST_WINDOWS + 1, 5))
-        for apart in range(MOST_WINDOWS + 1):
-            loads = load[: count - apart] * load[apart:]
-            both = residual[: count - apart] * residual[apart:]
-            columns = (np.ones(len(loads)), loads, loads**2, both, both * loads)
-            total[apart] = [column.sum() for column in columns]
-        sums.append(total)
-    found = fitted_prior(sums, 60)
-    # What lasts, whether for ever or for minutes, is told apart less well than its sum.
-    assert np.hypot(found.constant_wh, found.drift_wh) == pytest.approx(0.144, rel=0.15)
-    assert found.load == pytest.approx(0.06, rel=0.3)
-    assert found.noise_wh == pytest.approx(0.1, rel=0.3)
+def test_factors_of_variance_are_found_again_and_bounded():
+    # Σ r r' m = 2 Σ m²: a shared variance twice the usual; Σ r² = 2 · 30 + 3 · 10.
+    found = fitted_prior([np.array([1000.0, 10.0, 5.0, 90.0, 30.0, 10.0])])
+    assert found.drift_cold_wh == pytest.approx(2**0.5 * USUAL.drift_cold_wh)
+    assert found.noise_wh == pytest.approx(3**0.5 * USUAL.noise_wh)
+    assert found.drift_s == USUAL.drift_s
+    wild = fitted_prior([np.array([1000.0, 1e6, 5.0, 1e9, 30.0, 10.0])])
+    assert wild.load == pytest.approx(MOST_FACTOR**0.5 * USUAL.load)
+    assert wild.noise_wh == pytest.approx(MOST_FACTOR**0.5 * USUAL.noise_wh)
+    none = fitted_prior([np.array([1000.0, -9.0, 5.0, 0.0, 30.0, 10.0])])
+    assert none.constant_wh == pytest.approx(USUAL.constant_wh / MOST_FACTOR**0.5)
 
 
 def test_too_little_to_fit_is_left_to_the_usual_prior():
-    assert fitted_prior([], 60) == USUAL
-    assert fitted_prior([np.zeros((MOST_WINDOWS + 1, 5))], 60) == USUAL
-    assert in_wh(USUAL, 100.0).noise_wh == pytest.approx(13.0)
+    assert fitted_prior([]) == USUAL
+    assert fitted_prior([np.array([150.0, 10.0, 5.0, 90.0, 30.0, 10.0])]) == USUAL
+
+
+def test_a_prior_in_wh_gives_the_same_deviation_in_wh():
+    prior = in_wh(USUAL, 80.0)
+    scaled = USUAL.window_deviation_wh(np.array([1.5]), np.array([12.0]), 0.5)
+    assert prior.window_deviation_wh(np.array([120.0]), np.array([12.0]), 0.5) == pytest.approx(
+        80.0 * scaled
+    )

@@ -11,6 +11,7 @@ from fedwatt.journeys.route_bars import (
     length_class,
     quantiles,
     relative_errors,
+    vehicle_quantiles,
 )
 
 
@@ -26,7 +27,7 @@ def test_counts_fall_into_their_class_of_length_and_add_up():
 def test_quantiles_of_many_errors_are_those_of_their_distribution():
     errors = np.random.default_rng(0).normal(scale=0.1, size=200_000)
     counts = error_counts(errors, np.full(len(errors), 5.0))
-    table = quantiles(counts, np.zeros_like(counts))
+    table = quantiles(counts)
     low, high = interval(table[1], 0.9)
     assert low == pytest.approx(-0.1645, abs=0.006)
     assert high == pytest.approx(0.1645, abs=0.006)
@@ -38,7 +39,7 @@ def test_quantiles_of_many_errors_are_those_of_their_distribution():
 def test_a_class_of_few_trips_takes_the_others_errors_for_those_it_lacks():
     errors = np.r_[np.zeros(10), np.full(40, 0.3)]
     counts = error_counts(errors, np.r_[np.full(10, 2.0), np.full(40, 6.0)])
-    table = quantiles(counts, np.zeros_like(counts))
+    table = quantiles(counts)
     # 10 of its own and 20 of theirs: a third of its errors are 0.3 below its middle.
     assert np.mean(table[0] < -0.15) == pytest.approx(1 / 3, abs=0.02)
     assert np.ptp(table[1]) < 0.02
@@ -46,7 +47,7 @@ def test_a_class_of_few_trips_takes_the_others_errors_for_those_it_lacks():
 
 def test_few_errors_have_the_bars_of_their_outermost_and_no_wider():
     counts = error_counts(np.linspace(-0.2, 0.3, 6), np.full(6, 6.0))
-    low, high = interval(quantiles(counts, np.zeros_like(counts))[1], 0.9)
+    low, high = interval(quantiles(counts)[1], 0.9)
     assert high - low == pytest.approx(0.5, abs=0.02)
 
 
@@ -55,7 +56,7 @@ def test_bars_cover_new_errors_as_often_as_they_say():
     # 1,850 Wh were predicted and b is 10 Wh, so an error is measured in 1,850 + 150 Wh.
     true, predicted = 1850 + 2000 * rng.laplace(scale=0.1, size=3000), np.full(3000, 1850.0)
     counts = error_counts(relative_errors(true, predicted, 10.0), np.full(3000, 10.0))
-    table = quantiles(counts, np.zeros_like(counts))
+    table = quantiles(counts)
     bars = Bars(table, table, table, np.array(10.0))
     low, high = interval(bars.errors(np.array([20_000.0]), np.array([3850.0]), 0.0)[0], 0.9)
     errors = 4000 * rng.laplace(scale=0.1, size=5000)
@@ -83,3 +84,17 @@ def test_unknown_ground_never_narrows_the_bars():
 def test_the_score_rewards_a_sharp_and_right_prediction():
     sharp, vague = 100 + 10 * (LEVELS - 0.5), 100 + 100 * (LEVELS - 0.5)
     assert crps(sharp, 100) < crps(vague, 100) < crps(sharp, 200)
+
+
+def test_a_vehicle_widens_the_others_intervals_by_its_own_errors():
+    rng = np.random.default_rng(2)
+    divided = error_counts(rng.normal(scale=0.1, size=100_000), np.full(100_000, 5.0))
+    unseen = error_counts(rng.normal(scale=0.3, size=100_000), np.full(100_000, 5.0))
+    # No own trips: an unseen vehicle's interval.
+    none = vehicle_quantiles(divided, unseen, np.array([]))
+    assert interval(none[1], 0.9)[1] == pytest.approx(0.4935, abs=0.01)
+    # 95 own trips, twice as far off as usual: size (5 · 0.12 + 95 · 0.24) / (100 · 0.12) = 1.95.
+    many = vehicle_quantiles(divided, unseen, np.full(95, 0.24))
+    assert interval(many[1], 0.9)[1] == pytest.approx(
+        0.95 * 1.95 * 0.1645 + 0.05 * 0.4935, abs=0.01
+    )

@@ -73,7 +73,7 @@ def covers(seed, vehicles, trips):
     fleet, equations = fitted.effects, (fitted.matrix, fitted.right)
     counts = [judged(Lessons(one, one, one), "energy", fleet, equations) for one in taught]
     insider, newcomer = (sum(own[name] for own in counts) for name in ("insider", "newcomer"))
-    table = quantiles(filled(insider, newcomer), np.zeros_like(insider))
+    table = quantiles(filled(insider, newcomer))
     bars = Bars(table, table, table, np.array(fleet.noise))
     for one, new in zip(taught, later, strict=True):
         predicted = predict(fleet, own_effects(fleet, one.of("energy")), new.of("energy").x)

@@ -52,6 +52,28 @@ addEventListener("load", function () {
               untouched: untouched, after: own.filter(seen).length};
     }),
   };
+  var table = Array.from(document.querySelectorAll("table.sortable")).find(function (t) {
+    return t.tBodies[0].rows.length > 2;
+  });
+  function column() {
+    return Array.from(table.tBodies[0].rows).map(function (row) {
+      return parseFloat(row.cells[1].textContent);
+    });
+  }
+  table.tHead.rows[0].cells[1].querySelector("button").click();
+  found.ascending = column();
+  table.tHead.rows[0].cells[1].querySelector("button").click();
+  found.descending = column();
+  var input = document.querySelector(".search input");
+  var cards = Array.from(document.querySelectorAll(".study .card"));
+  function search(text) {
+    input.value = text;
+    input.dispatchEvent(new Event("input"));
+    return cards.filter(function (card) { return card.offsetParent !== null; }).length;
+  }
+  found.search = {
+    all: search(""), drift: search("drift"), none: search("zebra"), again: search(""),
+  };
   parent.postMessage(JSON.stringify(found), "*");
 });
 </script>
@@ -126,3 +148,12 @@ def test_a_switch_hides_its_method_everywhere_and_brings_it_back(report, tmp_pat
         assert switch["parts"] == switch["before"] > 2, switch
         assert switch["hidden"] == 0 and switch["untouched"], switch
         assert switch["after"] == switch["before"], switch
+
+
+def test_tables_sort_and_the_search_filters(report, tmp_path) -> None:
+    found = looked_at(report, 1280, tmp_path)
+    numbers = [value for value in found["ascending"] if value is not None]
+    assert len(numbers) > 2 and numbers == sorted(numbers)
+    assert [value for value in found["descending"] if value is not None] == numbers[::-1]
+    search = found["search"]
+    assert 0 < search["drift"] < search["all"] == search["again"] and search["none"] == 0

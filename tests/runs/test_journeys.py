@@ -12,7 +12,7 @@ from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import RunError, SettingError
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.journeys import read_fleet_ridge, read_trip_prior
+from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet
@@ -63,7 +63,9 @@ def kept_rmse(folder):
 
 def test_ridges_help_a_network_that_has_hardly_been_trained(run):
     assert kept_rmse(run) < 0.95 * kept_rmse(run.parent / "network")
-    assert read_fleet_ridge(run).shape == (12,)  # 11 physics features and the intercept
+    assert read_fleet_ridge(run).mean.shape == (12,)  # 11 physics features and the intercept
+    intervals = read_intervals(run, "fedavg")
+    assert intervals.vehicles == 3 and intervals.factor("trips") > 0
     assert read_fleet_ridge(run.parent / "network") is None
     assert isinstance(read_trip_prior(run, "fedavg"), TripPrior)
 
@@ -98,4 +100,5 @@ def test_a_damaged_file_is_named(tmp_path):
     with pytest.raises(RunError, match=r"trip_prior\.json is damaged"):
         read_trip_prior(tmp_path, "fedavg")
     (tmp_path / "fleet_ridge.json").write_text(json.dumps({"beta": [1.0, 2.0]}))
-    assert read_fleet_ridge(tmp_path).tolist() == [1.0, 2.0]
+    with pytest.raises(RunError, match="another version wrote it"):
+        read_fleet_ridge(tmp_path)

@@ -151,10 +151,35 @@ def test_strata_of_test_windows_by_hand():
     assert client.strata["speed"][0] == ("under 20 km/h", "20 to 60 km/h", "over 60 km/h")
 
 
+def test_stop_and_go_and_grade_of_test_windows_by_hand():
+    # Windows of 5 of 10 s end at 4, 6 and 8. At 10 m/s, 0.2 m per second are a grade of 2 %; the
+    # vehicle stands in second 8, which is a fifth of the last window.
+    speed_mps = np.full(10, 10.0)
+    speed_mps[8] = 0.0
+    climb = {"climb_m": np.full(10, 0.2), "descent_m": np.zeros(10), "climb_known": np.ones(10)}
+    channels = {"speed_mps": speed_mps, "ambient_c": np.full(10, 10.0), **climb}
+    up = [make_trip(str(n), 10, **channels) for n in range(3)]
+    client = build_client(Vehicle("car", tuple(up)), SHORT)
+    names, codes = client.strata["stop-and-go"]
+    assert [names[code] for code in codes] == [
+        "never standing", "never standing", "standing under 25 %",
+    ]  # fmt: skip
+    assert client.strata["grade"][1].tolist() == [2, 2, 2]
+    down = {"climb_m": np.zeros(10), "descent_m": np.full(10, 0.2)}
+    trips = [make_trip(str(n), 10, **channels | down) for n in range(3)]
+    client = build_client(Vehicle("car", tuple(trips)), SHORT)
+    assert client.strata["grade"][1].tolist() == [0, 0, 0]
+    known = np.ones(10)
+    known[0] = 0.0
+    trips = [make_trip(str(n), 10, **channels | {"climb_known": known}) for n in range(3)]
+    names, codes = build_client(Vehicle("car", tuple(trips)), SHORT).strata["grade"]
+    assert [names[code] for code in codes] == ["not known", "over 1 %", "over 1 %"]
+
+
 def test_without_temperature_there_is_no_temperature_stratum():
     trips = tuple(make_trip(str(n), 8, ambient_c=None) for n in range(3))
     client = build_client(Vehicle("car", trips), replace(SHORT, features="speed"))
-    assert list(client.strata) == ["speed"]
+    assert "temperature" not in client.strata and "speed" in client.strata
 
 
 def test_windows_with_known_climb_are_marked_in_the_order_of_their_ends():

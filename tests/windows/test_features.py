@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip
 from fedwatt.windows import FEATURE_SETS, FEATURES, Feature, feature_names
-from fedwatt.windows.features import STREAMING_DELAY_S, acceleration, trip_features
+from fedwatt.windows.features import (
+    STREAMING_DELAY_S,
+    acceleration,
+    feature_columns,
+    trip_features,
+)
 
 from .toys import INPUTS, LABELS, make_trip
 
@@ -78,6 +83,9 @@ def test_one_second_of_every_feature_by_hand():
         "warm_up": 1.0,
         "cold_start": 15.0,
         "hot_start": 0.0,
+        "cabin_warm_up": 15.0,
+        "tyre_warm_up": 10.0,
+        "cold_tyres": 150.0,
         "wheel_drive": 0.0,
         # 0.3 m down a second, tyres worth 0.1 m of it, and the air.
         "wheel_brake": -9.81 * 0.2 + 0.25 * 293.15 / 276.15,
@@ -179,3 +187,27 @@ def test_summaries_never_look_ahead_further_than_acceleration():
     )
     settled = len(speed) - 1 - STREAMING_DELAY_S
     assert np.array_equal(one[:settled], other[:settled])
+
+
+def test_cabin_and_tyres_warm_up():
+    # Two minutes into a trip at 8 °C and 10 m/s: e^(-1) of 10 °C, and e^(-0.2) of 10 m/s.
+    channels = {"speed_mps": np.full(121, 10.0), "ambient_c": np.full(121, 8.0)}
+    names = ("cabin_warm_up", "tyre_warm_up", "cold_tyres")
+    found = feature_columns(channels, names)[120]
+    tyres = 10 * np.exp(-0.2)
+    assert found == pytest.approx([10 * np.exp(-1), tyres, 10 * tyres])
+
+
+def test_a_heater_that_nothing_reports_is_unknown_and_not_off():
+    # At 8 °C, 10 °C below comfort: 0.38 kW for long and 0.29 kW more at the start.
+    channels = {
+        "speed_mps": np.full(3001, 10.0),
+        "ambient_c": np.full(3001, 8.0),
+        "heater_w": np.full(3001, np.nan),
+        "ac_w": np.zeros(3001),
+    }
+    unreported = trip_features(Trip("1", channels), ("heater", "ac"), "car")
+    assert unreported[0] == pytest.approx([0.67, 0.0])
+    assert unreported[3000] == pytest.approx([0.38, 0.0], abs=1e-4)
+    off = trip_features(Trip("1", {**channels, "heater_w": np.zeros(3001)}), ("heater",), "car")
+    assert not off.any()

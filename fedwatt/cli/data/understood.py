@@ -67,16 +67,23 @@ def say_next(out: Path) -> None:
             console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
             return
         target = " --set data.target=energy-from-soc --set data.window=300"
-    run = Path("runs") / out.name
     console.print("Next, to the prediction of a trip that training does not see:")
-    for command in (
-        f"fedwatt run --data {quote(str(out))}{target} --method fo-ri-fedavg --seeds 1 "
+    for command in next_commands(out, folder, trip, target):
+        console.print(f"  {command}", soft_wrap=True)
+
+
+def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str, ...]:
+    """Return the commands that train the recommended method, export a model and predict `trip`."""
+    from fedwatt.methods.recommended import RECOMMENDED
+
+    run = Path("runs") / out.name
+    return (
+        f"fedwatt run --data {quote(str(out))}{target} --method {RECOMMENDED} --seeds 1 "
         f"--personalise --out {quote(str(run))}",
         f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personal "
         "--out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
-    ):
-        console.print(f"  {command}", soft_wrap=True)
+    )
 
 
 def keep_mapping(understanding: "Understanding", out: Path) -> Path:

@@ -1,7 +1,8 @@
-"""The six fleets of a tournament, each without and with hills: ten arenas, and two that cannot be.
+"""The vehicles of the method comparison: three independent datasets in six partitions.
 
-An arena is opened once, its hills learned, and its windows kept in one file of plain arrays, from
-which every process of a tournament reads them.
+Each partition has two cases, without and with elevation, of which two are impossible. A case is
+opened once, its elevation map learned, and its windows kept in one file of plain arrays, from which
+every process of a comparison reads them.
 """
 
 import json
@@ -27,20 +28,20 @@ from fedwatt.windows.split import natural_key
 TRIPS: Final = 20
 """Trips of an electrified vehicle that are used: its first ones."""
 NO_POSITIONS: Final = (
-    "the traces have no positions and their energy is simulated on level roads: there are no hills "
-    "to learn"
+    "the traces have no positions and their energy is simulated on level roads: there is no "
+    "elevation to learn"
 )
 
 
 @dataclass(frozen=True)
-class Arena:
-    """A fleet without or with hills."""
+class Dataset:
+    """A partition of a fleet's trips, without or with elevation."""
 
     fleet: str
-    hills: bool
+    elevation: bool
     about: str
     """The vehicles, in words."""
-    newcomers: int
+    unseen: int
     """Vehicles that never train."""
     participation: float = 0.3
     stored: str = ""
@@ -49,33 +50,36 @@ class Arena:
     vehicles: int = 0
     """How many of the stored ones; 0: all."""
     impossible: str = ""
-    """Why it cannot be played."""
+    """Why it cannot be run."""
 
     @property
     def name(self) -> str:
-        """As in "ved hills"."""
-        return f"{self.fleet} {'hills' if self.hills else 'level'}"
+        """As in "ved elevation"."""
+        return f"{self.fleet} {'elevation' if self.elevation else 'base'}"
+
+    @property
+    def independent(self) -> str:
+        """Return the dataset that its trips are of; partitions of one fleet have the same."""
+        return self.stored or "synthetic"
 
     @property
     def settings(self) -> DataSettings:
         """How its telemetry becomes windows."""
-        features = "base, terrain" if self.hills else "base"
+        features = "base, terrain" if self.elevation else "base"
         # Neighbouring windows share 59 of 60 seconds: a few of them apart, none is missed.
-        return DataSettings(
-            features=features, stride=3, evaluation_stride=20, held_out=self.newcomers
-        )
+        return DataSettings(features=features, stride=3, evaluation_stride=20, held_out=self.unseen)
 
 
-def _both(fleet: str, about: str, newcomers: int, **rest: Any) -> tuple[Arena, Arena]:
-    """A fleet without hills, and with them unless it has no positions."""
-    level = Arena(fleet, False, about, newcomers, **rest)
+def _both(fleet: str, about: str, unseen: int, **rest: Any) -> tuple[Dataset, Dataset]:
+    """Return a fleet without elevation, and with it unless it has no positions."""
+    base = Dataset(fleet, False, about, unseen, **rest)
     lost = NO_POSITIONS if rest.get("stored") == "electrified" else ""
-    return level, replace(level, hills=True, impossible=lost)
+    return base, replace(base, elevation=True, impossible=lost)
 
 
-ARENAS: Final[dict[str, Arena]] = {
-    arena.name: arena
-    for arena in (
+DATASETS: Final[dict[str, Dataset]] = {
+    dataset.name: dataset
+    for dataset in (
         *_both("ved", "16 cars of VED as they are, measured energy", 3, stored="ved"),
         *_both("moderate", "VED's trips dealt to 16 clients, moderate skew of speeds", 3,
                stored="ved", recipe="moderate"),
@@ -84,36 +88,36 @@ ARENAS: Final[dict[str, Arena]] = {
         *_both("electrified-50", "50 hybrid and petrol cars of VED driven as electric ones", 8,
                stored="electrified", vehicles=50),
         *_both("electrified-175", "all 175 of them", 25, participation=0.1, stored="electrified"),
-        *_both("embedded", "20 simulated cars of one hilly town", 3),
+        *_both("synthetic", "20 simulated cars of one hilly town", 3),
     )
 }  # fmt: skip
 
 
-def open_arena(arena: Arena, stored: Mapping[str, Path]) -> Fleet:
-    """The vehicles of an arena; `stored` are folders of fleets made by `fedwatt data`."""
-    if arena.impossible:
-        raise DataError(f"'{arena.name}' cannot be played: {arena.impossible}.")
-    if arena.stored and arena.stored not in stored:
+def open_dataset(dataset: Dataset, stored: Mapping[str, Path]) -> Fleet:
+    """The vehicles of a dataset; `stored` are folders of fleets made by `fedwatt data`."""
+    if dataset.impossible:
+        raise DataError(f"'{dataset.name}' cannot be run: {dataset.impossible}.")
+    if dataset.stored and dataset.stored not in stored:
         raise DataError(
-            f"'{arena.name}' needs the stored fleet '{arena.stored}'. Make it with 'fedwatt data "
-            f"import' and name it with --data {arena.stored}=FOLDER."
+            f"'{dataset.name}' needs the stored fleet '{dataset.stored}'. Make it with "
+            f"'fedwatt data import' and name it with --data {dataset.stored}=FOLDER."
         )
-    vehicles = _vehicles(arena, stored)
-    climbing = with_climb_channels(lambda: iter(vehicles), arena.settings, TerrainSettings())
-    return build_fleet(climbing, arena.settings, arena.about)
+    vehicles = _vehicles(dataset, stored)
+    climbing = with_climb_channels(lambda: iter(vehicles), dataset.settings, TerrainSettings())
+    return build_fleet(climbing, dataset.settings, dataset.about)
 
 
-def _vehicles(arena: Arena, stored: Mapping[str, Path]) -> Sequence[Vehicle]:
-    if not arena.stored:
+def _vehicles(dataset: Dataset, stored: Mapping[str, Path]) -> Sequence[Vehicle]:
+    if not dataset.stored:
         return list(synthetic_vehicles(20))
-    found: Iterable[Vehicle] = read_fleet(stored[arena.stored])
-    if arena.stored == "electrified":
+    found: Iterable[Vehicle] = read_fleet(stored[dataset.stored])
+    if dataset.stored == "electrified":
         found = (first_trips(vehicle, TRIPS) for vehicle in found)
-    found = islice(found, arena.vehicles or None)
-    if arena.recipe == "natural":
+    found = islice(found, dataset.vehicles or None)
+    if dataset.recipe == "natural":
         return list(found)
     everyone = list(found)
-    return repartition(everyone, arena.recipe, clients=len(everyone))
+    return repartition(everyone, dataset.recipe, clients=len(everyone))
 
 
 def first_trips(vehicle: Vehicle, count: int) -> Vehicle:
@@ -132,7 +136,7 @@ NUMBERS: Final = ("name", "label_center_wh", "label_scale_wh", "held_out", "labe
 
 
 def write_windows(file: Path, fleet: Fleet) -> None:
-    """Keep what a model is trained and judged on."""
+    """Keep what a model is trained and evaluated on."""
     arrays: dict[str, Any] = {}
     for k, client in enumerate(fleet.clients):
         arrays[f"{k} series"] = client.series
@@ -175,10 +179,10 @@ def read_windows(file: Path) -> Fleet:
 Say = Callable[[str], None]
 
 
-def windows_file(arena: Arena, stored: Mapping[str, Path], folder: Path, say: Say) -> Path:
-    """The file of an arena's windows, made where it is missing."""
-    file = folder / f"{arena.name.replace(' ', '-')}.npz"
+def windows_file(dataset: Dataset, stored: Mapping[str, Path], folder: Path, say: Say) -> Path:
+    """The file of a dataset's windows, made where it is missing."""
+    file = folder / f"{dataset.name.replace(' ', '-')}.npz"
     if not file.exists():
-        say(f"opening {arena.name}: {arena.about}")
-        write_windows(file, open_arena(arena, stored))
+        say(f"opening {dataset.name}: {dataset.about}")
+        write_windows(file, open_dataset(dataset, stored))
     return file

@@ -25,12 +25,12 @@ somebody else."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class Candidate:
     """A method under the name that the page gives it, with what of it is not tuned."""
 
     name: str
     method: str = ""
-    """As `fedwatt.methods.get` knows it; empty: as the entry is called."""
+    """As `fedwatt.methods.get` knows it; empty: as the candidate is called."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Hyperparameters that keep these values."""
     ours: bool = False
@@ -49,7 +49,7 @@ class Entry:
 
     @cached_property
     def no_global_model(self) -> str:
-        """Why the entry has no single model for all vehicles; empty where it has one."""
+        """Why the candidate has no single model for all vehicles; empty where it has one."""
         for rule in self.made().local:
             if isinstance(rule, PersonalHead):
                 return "its last layer belongs to each vehicle"
@@ -66,20 +66,20 @@ ALONE: Final = "alone"
 TWINS: Final = ("fedavg", "fednova", "fedel")
 """FedAvg, and what is FedAvg where all vehicles take as many steps."""
 
-ENTRIES: Final[dict[str, Entry]] = {
-    entry.name: entry
-    for entry in (
-        *(Entry(name, settings=CHEAPER.get(name, {}), ours=name in OURS) for name in METHODS),
-        Entry("fedavgm", "fedavg@sgd"),
-        Entry("fedyogi", "fedavg@yogi"),
-        Entry("mofedsam", "fedcm+sharpness-aware"),
-        Entry(ALONE, "ditto", {"lam_own": 0.0}),
-        Entry("scaffold+fractional", settings={"match_rate": True}, ours=True),
-        Entry("scaffold+sharpness", ours=True),
-        Entry("scaffold+momentum", ours=True),
-        Entry("scaffold+global-shift", ours=True),
-        Entry("scaffold+own-model", ours=True),
-        Entry("fedcm+own-model", ours=True),
-        Entry("fedcm+sharpness", ours=True),
+CANDIDATES: Final[dict[str, Candidate]] = {
+    candidate.name: candidate
+    for candidate in (
+        *(Candidate(name, settings=CHEAPER.get(name, {}), ours=name in OURS) for name in METHODS),
+        Candidate("fedavgm", "fedavg@sgd"),
+        Candidate("fedyogi", "fedavg@yogi"),
+        Candidate("mofedsam", "fedcm+sharpness-aware"),
+        Candidate(ALONE, "ditto", {"lam_own": 0.0}),
+        Candidate("scaffold+fractional", settings={"match_rate": True}, ours=True),
+        Candidate("scaffold+sharpness", ours=True),
+        Candidate("scaffold+momentum", ours=True),
+        Candidate("scaffold+global-shift", ours=True),
+        Candidate("scaffold+own-model", ours=True),
+        Candidate("fedcm+own-model", ours=True),
+        Candidate("fedcm+sharpness", ours=True),
     )
 }

@@ -1,4 +1,4 @@
-"""A match: what is tried, what is recorded, and that it is what the library trains."""
+"""A run: what is tried, what is recorded, and that it is what the library trains."""
 
 import json
 from dataclasses import asdict, replace
@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pytest import approx
 
+from comparison.candidates import ALONE, CANDIDATES
+from comparison.carry_out import PlannedRun, carry_out
 from comparison.costs import MEASURED, Multiples, costed_today, matched_rounds, multiples
-from comparison.entries import ALONE, ENTRIES
-from comparison.fleets import ARENAS, read_windows, write_windows
+from comparison.datasets import DATASETS, read_windows, write_windows
 from comparison.plan import Plan
-from comparison.play import Match, play
 from comparison.records import Record, edge
+from comparison.schedule import Workspace, missing, planned_runs, run_all
 from comparison.search import best_of, trials
-from comparison.season import Venue, hold, matches, missing
 from fedwatt.errors import SettingError
 from fedwatt.evaluation import personalise
 from fedwatt.federation import Federation
@@ -25,7 +25,7 @@ from tests.comparison.conftest import TINY
 
 
 def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
-    found = trials(ENTRIES["fedprox"], 5)
+    found = trials(CANDIDATES["fedprox"], 5)
     assert found[0] == {"rate": 0.05}
     assert [t["rate"] for t in found[1:]] == [0.001778, 0.005623, 0.01778, 0.05623]
     # Four parts of three decades: the middles are 10^-2.625, 10^-1.875, 10^-1.125, 10^-0.375.
@@ -42,7 +42,7 @@ def test_equal_costs_end_at_different_rounds() -> None:
 
 def test_old_records_are_charged_for_the_probes_that_they_made() -> None:
     plan = Plan()
-    old = {"arena": "ved hills", "entry": "ri-fedavg", "plan": asdict(plan)}
+    old = {"dataset": "ved elevation", "method": "ri-fedavg", "plan": asdict(plan)}
     old |= {"costs": {"bytes": 1.0, "compute": 2.0}, "matched": {"compute": 30}}
     measured = json.loads(MEASURED.read_text())
     # 5 directions of 21 points, not 10 of 101, once in 0.3 · 9 + 1 participations of 20 steps.
@@ -51,17 +51,19 @@ def test_old_records_are_charged_for_the_probes_that_they_made() -> None:
     assert found["costs"]["compute"] == approx(measured["times_fedavg"]["ri-fedavg"] + probes)
     assert found["costs"]["bytes"] == 1.0
     assert found["matched"] == matched_rounds(Multiples(**found["costs"]), plan)
-    assert costed_today({"arena": "ved hills"}) == {"arena": "ved hills"}  # all trials diverged
+    assert costed_today({"dataset": "ved elevation"}) == {
+        "dataset": "ved elevation"
+    }  # all trials diverged
 
 
 def test_costs_of_scaffold_and_of_vehicles_alone(few_cars: Fleet) -> None:
     model = Federation(few_cars, device="cpu").model
-    assert multiples(ENTRIES["scaffold"], model, TINY, 0.3).bytes == 2.0
-    assert multiples(ENTRIES[ALONE], model, TINY, 0.3) == Multiples(1.0, 1.0)
+    assert multiples(CANDIDATES["scaffold"], model, TINY, 0.3).bytes == 2.0
+    assert multiples(CANDIDATES[ALONE], model, TINY, 0.3) == Multiples(1.0, 1.0)
 
 
 def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path) -> None:
-    play(Match("embedded level", "scaffold", TINY, "cpu"), few_cars, tmp_path)
+    carry_out(PlannedRun("synthetic base", "scaffold", TINY, "cpu"), few_cars, tmp_path)
     record = json.loads((tmp_path / "record.json").read_text())
     scores = [trial["score"] for trial in record["trials"]]
     assert record["settings"] == record["trials"][scores.index(min(scores))]["settings"]
@@ -74,14 +76,14 @@ def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path
     tuned = personalise(federation, trained.state.weights, TINY.personal)
     rows = federation.prediction_rows(tuned.test)
     away = [r["rmse"] for r in rows if r["held_out"] and r["stratum"] == "all" and r["seed"] == 1]
-    assert record["tuned"]["2"]["newcomers"]["1"] == float(f"{away[0]:.5g}")
+    assert record["tuned"]["2"]["unseen"]["1"] == float(f"{away[0]:.5g}")
 
 
 def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
     few_cars: Fleet, tmp_path: Path
 ) -> None:
     plan = replace(TINY, trials=3, further=2)
-    play(Match("embedded level", "fedavg", plan, "cpu"), few_cars, tmp_path)
+    carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     # Two rounds of two steps are too few for any rate: the highest is best, which is the default's
     # 0.05 after 0.0032 and 0.0316; then twice two more, each 1.58 times the last.
@@ -90,11 +92,11 @@ def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
     assert found["settings"] == {"rate": best_of(found["trials"])["settings"]["rate"]}
     # A record without the last four is tuned out, one with them is done.
     short = found | {"trials": found["trials"][:3], "settings": {"rate": 0.05}}
-    chosen = [Match("embedded level", "fedavg", plan, "cpu")]
-    (left,) = missing(chosen, {("embedded level", "fedavg"): Record("", "", short)})
-    assert missing(chosen, {("embedded level", "fedavg"): Record("", "", found)}) == []
+    chosen = [PlannedRun("synthetic base", "fedavg", plan, "cpu")]
+    (left,) = missing(chosen, {("synthetic base", "fedavg"): Record("", "", short)})
+    assert missing(chosen, {("synthetic base", "fedavg"): Record("", "", found)}) == []
     assert missing(chosen, {}) == chosen
-    play(left, few_cars, tmp_path)
+    carry_out(left, few_cars, tmp_path)
     again = json.loads((tmp_path / "record.json").read_text())
     assert {n: v for n, v in again.items() if n != "seconds"} == {
         n: v for n, v in found.items() if n != "seconds"
@@ -106,8 +108,8 @@ def test_whoever_diverges_beyond_the_range_goes_back_to_it(
 ) -> None:
     plan = replace(TINY, trials=3, further=2)
     lost = lambda federation, trained: [2] if federation.training.rate > 0.05 else []  # noqa: E731
-    monkeypatch.setattr("comparison.play._lost", lost)
-    play(Match("embedded level", "fedavg", plan, "cpu"), few_cars, tmp_path)
+    monkeypatch.setattr("comparison.carry_out._lost", lost)
+    carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     assert found["settings"] == {"rate": 0.05} and found["diverged"] == []
     assert found["given_up"]["diverged"] == [2] and found["given_up"]["settings"]["rate"] > 0.05
@@ -122,7 +124,7 @@ def test_a_result_is_taken_over_where_higher_rates_are_no_better(
     before |= {"settings": {"rate": 0.02}, "curves": "as they were", "seconds": 100.0}
     before |= {"diverged": []}
     plan = replace(TINY, further=5)
-    play(Match("embedded level", "fedavg", plan, "cpu", before), few_cars, tmp_path)
+    carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu", before), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     assert (found["curves"], found["settings"]) == ("as they were", {"rate": 0.02})
     # Five quick trials may round to no time at all; what the earlier ones took stays counted.
@@ -140,39 +142,39 @@ def test_a_known_result_that_diverged_beyond_the_range_is_not_taken_over(
     before = {"trials": _tried((0.01, 3.0), (0.02, 2.0), (0.04, 1.0), (0.08, 4.0))}
     before |= {"plan": asdict(TINY), "settings": {"rate": 0.04}, "diverged": [1]}
     before |= {"stragglers": {"diverged": []}, "curves": "of the lost one"}
-    chosen = [Match("embedded level", "scaffold", TINY, "cpu")]
-    (left,) = missing(chosen, {("embedded level", "scaffold"): Record("", "", before)})
-    play(left, few_cars, tmp_path)
+    chosen = [PlannedRun("synthetic base", "scaffold", TINY, "cpu")]
+    (left,) = missing(chosen, {("synthetic base", "scaffold"): Record("", "", before)})
+    carry_out(left, few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     assert found["settings"] == {"rate": 0.02} and found["diverged"] == []
     assert found["given_up"] == {"settings": {"rate": 0.04}, "diverged": [1]}
     assert found["curves"] != "of the lost one"
-    assert missing(chosen, {("embedded level", "scaffold"): Record("", "", found)}) == []
+    assert missing(chosen, {("synthetic base", "scaffold"): Record("", "", found)}) == []
 
 
 @pytest.mark.parametrize("slow", [False, True])
 def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
     few_cars: Fleet, tmp_path: Path, slow: bool
 ) -> None:
-    def at(entry: str, rate: float, lost: list[int]) -> dict[tuple[str, str], Record]:
+    def at(candidate: str, rate: float, lost: list[int]) -> dict[tuple[str, str], Record]:
         # All end at the highest of four rates, so that there would be more to try.
         own = {"trials": _tried((0.01, 4.0), (0.02, 3.0), (0.04, 2.0), (0.08, 1.0))}
         own |= {"plan": asdict(plan), "settings": {"rate": rate}}
         own |= {"matched": {"rounds": 2}, "tuned": {"2": {"test": {"1": 6.0}}}}
         own |= {"curves": {"global": [{"1": 8.0}, {"1": 7.0}]}}
         own |= {"diverged": [] if slow else lost, "stragglers": {"diverged": lost if slow else []}}
-        return {("embedded level", entry): Record("embedded level", entry, own)}
+        return {("synthetic base", candidate): Record("synthetic base", candidate, own)}
 
     plan = replace(TINY, further=2)
     names = ("fedavg", "fednova", "scaffold", "fedprox")
-    chosen = [Match("embedded level", name, plan, "cpu") for name in names]
+    chosen = [PlannedRun("synthetic base", name, plan, "cpu") for name in names]
     survived = at("fedavg", 0.08, []) | at("scaffold", 0.04, []) | at("fedprox", 0.02, [])
     # FedNova is FedAvg here: where it diverges, FedAvg's seeds have survived by luck.
     records = survived | at("fednova", 0.04, [2])
-    assert edge("embedded level", records) == 0.04 and edge("ved level", records) == inf
-    left = {match.entry: match for match in missing(chosen, records)}
+    assert edge("synthetic base", records) == 0.04 and edge("ved base", records) == inf
+    left = {planned.candidate: planned for planned in missing(chosen, records)}
     assert set(left) == {"fedavg", "fednova", "scaffold"}  # fedprox is below, and may not go on
-    play(left["fedavg"], few_cars, tmp_path)
+    carry_out(left["fedavg"], few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
     assert found["settings"] == {"rate": 0.02} and len(found["trials"]) == 4
     given_up = {"settings": {"rate": 0.08}, "diverged": [], "edge": 0.04}
@@ -180,10 +182,10 @@ def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
     kept = {"global": {"1": 7.0}, "personal": {"1": 6.0}}
     assert found["given_up"] == given_up | {"errors": kept}
     # What it was given up for stays known when FedNova has gone back, too.
-    later = survived | {("embedded level", "fedavg"): Record("embedded level", "fedavg", found)}
-    assert edge("embedded level", later) == 0.04
+    later = survived | {("synthetic base", "fedavg"): Record("synthetic base", "fedavg", found)}
+    assert edge("synthetic base", later) == 0.04
     # Others than FedAvg answer for themselves alone.
-    assert edge("embedded level", survived | at("moon", 0.04, [2])) == inf
+    assert edge("synthetic base", survived | at("moon", 0.04, [2])) == inf
 
 
 def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> None:
@@ -192,34 +194,36 @@ def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> 
 
 
 def test_what_was_played_is_not_played_again(few_cars: Fleet, tmp_path: Path) -> None:
-    venue, said = Venue(tmp_path, {}, "cpu"), list[str]()
-    write_windows(tmp_path / "fleets" / "embedded-level.npz", few_cars)
-    chosen = matches(TINY, ["embedded level fedavg", "embedded level fedprox"])
-    assert len(hold(chosen[:1], venue, said.append)) == 1
+    workspace, said = Workspace(tmp_path, {}, "cpu"), list[str]()
+    write_windows(tmp_path / "fleets" / "synthetic-base.npz", few_cars)
+    chosen = planned_runs(TINY, ["synthetic base fedavg", "synthetic base fedprox"])
+    assert len(run_all(chosen[:1], workspace, said.append)) == 1
     before = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
-    assert len(hold(chosen, venue, said.append)) == 2
+    assert len(run_all(chosen, workspace, said.append)) == 2
     after = (tmp_path / "cells" / chosen[0].name / "record.json").stat().st_mtime_ns
     assert after == before
-    assert "2 matches, 1 of them played before" in said
+    assert "2 runs, 1 of them run before" in said
 
 
 def test_a_folder_of_another_plan_is_refused(few_cars: Fleet, tmp_path: Path) -> None:
-    venue = Venue(tmp_path, {}, "cpu")
-    write_windows(tmp_path / "fleets" / "embedded-level.npz", few_cars)
-    hold(matches(TINY, ["embedded level fedavg"]), venue, lambda text: None)
-    longer = matches(replace(TINY, rounds=3), ["embedded level fedavg"])
+    workspace = Workspace(tmp_path, {}, "cpu")
+    write_windows(tmp_path / "fleets" / "synthetic-base.npz", few_cars)
+    run_all(planned_runs(TINY, ["synthetic base fedavg"]), workspace, lambda text: None)
+    longer = planned_runs(replace(TINY, rounds=3), ["synthetic base fedavg"])
     with pytest.raises(SettingError, match=r"another plan \(rounds is 2, not 3\). .* --out"):
-        hold(longer, venue, lambda text: None)
+        run_all(longer, workspace, lambda text: None)
 
 
 def test_a_match_that_fails_is_told_and_stops_nobody(tmp_path: Path) -> None:
     said = list[str]()
     (tmp_path / "fleets").mkdir()
-    (tmp_path / "fleets" / "embedded-level.npz").write_bytes(b"not windows")
-    hold(matches(TINY, ["embedded level fedavg"]), Venue(tmp_path, {}, "cpu"), said.append)
-    assert said[-1].startswith("not played: embedded level fedavg (")
+    (tmp_path / "fleets" / "synthetic-base.npz").write_bytes(b"not windows")
+    run_all(
+        planned_runs(TINY, ["synthetic base fedavg"]), Workspace(tmp_path, {}, "cpu"), said.append
+    )
+    assert said[-1].startswith("not run: synthetic base fedavg (")
 
 
-def test_only_arenas_with_positions_have_hills() -> None:
-    impossible = [name for name, arena in ARENAS.items() if arena.impossible]
-    assert impossible == ["electrified-50 hills", "electrified-175 hills"]
+def test_only_datasets_with_positions_have_elevation() -> None:
+    impossible = [name for name, dataset in DATASETS.items() if dataset.impossible]
+    assert impossible == ["electrified-50 elevation", "electrified-175 elevation"]

@@ -1,4 +1,4 @@
-"""One entry on one arena: tuned, trained with the seeds that count, fine-tuned in every vehicle.
+"""One method on one dataset: tuned, trained with the seeds that count, fine-tuned per vehicle.
 
 Trials share a stack, whatever their settings. They are scored by validation error after the last
 round, of the vehicles' own models where the method gives them one; test windows are never looked
@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from comparison.candidates import CANDIDATES, Candidate
 from comparison.costs import matched_rounds, multiples
-from comparison.entries import ENTRIES, Entry
-from comparison.fleets import ARENAS, Arena
+from comparison.datasets import DATASETS, Dataset
 from comparison.plan import Plan
 from comparison.records import Record
 from comparison.search import best_of, further, trials
@@ -36,19 +36,19 @@ Settings = dict[str, Any]
 CURVES = {
     "validation": "validation_rmse",
     "global": "test_rmse",
-    "newcomers": "held_out_rmse",
+    "unseen": "held_out_rmse",
     "own": "personal_rmse",
-    "newcomers own": "personal_held_out_rmse",
+    "unseen own": "personal_held_out_rmse",
 }
 """What a record keeps of every evaluated round, and the column that it is from."""
 
 
 @dataclass(frozen=True)
-class Match:
-    """An entry on an arena, by their names."""
+class PlannedRun:
+    """A candidate on a dataset, by their names."""
 
-    arena: str
-    entry: str
+    dataset: str
+    candidate: str
     plan: Plan
     device: str = "auto"
     before: dict[str, Any] | None = None
@@ -59,21 +59,25 @@ class Match:
     @property
     def name(self) -> str:
         """A name for files."""
-        return f"{self.arena} {self.entry}".replace(" ", "_")
+        return f"{self.dataset} {self.candidate}".replace(" ", "_")
 
 
-def play(match: Match, fleet: Fleet, folder: Path) -> None:
-    """Write the record of a match to `folder`."""
-    began, arena, entry = time.monotonic(), ARENAS[match.arena], ENTRIES[match.entry]
-    table = _Table(arena, entry, match.plan, fleet, match.device, match.edge)
-    before = match.before or {}
-    tried = before.get("trials") or table.tried(trials(entry, match.plan.trials))
-    while more := [one for one in further(tried, match.plan) if one["rate"] < match.edge]:
+def carry_out(planned: PlannedRun, fleet: Fleet, folder: Path) -> None:
+    """Write the record of a run to `folder`."""
+    began, dataset, candidate = (
+        time.monotonic(),
+        DATASETS[planned.dataset],
+        CANDIDATES[planned.candidate],
+    )
+    table = _Work(dataset, candidate, planned.plan, fleet, planned.device, planned.edge)
+    before = planned.before or {}
+    tried = before.get("trials") or table.tried(trials(candidate, planned.plan.trials))
+    while more := [one for one in further(tried, planned.plan) if one["rate"] < planned.edge]:
         tried = [*tried, *table.tried(more)]
     record: dict[str, Any] = {
-        "arena": match.arena,
-        "entry": match.entry,
-        "plan": asdict(match.plan),
+        "dataset": planned.dataset,
+        "method": planned.candidate,
+        "plan": asdict(planned.plan),
         "trials": tried,
         "data": fleet.data_hash(),
         "vehicles": sum(not client.held_out for client in fleet.clients),
@@ -81,18 +85,18 @@ def play(match: Match, fleet: Fleet, folder: Path) -> None:
     best = best_of(tried)
     if best["score"] is not None:
         record = table.decided(before, record, best["settings"])
-    on_gpu = torch.cuda.is_available() and match.device != "cpu"
+    on_gpu = torch.cuda.is_available() and planned.device != "cpu"
     record["device"] = torch.cuda.get_device_name() if on_gpu else "cpu"
     record["seconds"] = round(before.get("seconds", 0.0) + time.monotonic() - began, 1)
     write_text(folder / "record.json", json.dumps(record) + "\n")
 
 
 @dataclass(frozen=True)
-class _Table:
-    """Where a match is played."""
+class _Work:
+    """Where a run is run."""
 
-    arena: Arena
-    entry: Entry
+    dataset: Dataset
+    candidate: Candidate
     plan: Plan
     fleet: Fleet
     device: str
@@ -104,7 +108,7 @@ class _Table:
         methods: dict[int, Method] = {}
         for place, settings in enumerate(wanted):
             try:
-                methods[place] = self.entry.made(settings)
+                methods[place] = self.candidate.made(settings)
             except SettingError:  # a composition may refuse what each of its rules allows
                 continue
         pairs = [(self._federation(wanted[p], trial=True), own) for p, own in methods.items()]
@@ -124,7 +128,7 @@ class _Table:
         if chosen["rate"] >= self.edge and chosen != inside:
             given_up = {"settings": chosen, "diverged": [], "edge": self.edge}
             if before.get("settings") == chosen:
-                old = Record(self.arena.name, self.entry.name, before)
+                old = Record(self.dataset.name, self.candidate.name, before)
                 given_up["errors"] = {view: old.errors(view) for view in ("global", "personal")}
             return self.decided(before, record | {"given_up": given_up}, inside)
         known = before.get("settings") == chosen
@@ -136,9 +140,9 @@ class _Table:
 
     def result(self, settings: Settings) -> dict[str, Any]:
         """Errors with the seeds that count: by round, fine-tuned, and with stragglers."""
-        method = self.entry.made(settings)
+        method = self.candidate.made(settings)
         federation = self._federation(settings)
-        costs = multiples(self.entry, federation.model, self.plan, self.arena.participation)
+        costs = multiples(self.candidate, federation.model, self.plan, self.dataset.participation)
         matched = matched_rounds(costs, self.plan)
         due, states = set(matched.values()), {}
 
@@ -166,7 +170,7 @@ class _Table:
     def _federation(
         self, settings: Mapping[str, Any], *, trial: bool = False, stragglers: bool = False
     ) -> Federation:
-        training = self.plan.training(settings["rate"], self.arena.participation, trial=trial)
+        training = self.plan.training(settings["rate"], self.dataset.participation, trial=trial)
         return Federation(
             self.fleet,
             training=training,
@@ -212,14 +216,14 @@ def _curves(trained: Trained, plan: Plan) -> dict[str, list[dict[str, float | No
 def _fine_tuned(
     federation: Federation, method: Method, state: State, plan: Plan
 ) -> dict[str, dict[str, float | None]]:
-    """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of newcomers."""
+    """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
     own = federation.own_models(method, state) if method.personal else None
     found = personalise(federation, state.weights, plan.personal, own_models=own)
     clients, windows = federation.fleet.clients, federation.pool.test
-    errors: dict[str, dict[str, float | None]] = {"test": {}, "newcomers": {}}
+    errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}
     for run, seed in enumerate(federation.seeds):
         sums = vehicle_errors(clients, "test", windows, found.test[run])
-        for name, held_out in (("test", False), ("newcomers", True)):
+        for name, held_out in (("test", False), ("unseen", True)):
             part = [one for one, c in zip(sums, clients, strict=True) if c.held_out == held_out]
             errors[name][str(seed)] = _rounded(micro(part).rmse)
     return errors

@@ -1,0 +1,296 @@
+"""Measure what federating gains over local-only vehicles on VED, with and without elevation.
+
+    fedwatt data import ved VED --powertrain ev,phev-electric --out fleets/ved
+    fedwatt data import ved VED --powertrain ev,phev-electric --dem srtm3_posts.csv \\
+        --out fleets/ved-srtm
+    python -m benchmarks.local_baselines --fleet fleets/ved --srtm fleets/ved-srtm
+    python -m benchmarks.local_baselines --record
+
+The first two commands import the fleet without and with SRTM elevation. The third trains, and skips
+splits that are there already. The last writes results/local_baselines.json, the tables of
+docs/accuracy.md and the sentence of README.md. Every split divides the trips anew and has its own
+seed.
+"""
+
+import argparse
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from benchmarks.marked import write_blocks
+from fedwatt.evaluation.linear import mean_baseline, ridge_baseline
+from fedwatt.evaluation.networks import Selected, local_networks
+from fedwatt.evaluation.rows import joined, lowest_validation_error
+from fedwatt.federation.evaluate import error_rows
+from fedwatt.report.statistics import Estimate, estimate
+from fedwatt.runs import Observer, execute, from_toml
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.execute import federation_for
+from fedwatt.runs.hills import learned_alone
+from fedwatt.runs.source import open_fleet
+from fedwatt.runs.tables import read_table
+
+PAGE: Final = Path("docs/accuracy.md")
+RESULTS: Final = Path("results/local_baselines.json")
+SPLITS: Final = 5
+CONFIG: Final = """
+seeds = [{split}]
+device = "cpu"
+[fleet]
+data = "{fleet}"
+[data]
+features = "{features}"
+split_seed = {split}
+[terrain]
+source = "{source}"
+minimum_vehicles = {vehicles}
+[training]
+rounds = 40
+[personal]
+enabled = true
+[references]
+enabled = false
+[[method]]
+name = "fedavg"
+rate = 0.02
+"""
+FEDERATED: Final = "federated, personalised"
+LOCAL: Final = "local-only"
+MODELS: Final = {
+    "federated": (FEDERATED, "none", "–"),
+    "local": (LOCAL, "none", "–"),
+    "federated, k = 3": (FEDERATED, "learned", "3 vehicles (default)"),
+    "federated, k = 1": (FEDERATED, "learned", "1 vehicle"),
+    "local, own map": (LOCAL, "learned from own trips", "never"),
+    "local, SRTM": (LOCAL, "SRTM", "–"),
+    "local, own map or SRTM": (LOCAL, "own map or SRTM, by validation", "never"),
+}
+"""Model, elevation source and who must share a place before it is published, of each row."""
+SAME_INPUTS: Final = "measured | measured | none"
+"""Speed, climate power and own past of the trip, in every row."""
+GAINS: Final = {
+    "without elevation": ("federated", "local"),
+    "over own map": ("federated, k = 3", "local, own map"),
+    "over SRTM": ("federated, k = 3", "local, SRTM"),
+    "over own map or SRTM": ("federated, k = 3", "local, own map or SRTM"),
+    "over own map, 12 cars": ("federated, k = 3", "local, own map"),
+    "over SRTM, 12 cars": ("federated, k = 3", "local, SRTM"),
+    "over own map, k = 1": ("federated, k = 1", "local, own map"),
+    "over SRTM, k = 1": ("federated, k = 1", "local, SRTM"),
+}
+"""Federated model and local-only model of each comparison."""
+FEW_TRIPS: Final = ("ved-417", "ved-431", "ved-497", "ved-542")
+"""Cars with fewer than 20 usable trips, which the comparisons of 12 cars leave out."""
+
+
+def configuration(
+    fleet: Path, split: int, *, features: str = "base, terrain", source: str = "auto", k: int = 3
+) -> RunConfig:
+    """Return the run of one split."""
+    text = CONFIG.format(fleet=fleet, split=split, features=features, source=source, vehicles=k)
+    return from_toml(text)
+
+
+def federated_errors(folder: Path, fleet: Path, split: int) -> dict[str, dict[str, float]]:
+    """Train the federated models of a split; return RMSE by model and vehicle."""
+    errors = {}
+    for k in (3, 1):
+        out = folder / f"k{k}"
+        if k == 1 and not out.exists():
+            # The networks without elevation do not depend on k: they are trained once.
+            shutil.copytree(folder / "k3" / "level", out / "level")
+        execute(configuration(fleet, split, k=k), out, Observer(), resume=True)
+        errors[f"federated, k = {k}"] = _personalised(out)
+    return {"federated": _personalised(folder / "k3" / "level"), **errors}
+
+
+def _personalised(run: Path) -> dict[str, float]:
+    """Return the RMSE of a run's personalised models by vehicle."""
+    rows = read_table(run, "vehicles").to_pylist()
+    return {
+        row["vehicle"]: row["rmse"]
+        for row in rows
+        if row["model"] == "personal" and row["stratum"] == "all"
+    }
+
+
+def local_errors(fleet: Path, srtm: Path, split: int) -> dict[str, dict[str, float]]:
+    """Train the local-only models of a split; return RMSE by model and vehicle."""
+    learned = configuration(fleet, split)
+    given = configuration(srtm, split, source="measured")
+    level = configuration(fleet, split, features="base")
+    fleets = {
+        "level": open_fleet(level),
+        "own map": open_fleet(learned, learned_alone(learned)),
+        "SRTM": open_fleet(given),
+    }
+    models: dict[str, list[Selected]] = {}
+    for name, opened in fleets.items():
+        config = replace(level, data=opened.settings)
+        federation = federation_for(config, config.methods[0], opened)
+        vehicles = list(range(len(opened.clients)))
+        share = config.training.participation
+        models[name] = [
+            joined([ridge_baseline([client]) for client in opened.clients]),
+            local_networks([federation], vehicles, share, config.personal),
+        ]
+        print(split, name, flush=True)
+    windows, clients = federation.pool.test, fleets["level"].clients
+    models["level"].append(joined([mean_baseline(client) for client in clients]))
+    for opened in fleets.values():
+        for one, other in zip(opened.clients, clients, strict=True):
+            assert np.array_equal(one.labels["test"], other.labels["test"]), one.name
+    choices = {
+        "local": ("level",),
+        "local, own map": ("level", "own map"),
+        "local, SRTM": ("level", "SRTM"),
+        "local, own map or SRTM": tuple(fleets),
+    }
+    errors = {}
+    for name, kinds in choices.items():
+        candidates = [model for kind in kinds for model in models[kind]]
+        best = lowest_validation_error(candidates, windows.offsets)
+        rows = error_rows(clients, windows, (split,), best.test)
+        errors[name] = {row["vehicle"]: row["rmse"] for row in rows if row["stratum"] == "all"}
+    return errors
+
+
+def gain(
+    records: Sequence[Mapping[str, Any]],
+    federated: str,
+    local: str,
+    *,
+    without: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return what federating saves, over vehicles (mean of splits) and over splits.
+
+    >>> made = [{"f": {"a": 1.0, "b": 2.0}, "l": {"a": 2.0, "b": 5.0}},
+    ...         {"f": {"a": 1.0, "b": 2.0}, "l": {"a": 3.0, "b": 4.0}}]
+    >>> found = gain(made, "f", "l")
+    >>> found["over vehicles"]["mean"], found["over splits"]["mean"], found["better"]
+    (2.0, 2.0, 2)
+    """
+    vehicles = sorted(set(records[0][federated]) - set(without))
+    saved = np.array(
+        [[one[local][name] - one[federated][name] for name in vehicles] for one in records]
+    )
+    return {
+        "federated": float(np.mean([[one[federated][v] for v in vehicles] for one in records])),
+        "local": float(np.mean([[one[local][v] for v in vehicles] for one in records])),
+        "over vehicles": vars(estimate(saved.mean(axis=0).tolist())),
+        "over splits": vars(estimate(saved.mean(axis=1).tolist())),
+        "median": float(np.median(saved.mean(axis=0))),
+        "better": int((saved.mean(axis=0) > 0).sum()),
+        "vehicles": len(vehicles),
+        "splits": len(records),
+    }
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Return mean errors and gains from the records of all splits."""
+    files = sorted(folder.glob("split-*.json"))
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return {
+        "rmse": {name: _rmse(records, name) for name in MODELS},
+        "gains": {
+            name: gain(records, *pair, without=FEW_TRIPS if "12 cars" in name else ())
+            for name, pair in GAINS.items()
+        },
+    }
+
+
+def _rmse(records: Sequence[Mapping[str, Any]], model: str) -> dict[str, Any]:
+    by_split = [float(np.mean(list(one[model].values()))) for one in records]
+    return vars(estimate(by_split))
+
+
+def tables(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the block of docs/accuracy.md: a table of errors and one of gains."""
+    lines = [
+        "| model | elevation source | published from | speed | climate power | "
+        "own past of the trip | RMSE, Wh per minute |",
+        "|---|---|---|---|---|---|--:|",
+    ]
+    for name, (model, elevation, published) in MODELS.items():
+        own = Estimate(**record["rmse"][name])
+        error = f"{own.mean:.1f} [{_signed(own.low, 1)}, {_signed(own.high, 1)}]"
+        lines.append(f"| {model} | {elevation} | {published} | {SAME_INPUTS} | {error} |")
+    lines += [
+        "",
+        "| gain of federating, Wh per minute | mean | 95 % over vehicles | 95 % over splits | "
+        "median vehicle | better vehicles |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for name, own in record["gains"].items():
+        vehicles, splits = own["over vehicles"], own["over splits"]
+        lines.append(
+            f"| {name} | {_signed(vehicles['mean'], 2)} | {_interval(vehicles, 2)} | "
+            f"{_interval(splits, 2)} | {_signed(own['median'], 2)} | "
+            f"{own['better']} of {own['vehicles']} |"
+        )
+    splits = next(iter(record["gains"].values()))["splits"]
+    lines += ["", f"{splits} splits, one seed each."]
+    return {"gain of federating": "\n".join(lines)}
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _interval(own: Mapping[str, float], digits: int) -> str:
+    return f"{_signed(own['low'], digits)} to {_signed(own['high'], digits)}"
+
+
+def sentence(record: Mapping[str, Any]) -> str:
+    """Return README's sentence on the gain of federating."""
+    gains = record["gains"]
+    names = ("over own map", "over SRTM", "over own map or SRTM", "without elevation")
+    own_map, srtm, better, without = (gains[name] for name in names)
+
+    def saved(gain: Mapping[str, Any]) -> str:
+        intervals = "; ".join(
+            f"{_signed(gain[over]['low'], 1)}, {_signed(gain[over]['high'], 1)}"
+            for over in ("over vehicles", "over splits")
+        )
+        return f"{_signed(gain['over vehicles']['mean'], 1)} Wh [{intervals}]"
+
+    return (
+        f"The federated, personalised model is off by **{own_map['federated']:.1f} Wh** per minute "
+        "(speed and climate power known); local training with its own map by "
+        f"{saved(own_map)} more, with NASA's SRTM map by {saved(srtm)}, with the better of both by "
+        f"{saved(better)}, and without elevation federating gains {saved(without)} "
+        f"[95 % over {own_map['vehicles']} cars; over {own_map['splits']} splits; "
+        "[how](docs/accuracy.md#gain-of-federating)]."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
+    parser.add_argument("--srtm", type=Path, default=Path("fleets/ved-srtm"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/local-baselines"))
+    parser.add_argument("--record", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if options.record:
+        record = recorded(options.runs)
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+        write_blocks(PAGE, tables(record))
+        write_blocks(Path("README.md"), {"what federating gains": sentence(record)})
+        return
+    options.runs.mkdir(parents=True, exist_ok=True)
+    for split in range(SPLITS):
+        file = options.runs / f"split-{split}.json"
+        if not file.exists():
+            errors = local_errors(options.fleet, options.srtm, split)
+            errors |= federated_errors(options.runs / f"split-{split}", options.fleet, split)
+            file.write_text(json.dumps(errors, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

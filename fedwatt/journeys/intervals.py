@@ -1,0 +1,212 @@
+"""Prediction intervals that hold for a vehicle that no calibration has seen.
+
+A score is the absolute error of a window, an in-trip window or a whole trip over the standard
+deviation that the fleet's trip prior expects for it (`filter.TripPrior`), which grows with length,
+load, speed and cold. Some vehicles err more than others; a vehicle's size is shrunk to the fleet's:
+
+    σ_v = (M b + Σ u_t) / ((M + n) b)
+
+with mean scores u_t of n own trips that no model was trained on, the fleet's mean score b, and
+M = `SHRINKAGE` trips. The interval is prediction ± q_n · σ_v · deviation, with q_n the quantile of
+score / σ over the *other* vehicles, each counting once, whose trips are scored as if n other trips
+of their own were known. With no own trips σ_v is 1 and q_0 holds the differences between vehicles;
+q_n narrows as own trips arrive. Windows of a trip share the weight of one trip, because they
+overlap. Conformal prediction with exchangeable vehicles: Lee, Barber and Willett,
+"Distribution-free inference with hierarchical data", 2023.
+
+Vehicles contribute counts of their scores in bins, which add. A member of the fleet subtracts its
+own contribution (`Intervals.without`), so its intervals are calibrated leave-one-vehicle-out.
+Needs numpy only.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedwatt.errors import DataError
+from fedwatt.journeys.balance import trip_numbers
+from fedwatt.journeys.filter import TripPrior, in_trip
+from fedwatt.journeys.prior import window_conditions
+from fedwatt.telemetry.trip import FloatArray
+from fedwatt.windows.client import Client
+
+KINDS = ("windows", "in_trip", "trips")
+LEVEL = 0.9
+OWN_TRIPS = (0, 1, 3, 10, 30)
+"""Numbers of own trips for which quantiles are kept; between them they are interpolated."""
+SHRINKAGE = 5.0
+BINS = 240
+SMALLEST = 0.01
+LARGEST = 100.0
+"""Scores that bins reach from and to, in equal ratios."""
+EDGES = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, BINS)])
+
+Scores = Mapping[str, Sequence[FloatArray]]
+"""By kind one array for each trip: the scores of its windows, or the one of the whole trip."""
+
+
+def score_sums(scores: Scores) -> dict[str, FloatArray]:
+    """Return a vehicle's first contribution by kind: mean score, and whether it has trips, [2]."""
+    sums = {}
+    for kind in KINDS:
+        trips = scores.get(kind, ())
+        mean = float(np.mean([trip.mean() for trip in trips])) if len(trips) else 0.0
+        sums[kind] = np.array([mean, float(len(trips) > 0)])
+    return sums
+
+
+def vehicle_size(trips: Sequence[FloatArray], fleet_mean: float) -> float:
+    """Return σ_v of a vehicle from scores of its own trips.
+
+    >>> vehicle_size([], 0.8), vehicle_size([np.array([1.6])] * 5, 0.8)
+    (1.0, 1.5)
+    """
+    total = SHRINKAGE * fleet_mean + float(sum(trip.mean() for trip in trips))
+    return total / ((SHRINKAGE + len(trips)) * fleet_mean)
+
+
+def score_counts(trips: Sequence[FloatArray], fleet_mean: float) -> FloatArray:
+    """Return a vehicle's share of scores / σ per bin, [own trips, bins]; each row adds up to 1.
+
+    For n own trips every trip is scored by the n before it, the last ones standing before the
+    first; a vehicle that has fewer uses all its others.
+    """
+    counts = np.zeros((len(OWN_TRIPS), BINS))
+    for row, known in enumerate(OWN_TRIPS):
+        for place, trip in enumerate(trips):
+            others = min(known, len(trips) - 1)
+            before = [trips[place - 1 - back] for back in range(others)]
+            scaled = trip / vehicle_size(before, fleet_mean)
+            bins = np.clip(np.searchsorted(EDGES, scaled, side="right") - 1, 0, BINS - 1)
+            share = np.bincount(bins, minlength=BINS) / len(trip)
+            counts[row] += share / len(trips)
+    return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Intervals:
+    """Scores of a fleet's vehicles, or of one vehicle as its contribution.
+
+    means     by kind, the mean score b
+    counts    by kind, [own trips, bins]: sums over vehicles
+    vehicles  that contributed
+    trips     of theirs that were scored
+    """
+
+    means: Mapping[str, float]
+    counts: Mapping[str, FloatArray]
+    vehicles: int
+    trips: int
+
+    def without(self, own: "Intervals") -> "Intervals":
+        """Return the intervals of the other vehicles, for a vehicle that contributed `own`."""
+        counts = {kind: np.maximum(self.counts[kind] - own.counts[kind], 0.0) for kind in KINDS}
+        return Intervals(self.means, counts, self.vehicles - own.vehicles, self.trips - own.trips)
+
+    def includes(self, own: "Intervals") -> bool:
+        """Return whether a vehicle's contribution can be among those of this fleet."""
+        return self.vehicles >= own.vehicles and all(
+            bool((own.counts[kind] <= self.counts[kind] + 1e-5).all()) for kind in KINDS
+        )
+
+    def quantiles(self, kind: str, level: float = LEVEL) -> FloatArray:
+        """Return q_n for each of `OWN_TRIPS`."""
+        counts = self.counts[kind]
+        if not counts.any():
+            raise DataError(
+                f"No vehicle has scored trips for intervals of {kind}. Train with validation trips."
+            )
+        # As conformal prediction has it, n trips leave room for one more.
+        corrected = min(level * (1 + 1 / max(self.trips, 1)), 1.0)
+        quantiles = []
+        for row in counts:
+            total = np.concatenate([[0.0], np.cumsum(row)]) / row.sum()
+            quantiles.append(float(np.interp(corrected, total, EDGES)))
+        return np.array(quantiles)
+
+    def factor(self, kind: str, own: Sequence[FloatArray] = (), level: float = LEVEL) -> float:
+        """Return half the width of an interval in standard deviations, q_n · σ_v.
+
+        `own` are scores of the vehicle's own trips, on which nothing was trained.
+        """
+        known = np.log1p(np.array(OWN_TRIPS, dtype=np.float64))
+        q = float(np.interp(np.log1p(len(own)), known, self.quantiles(kind, level)))
+        return q * vehicle_size(own, self.means[kind])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the intervals as values that JSON can hold."""
+        counts = {kind: np.round(self.counts[kind], 6).tolist() for kind in KINDS}
+        return {
+            "means": dict(self.means),
+            "counts": counts,
+            "vehicles": self.vehicles,
+            "trips": self.trips,
+        }
+
+    @staticmethod
+    def from_json(entry: Mapping[str, Any]) -> "Intervals":
+        """Return the intervals of `to_json`."""
+        counts = {kind: np.array(entry["counts"][kind], dtype=np.float64) for kind in KINDS}
+        return Intervals(dict(entry["means"]), counts, int(entry["vehicles"]), int(entry["trips"]))
+
+
+def contribution(scores: Scores, means: Mapping[str, float]) -> Intervals:
+    """Return a vehicle's contribution, given the fleet's mean scores."""
+    counts = {kind: score_counts(scores.get(kind, ()), means[kind]) for kind in KINDS}
+    trips = len(scores.get(KINDS[0], ()))
+    return Intervals(dict(means), counts, int(trips > 0), trips)
+
+
+def fleet_means(sums: Iterable[Mapping[str, FloatArray]]) -> dict[str, float]:
+    """Return the fleet's mean scores by kind from the vehicles' `score_sums`."""
+    vehicles = list(sums)
+    means = {}
+    for kind in KINDS:
+        total = np.sum([np.zeros(2), *(vehicle[kind] for vehicle in vehicles)], axis=0)
+        means[kind] = float(total[0] / total[1]) if total[0] > 0 else 1.0
+    return means
+
+
+def fleet_intervals(contributions: Iterable[Intervals]) -> Intervals:
+    """Return the intervals of a fleet: the sum of its vehicles' contributions."""
+    parts = list(contributions)
+    if not parts:
+        raise DataError("Intervals need at least one vehicle's scores.")
+    counts = {kind: np.sum([part.counts[kind] for part in parts], axis=0) for kind in KINDS}
+    vehicles = sum(part.vehicles for part in parts)
+    return Intervals(parts[0].means, counts, vehicles, sum(part.trips for part in parts))
+
+
+def validation_scores(client: Client, predicted: FloatArray, prior: TripPrior) -> Scores:
+    """Return scores of a vehicle's validation trips from scaled predictions [V] of its windows.
+
+    `prior` is in units of the label scale. A trip's total is scored by the mean of its windows.
+    """
+    ends = client.ends["validation"]
+    trip = trip_numbers(ends, client.window)
+    residual = client.labels["validation"].astype(np.float64) - predicted
+    load = predicted + client.label_center_wh / client.label_scale_wh
+    cold, speed = window_conditions(client, "validation")
+    stride = int(np.median(np.diff(ends))) if len(ends) > 1 else client.window
+    scores: dict[str, list[FloatArray]] = {kind: [] for kind in KINDS}
+    for number in range(int(trip[-1]) + 1 if len(trip) else 0):
+        rows = trip == number
+        off = residual[rows]
+        load_t = load[rows]
+        speed_t = speed[rows]
+        cold_t = float(np.median(cold[rows]))
+        scores["windows"].append(np.abs(off) / prior.window_deviation_wh(load_t, speed_t, cold_t))
+        windows = ((len(off) - 1) * stride + client.window) / client.window
+        size = prior.trip_deviation_wh(
+            load_t.mean() * windows, windows, speed_t.mean(), cold_t, client.window
+        )
+        scores["trips"].append(np.atleast_1d(abs(off.mean()) * windows / size))
+        if client.window % stride == 0:
+            corrected, deviation = in_trip(
+                prior, load_t, load_t + off, client.window,
+                cold=cold_t, speed_mps=speed_t, stride=stride,
+            )  # fmt: skip
+            scores["in_trip"].append(np.abs(load_t + off - corrected) / deviation)
+    return scores
