@@ -1,186 +1,121 @@
-"""The tables of docs/edge.md, from what edge_ved.py measured."""
+"""The tables and sentences of docs/edge.md, from what edge_ved.py measured."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.latency import Latency, spread
 from benchmarks.marked import write_blocks
-from fedwatt.report.style import name_of
 
 PAGE = Path(__file__).parents[1] / "docs" / "edge.md"
 
 
-def tables(found: dict[str, Any]) -> dict[str, str]:
-    """Markdown of each table, by its name on the page."""
+def tables(record: dict[str, Any]) -> dict[str, str]:
+    """Return the Markdown of each block, by its name on the page."""
     return {
-        "coverage": coverage(found["judged"]["federated"]),
-        "trips": trips(found["judged"]),
-        "agreement": table(
-            "backbone|test windows|RMSE, Wh|scaled features|physical features to Wh",
-            (
-                f"{name.upper()}|{own['windows']:,}|{own['rmse_wh']:.1f}|"
-                f"{own['worst_relative']['scaled features']:.1e}|"
-                f"{own['worst_relative']['physical features']:.1e}"
-                for name, own in found["agreement"].items()
-                if name != "both"
-            ),
-        ),
-        "agreement_hills": "In an MLP's file with hills the largest difference, from physical "
-        f"features to Wh, is {found['agreement']['both']['hills']:.1e} for the network with hills "
-        f"and {found['agreement']['both']['level']:.1e} for the level model.",
-        "stream": table(
-            "vehicle|test trips|windows|largest difference, Wh",
-            (
-                f"{name}|{own['trips']}|{own['windows']:,}|{own['worst_wh']:.1g}"
-                for name, own in found["streams"]["stream"].items()
-            ),
-        ),
-        "stream_hills": table(
-            "vehicle|test trips|windows|without an open gap|largest difference there, Wh|"
-            "RMSE, stream|RMSE, batch",
-            (
-                f"{name}|{own['trips']}|{own['windows']:,}|{own['settled'] / own['windows']:.1%}|"
-                f"{own['worst_wh']:.1g}|{own['rmse_stream_wh']:.2f}|{own['rmse_batch_wh']:.2f}"
-                for name, own in found["streams"]["stream_hills"].items()
-            ),
-        ),
+        "agreement": agreement(record["agreement"]),
         "forms": table(
-            "form|file, kB|RMSE added, Wh|file with hills, kB|RMSE added, Wh",
+            "dtype|file, kB|RMSE added, Wh|file with elevation, kB|RMSE added, Wh",
             (
-                f"{form}|{own['bytes'] / 1000:.0f}|{max(own['loss_wh'], key=abs):+.3f}|"
-                f"{own['bytes_hills'] / 1000:.0f}|{max(own['loss_wh_hills'], key=abs):+.3f}"
-                for form, own in found["forms"].items()
+                f"{form}|{row['bytes'] / 1000:.0f}|{max(row['loss_wh'], key=abs):+.3f}|"
+                f"{row['bytes_hills'] / 1000:.0f}|{max(row['loss_wh_hills'], key=abs):+.3f}"
+                for form, row in record["forms"].items()
             ),
         ),
-        "sizes": sizes(found["judged"]),
-        "borne_out": borne_out(found["judged"]),
-        "latency_hills": latency(found["latency_hills"], str),
-        "latency": latency(found["latency"], str.upper),
-        "methods": latency(found["methods"], name_of) + "\n\n" + same(found["methods"]),
-        "memory": f"Peak memory of the process of a model with hills in a day of driving, "
-        f"{found['memory']['seconds']:,} samples: {found['memory']['peak_mb']:.0f} MB; "
-        f"{found['memory']['grown_mb']:.1f} MB more after the day than after its first hour.",
+        "stream": streams(record["streams"]),
+        "trips": trips(record["judged"]),
+        "latency": latency([*record["latency"], *record["latency_hills"]]),
+        "memory": "Peak memory of the process, model with elevation, one day of driving "
+        f"({record['memory']['seconds']:,} samples): {record['memory']['peak_mb']:.0f} MB, "
+        f"{record['memory']['grown_mb']:.1f} MB more than after the first hour.",
     }
 
 
 def table(head: str, rows: Iterable[str]) -> str:
-    """A Markdown table; cells are separated by bars, and all but the first are numbers."""
+    """Return a Markdown table; cells are separated by bars, all but the first are numbers."""
     columns = head.count("|")
     lines = [head.replace("|", " | "), "---" + "|--:" * columns]
     lines += [row.replace("|", " | ") for row in rows]
     return "\n".join(f"| {line} |" if "--:" not in line else f"|{line}|" for line in lines)
 
 
-def coverage(judged: dict[str, Any]) -> str:
-    rows = [
-        f"{name}|{own['test_trips']}|{own['calibration_trips']}"
-        f"{'' if own['calibrated_on'] == 'validation trips' else ' *'}|{own['rmse_wh']:.1f}|"
-        f"{own['windows_covered']:.1%}|±{own['window_width_wh'] / 2:.0f}|"
-        f"{own['trips_covered']:.0%}|±{own['trip_width_wh'] / 2:.0f}"
-        for name, own in judged.items()
-    ]
-    rmse, windows, whole = (
-        mean(judged, what) for what in ("rmse_wh", "windows_covered", "trips_covered")
-    )
-    rows.append(f"**mean of vehicles**|||{rmse:.1f}|**{windows:.1%}**||**{whole:.1%}**|")
-    return table(
-        "vehicle|test trips|calibration trips|RMSE, Wh|windows covered|width, Wh|trips covered|"
-        "width, Wh",
-        rows,
+def agreement(record: dict[str, Any]) -> str:
+    """Return the largest difference between PyTorch and onnxruntime as a sentence."""
+    backbones = {name: row for name, row in record.items() if name != "both"}
+    worst = max(max(row["worst_relative"].values()) for row in backbones.values())
+    names = ", ".join(name.upper() for name in backbones)
+    windows = max(row["windows"] for row in backbones.values())
+    return (
+        f"Over {windows:,} VED test windows, predictions of onnxruntime and PyTorch ({names}) "
+        f"differ by at most {worst:.0e} of the prediction or of the label's standard deviation, "
+        "whichever is larger."
     )
 
 
-def trips(judged: dict[str, dict[str, Any]]) -> str:
-    rows, medians = [], {}
-    for kind, by in judged.items():
-        errors = np.concatenate([own["trip_errors_percent"] for own in by.values()])
-        each = np.mean([np.median(own["trip_errors_percent"]) for own in by.values()])
-        medians[kind] = float(np.median(errors))
+def streams(record: dict[str, dict[str, Any]]) -> str:
+    """Return how far a stream of rows differs from the batch pipeline, as sentences."""
+    plain = record["stream"].values()
+    climbing = record["stream_hills"].values()
+    worst = max(row["worst_wh"] for row in plain)
+    settled = min(row["settled"] / row["windows"] for row in climbing)
+    added = max(row["rmse_stream_wh"] - row["rmse_batch_wh"] for row in climbing)
+    return (
+        f"Raw VED test trips of {len(plain)} vehicles "
+        f"({sum(row['windows'] for row in plain):,} windows), fed row by row, differ from the "
+        f"batch pipeline by at most {worst:.1g} Wh. With elevation the same holds for at least "
+        f"{settled:.1%} of each vehicle's windows; the others end where the elevation is not known "
+        f"yet, which adds at most {added:.2f} Wh to the RMSE."
+    )
+
+
+def trips(evaluated: dict[str, dict[str, Any]]) -> str:
+    """Return the errors of trips and windows, one row per model."""
+    rows = []
+    for model, by in evaluated.items():
+        errors = np.concatenate([row["trip_errors_percent"] for row in by.values()])
         rows.append(
-            f"{kind}|{len(errors)}|{medians[kind]:.1f} %|{each:.1f} %|{mean(by, 'rmse_wh'):.1f}|"
-            f"{mean(by, 'windows_covered'):.1%}|{lowest(by):.1%}|{mean(by, 'trips_covered'):.1%}"
+            f"{model.replace('hills', 'elevation')}|{np.median(errors):.1f} %|"
+            f"{mean(by, 'rmse_wh'):.1f}|{mean(by, 'windows_covered'):.1%}|{lowest(by):.1%}|"
+            f"{mean(by, 'trips_covered'):.1%}"
         )
-    made = table(
-        "model|test trips of 2 km or more|median trip error|mean of vehicles' medians|"
-        "window RMSE, Wh|windows covered|lowest vehicle|trips covered",
-        rows,
-    )
-    level = [kind for kind in ("federated", "local-only", "pooled") if kind in medians]
-    order = sorted(level, key=medians.__getitem__)
-    best = min(medians, key=medians.__getitem__)
-    ranking = f"Without hills and fine-tuning the order by median trip error is {', '.join(order)}"
-    return f"{made}\n\n{ranking}; of all models {best} has the smallest."
+    head = "model|median trip error|window RMSE, Wh|windows covered|lowest vehicle|trips covered"
+    return f"{table(head, rows)}\n\n{len(errors)} test trips of at least 2 km."
 
 
 def lowest(by: dict[str, dict[str, float]]) -> float:
-    """The share of windows covered in the vehicle that fares worst."""
-    return min(own["windows_covered"] for own in by.values())
+    """Return the smallest share of windows covered in any vehicle."""
+    return min(row["windows_covered"] for row in by.values())
 
 
-def sizes(judged: dict[str, dict[str, Any]]) -> str:
-    """What a field adds to the file."""
-    plain, hills = (
-        [own["file_bytes"] / 1000 for own in judged[kind].values()]
-        for kind in ("federated", "federated, hills")
-    )
-    return (
-        f"On VED the file has {max(plain):.0f} kB without hills and {min(hills):.0f} to "
-        f"{max(hills):.0f} kB with them."
-    )
+def mean(by: dict[str, Any], column: str) -> float:
+    """Return the mean of a column over vehicles."""
+    return float(np.mean([row[column] for row in by.values()]))
 
 
-def borne_out(judged: dict[str, dict[str, Any]]) -> str:
-    """In how many vehicles hills are used, and for how many windows."""
-    parts = []
-    for kind, of in (("federated, hills", "global"), ("federated, hills, fine-tuned", "own")):
-        by = judged[kind].values()
-        used = [own["by_hills"] for own in by if own["borne_out"]]
-        parts.append(
-            f"with {of} models in {len(used)} of {len(by)} vehicles, for {np.mean(used):.1%} of "
-            "their test windows (mean of vehicles)"
-        )
-    return f"On VED hills are borne out and used {'; '.join(parts)}."
+NAMES = {
+    "mlp": "MLP",
+    "gru": "GRU",
+    "lstm": "LSTM",
+    "MLP with hills": "MLP, elevation",
+    "and its level model": "both networks of that file",
+}
 
 
-def mean(by: dict[str, Any], what: str) -> float:
-    return float(np.mean([own[what] for own in by.values()]))
-
-
-def latency(rows: Sequence[dict[str, Any]], name: Callable[[str], str]) -> str:
-    """One line for a model: batch 1 and 32 in both engines."""
+def latency(rows: Sequence[dict[str, Any]]) -> str:
+    """Return one line per model: batch 1 and 32 in both engines."""
     by: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
     for row in rows:
         by.setdefault(row["model"], {})[row["engine"], row["batch"]] = row
     lines = []
-    for model, own in by.items():
-        order = [own[engine, batch] for batch in (1, 32) for engine in ("PyTorch", "onnxruntime")]
-        cells = "|".join(f"{cell['median_us']:.1f} ({cell['p95_us']:.1f})" for cell in order)
-        fewest = min(cell["windows"] for cell in order)
-        throughput = 1e6 / own["onnxruntime", 32]["median_us"]
-        lines.append(f"{name(model)}|{cells}|{throughput:,.0f}|{fewest:,}")
-    return table(
-        "model|batch 1, PyTorch|batch 1, onnxruntime|batch 32, PyTorch|batch 32, onnxruntime|"
-        "windows/s|windows timed, at least",
-        lines,
-    )
+    for model, cells in by.items():
+        order = [cells[engine, batch] for batch in (1, 32) for engine in ("PyTorch", "onnxruntime")]
+        times = "|".join(f"{cell['median_us']:.1f} ({cell['p95_us']:.1f})" for cell in order)
+        lines.append(f"{NAMES[model]}|{times}")
+    head = "model|batch 1, PyTorch|batch 1, onnxruntime|batch 32, PyTorch|batch 32, onnxruntime"
+    return table(head, lines)
 
 
-def same(rows: Sequence[dict[str, Any]]) -> str:
-    """Whether the methods differ by more than one model differs from itself."""
-    found = [Latency(**row) for row in rows]
-    parts = []
-    for batch in (1, 32):
-        between, within = spread(found, "onnxruntime", batch)
-        parts.append(f"{between:.1%} at batch {batch}, where one model varies by {within:.1%}")
-    return (
-        "Standard deviation between the methods' medians in onnxruntime, beside that of one "
-        f"model's medians in the course of the run: {'; '.join(parts)}."
-    )
-
-
-def write_tables(found: dict[str, Any]) -> None:
-    """Put every table between its marks on the page."""
-    write_blocks(PAGE, tables(found))
+def write_tables(record: dict[str, Any]) -> None:
+    """Put every block between its marks on the page."""
+    write_blocks(PAGE, tables(record))

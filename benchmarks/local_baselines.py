@@ -249,18 +249,23 @@ def _interval(own: Mapping[str, float], digits: int) -> str:
 def sentence(record: Mapping[str, Any]) -> str:
     """Return README's sentence on the gain of federating."""
     gains = record["gains"]
-    own, srtm, level = (gains[n] for n in ("over own map", "over SRTM", "without elevation"))
+    names = ("over own map", "over SRTM", "over own map or SRTM", "without elevation")
+    own_map, srtm, better, without = (gains[name] for name in names)
 
     def saved(gain: Mapping[str, Any]) -> str:
-        intervals = f"{_interval(gain['over vehicles'], 1)}; {_interval(gain['over splits'], 1)}"
+        intervals = "; ".join(
+            f"{_signed(gain[over]['low'], 1)}, {_signed(gain[over]['high'], 1)}"
+            for over in ("over vehicles", "over splits")
+        )
         return f"{_signed(gain['over vehicles']['mean'], 1)} Wh [{intervals}]"
 
     return (
-        f"A federated, personalised model is off by **{own['federated']:.1f} Wh** per minute "
-        f"(speed and climate power known): {saved(own)} below local-only with its own map (median "
-        f"{_signed(own['median'], 1)}), {saved(srtm)} below local-only with SRTM; without "
-        f"elevation {saved(level)}. [95 % over {own['vehicles']} cars; {own['splits']} splits] "
-        "([how](docs/accuracy.md#gain-of-federating))"
+        f"The federated, personalised model is off by **{own_map['federated']:.1f} Wh** per minute "
+        "(speed and climate power known); local training with its own map by "
+        f"{saved(own_map)} more, with NASA's SRTM map by {saved(srtm)}, with the better of both by "
+        f"{saved(better)}, and without elevation federating gains {saved(without)} "
+        f"[95 % over {own_map['vehicles']} cars; over {own_map['splits']} splits; "
+        "[how](docs/accuracy.md#gain-of-federating)]."
     )
 
 

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -153,6 +153,8 @@ class Comparison:
     unit: str
     fedwatt: Cells
     peers: Mapping[str, Cells]
+    short_inputs: str = ""
+    """What README says of the inputs; it names those that all tasks share above its table."""
 
     @property
     def statistic(self) -> Statistic:
@@ -192,6 +194,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "%",
             fedwatt_routes(journeys, peers),
             trips(routes, before),
+            "route",
         ),
         Comparison(
             "trip with known speed, median error",
@@ -199,6 +202,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "%",
             fedwatt_trips(journeys, "no-climate"),
             trips(windows, {forest: f"{forest}, without climate power"} | without),
+            "speed",
         ),
         Comparison(
             "trip with known speed and climate power, median error",
@@ -206,6 +210,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "%",
             fedwatt_trips(journeys, "climate"),
             trips(windows, {forest: f"{forest}, with climate power"} | with_climate),
+            "speed, climate power",
         ),
         Comparison(
             "60 s window, RMSE",
@@ -213,6 +218,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "Wh",
             fedwatt_windows(journeys, "no-climate"),
             {name: peer_cells(windows, "rmse_wh", row) for name, row in without.items()},
+            "speed",
         ),
         Comparison(
             "60 s window with climate power, RMSE",
@@ -220,30 +226,44 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "Wh",
             fedwatt_windows(journeys, "climate"),
             {name: peer_cells(windows, "rmse_wh", row) for name, row in with_climate.items()},
+            "speed, climate power",
         ),
     ]
     return [one for one in found if one.fedwatt and any(one.peers.values())]
 
 
-def readme_table(found: Sequence[Comparison]) -> str:
-    """Return README's table: one line for each peer of each task."""
+SHORT_NAMES: Final = {
+    "RouteE, forest of the vehicle": "RouteE per vehicle",
+    "RouteE, forest of all vehicles": "RouteE central",
+    "mean Wh/km of the vehicle": "mean Wh/km",
+    "boosted trees of all vehicles": "pooled boosted trees",
+}
+"""Names of peers in README."""
+ONLY_ON_PAGE: Final = ("Bolt", "SRTM")
+"""Peers that docs/journeys.md has and README leaves out."""
+
+
+def readme_table(tasks: Sequence[Comparison]) -> str:
+    """Return README's table: one line for each of the main peers of each task."""
     lines = [
-        "| task | inputs known | baseline | fedwatt | difference (95 % interval) |",
-        "|---|---|---|---|---|",
+        "| task and inputs | baseline | fedwatt | difference [95 %], points or Wh |",
+        "|---|---|---|---|",
     ]
-    for one in found:
-        task, inputs = one.task, one.inputs
-        for name, cells in one.peers.items():
-            if not cells:
+    for comparison in tasks:
+        task = comparison.task.partition(" with ")[0].partition(",")[0]
+        for name, cells in comparison.peers.items():
+            if not cells or any(word in name for word in ONLY_ON_PAGE):
                 continue
-            both = on_same(one.fedwatt, cells)
-            ours, theirs = (one.statistic(list(side.values())) for side in both)
-            gap = paired_difference(one.fedwatt, cells, one.statistic)
+            both = on_same(comparison.fedwatt, cells)
+            ours, theirs = (comparison.statistic(list(side.values())) for side in both)
+            gap = paired_difference(comparison.fedwatt, cells, comparison.statistic)
+            unit = comparison.unit
+            inputs = comparison.short_inputs or comparison.inputs
+            peer = name.partition(" (")[0]
             lines.append(
-                f"| {task} | {inputs} | {name}: {theirs:.1f} {one.unit} | "
-                f"{ours:.1f} {one.unit} | {gap.text(one.unit)} |"
+                f"| {task}: {inputs} | {SHORT_NAMES.get(peer, peer)}: {theirs:.1f} {unit} | "
+                f"{ours:.1f} {unit} | {gap.text(unit).rpartition(' ')[0]} |"
             )
-            task = inputs = "same"  # the inputs are long: a task's first line has them
     return "\n".join(lines)
 
 

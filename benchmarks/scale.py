@@ -83,7 +83,7 @@ def on_paper() -> dict[str, Any]:
     }
 
 
-def sentences(record: dict[str, Any]) -> dict[str, str]:
+def tables(record: dict[str, Any]) -> dict[str, str]:
     """Return the sentences of the page by the name of their place."""
     return {"rounds": about_rounds(record)} | about_traffic(record["traffic"])
 
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write the page")
     if not parser.parse_args().write:
         write_text(RESULTS, json.dumps(measure(), indent=2) + "\n")
-    write_blocks(PAGE, sentences(json.loads(RESULTS.read_text(encoding="utf-8"))))
+    write_blocks(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
 
 
 if __name__ == "__main__":

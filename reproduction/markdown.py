@@ -135,8 +135,7 @@ def readme_block(view: LabView) -> str:
     sentences = [
         headline(view),
         f"Tuned FO-RI-FedAvg on `{view.setting.ved[0]}`: {verdict.number}.",
-        *[sentence for sentence in _advice(view) if sentence.startswith("SCAFFOLD")],
-        "Verdicts, rules and numbers: [the paper, reproduced](docs/reproduction.md).",
+        "See [the paper, reproduced](docs/reproduction.md).",
     ]
     return "\n".join([BEGIN, " ".join(sentences), END])
 

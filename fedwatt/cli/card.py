@@ -14,7 +14,7 @@ def card(
     model: Annotated[Path, typer.Argument(help="Model file of 'fedwatt export'.")],
     html: Annotated[Path | None, typer.Option(help="Write the card as a page.")] = None,
 ) -> None:
-    """What a model was trained on, how far it errs, its limits, privacy and licence.
+    """Show a model's training data, errors, inputs and limits.
 
     All of it is coarse: no vehicle and no place is named.
     """

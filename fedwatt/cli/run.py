@@ -140,7 +140,7 @@ def _on_cluster(
     out: "Path",
     say: "Callable[[str], None]",
 ) -> "Iterator[dict[str, Any]]":
-    """What `execute` needs to train on the Ray cluster at the address `ray`; None: nothing.
+    """Yield the arguments of `execute` for training on the Ray cluster at the address.
 
     Whole methods train there, or every round's participants do where there are few methods and
     many participants.
@@ -167,7 +167,9 @@ def _on_cluster(
 def _in_tasks(
     ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
 ) -> "Callable[[RunConfig, Path, Fleet], None]":
-    """A function that trains a run's methods on a Ray cluster, a line for each finished task."""
+    """Return a function that trains a run's methods on a Ray cluster, a line for each finished
+    task.
+    """
     from fedwatt.runs.level import level_label
     from fedwatt.tuning.spread import train_in_tasks
 

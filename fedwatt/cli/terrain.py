@@ -112,7 +112,7 @@ def compare_(
 
 
 def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
-    """What a fleet's measured elevation says of a field."""
+    """Return the agreement of an elevation map with a fleet's measured elevation."""
     from fedwatt.elevation.compare import compare
     from fedwatt.telemetry.store import read_fleet
 
@@ -131,7 +131,9 @@ def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
 
 
 def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str, str]:
-    """What a terrain model says of a field, drawn into `figure` if that is given."""
+    """Return the agreement of an elevation map with a terrain model, drawn into `figure` if
+    given.
+    """
     from fedwatt.elevation.compare import against_reference
     from fedwatt.telemetry.maps import read_terrain
 
@@ -158,7 +160,7 @@ def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str
 
 
 def field_file(path: Path, method: str | None) -> Path:
-    """The field of a file or of a run folder."""
+    """Return the field of a file or of a run folder."""
     if not path.is_dir():
         return path
     file = path / "field.parquet" if method is None else path / "terrain" / f"{method}.parquet"

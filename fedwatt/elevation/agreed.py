@@ -1,4 +1,4 @@
-"""What vehicles agree on before an exchange whose messages must say nothing by their shape.
+"""Node sets that vehicles agree on before an exchange, so that message sizes reveal nothing.
 
 All nodes of the operator's service area, and of the published nodes all pairs that one segment can
 touch: the same for every vehicle, whatever it drove.
@@ -23,7 +23,7 @@ FASTEST_MPS = 40.0
 
 @dataclass(frozen=True, kw_only=True)
 class Area:
-    """Where the operator's vehicles drive; `west_deg` > `east_deg` crosses the date line."""
+    """The service area of the fleet; `west_deg` > `east_deg` crosses the date line."""
 
     south_deg: float
     north_deg: float
@@ -37,7 +37,7 @@ class Area:
         check(self, "east_deg", self.east_deg != self.west_deg, "other than west_deg")
 
     def size(self, grid: Grid) -> int:
-        """How many nodes it has, without making a list of them."""
+        """Return the number of nodes, without listing them."""
         return int(self._rows(grid)[2].sum())
 
     def nodes(self, grid: Grid) -> IntArray:
@@ -64,7 +64,8 @@ class Area:
 def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> Pairs:
     """All pairs of `nodes` that a segment can touch; the same for every vehicle."""
     reach, sideways = _reach(grid, segment_s)
-    row, column = nodes >> ROW_SHIFT, nodes & COLUMN_MASK
+    row = nodes >> ROW_SHIFT
+    column = nodes & COLUMN_MASK
     here = column / grid.columns(row)
     # A vehicle's largest arrays: as few of them at a time as can be.
     codes = []
@@ -75,7 +76,8 @@ def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> Pairs:
         for aside in range(0 if up == 0 else -sideways, sideways + 1):
             key = (above << ROW_SHIFT) | np.mod(centre + aside, count)
             at, known = find(nodes, key)
-            one, other = np.flatnonzero(known), at[known]
+            one = np.flatnonzero(known)
+            other = at[known]
             codes.append(np.minimum(one, other) * len(nodes) + np.maximum(one, other))
     code = np.concatenate(codes)
     codes.clear()
@@ -106,14 +108,15 @@ def pairs_of_a_node(grid: Grid, segment_s: int) -> int:
 
 
 def agreed_segments(survey: Survey, grid: Grid, segment_s: int) -> Survey:
-    """The survey without segments of which two nodes make no pair of `agreed_pairs`.
+    """Return the survey without segments of which two nodes make no pair of `agreed_pairs`.
 
     A vehicle decides this by itself, before anything is published: what it does not sum it must not
     count for either, or a node would end up with fewer vehicles than were counted.
     """
     reach, sideways = _reach(grid, segment_s)
     needed = survey.weights != 0
-    row, column = survey.keys >> ROW_SHIFT, survey.keys & COLUMN_MASK
+    row = survey.keys >> ROW_SHIFT
+    column = survey.keys & COLUMN_MASK
     count = grid.columns(row)
     agreed = survey.placed.copy()
     corners = survey.keys.shape[1]

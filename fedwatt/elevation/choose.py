@@ -1,4 +1,4 @@
-"""How steep the ground may be, and how long segments are: chosen by the energy of validation trips.
+"""Choice of slope prior and segment length, by the energy of validation trips.
 
 The usual prior (grades of about 3 %, segments of 8 s) flattens mountains where a place was passed
 only a few times. Sums do not depend on the grade of the prior, so the last ones serve all grades:
@@ -76,7 +76,9 @@ class Verdict:
 def learn_with_prior(
     exchange: Exchange, judge: Judge, grid: Grid, settings: TerrainSettings
 ) -> tuple[Field, Contribution]:
-    """The shared field by the prior that validation trips bear out, and the sums behind it."""
+    """Return the shared field by the prior that validation trips bear out, and the sums behind
+    it.
+    """
     field = replace(empty_field(grid), prior=settings.prior)
     field, sums = exchanged(exchange, field, 1 + settings.refreshes)
     if not settings.chooses:
@@ -92,12 +94,13 @@ def learn_with_prior(
         longer, other_sums = exchanged(exchange, replace(field, prior=prior), 1)
         if not judge([field, longer]).best:
             break
-        field, sums = longer, other_sums
+        field = longer
+        sums = other_sums
     return field, sums
 
 
 def exchanged(exchange: Exchange, field: Field, times: int) -> tuple[Field, Contribution]:
-    """A field after further exchanges with the same prior, and the sums of the last."""
+    """Return a field after further exchanges with the same prior, and the sums of the last."""
     sums = NOTHING
     for _ in range(times):
         sums = exchange(field)
@@ -106,16 +109,17 @@ def exchanged(exchange: Exchange, field: Field, times: int) -> tuple[Field, Cont
 
 
 def solved(grid: Grid, sums: Contribution, prior: Prior) -> Field:
-    """The field of these sums by a prior, which it remembers."""
+    """Return the field of these sums by a prior, which it remembers."""
     return replace(solve_field(grid, sums, prior.grade), prior=prior)
 
 
 def verdict(one: Survey, shared: Sequence[Field], settings: TerrainSettings) -> Verdict:
-    """What a vehicle's validation trips say of shared fields with its own ground on top.
+    """Return the validation errors of a vehicle for shared maps with its private map on top.
 
     Segments count whose climb is known with the first.
     """
-    judged, none = one.validation, np.zeros(len(shared) - 1)
+    judged = one.validation
+    none = np.zeros(len(shared) - 1)
     nothing = Verdict(np.zeros(1), none, none)
     if judged is None:
         return nothing
@@ -133,7 +137,7 @@ def verdict(one: Survey, shared: Sequence[Field], settings: TerrainSettings) -> 
 def _with_own_ground(
     one: Survey, shared: Sequence[Field], settings: TerrainSettings
 ) -> list[Field]:
-    """The shared fields, each with the vehicle's private ground by the same prior."""
+    """Return the shared fields, each with the vehicle's private ground by the same prior."""
     fields = [own_field(one, shared[0], settings)]
     for field in shared[1:]:
         cut = one.cut(field.prior.segment_s)

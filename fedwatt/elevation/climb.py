@@ -35,23 +35,26 @@ MEMORY_S = 600  # how far back a gap may have begun and still be closed; a longe
 
 
 def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
-    """The vehicle with channels of climb, `climbing`'s, in all its trips."""
+    """Return the vehicle with channels of climb, `climbing`'s, in all its trips."""
     return replace(vehicle, trips=tuple(climbing(t, own_rise_m(t, field)) for t in vehicle.trips))
 
 
 def climbing(trip: Trip, rise: FloatArray) -> Trip:
-    """The trip with `climb_m`, `descent_m` and `climb_known`, from metres gained each second.
+    """Return the trip with `climb_m`, `descent_m` and `climb_known`, from metres gained each
+    second.
 
     `rise` [seconds] is NaN where it is not known; there the road is level.
     """
-    known, level = np.isfinite(rise), np.nan_to_num(rise)
-    up, down = np.maximum(level, 0.0), np.maximum(-level, 0.0)
+    known = np.isfinite(rise)
+    level = np.nan_to_num(rise)
+    up = np.maximum(level, 0.0)
+    down = np.maximum(-level, 0.0)
     climb = {"climb_m": up, "descent_m": down, "climb_known": known.astype(float)}
     return replace(trip, channels={**trip.channels, **climb})
 
 
 def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
-    """The vehicle with channels of climb from its channel `elevation_m` (eVED, a DEM).
+    """Return the vehicle with channels of climb from its channel `elevation_m` (eVED, a DEM).
 
     In trips without it climb is not known.
     """
@@ -106,7 +109,8 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
     if len(known) < 2:
         return rise
     rolled_m = np.cumsum(np.nan_to_num(speed_mps))
-    before, after = known[:-1], known[1:]
+    before = known[:-1]
+    after = known[1:]
     gained_m = elevation_m[after] - elevation_m[before]
     metres = rolled_m[after] - rolled_m[before]
     road = (region[after] == region[before]) & (np.abs(gained_m) <= STEEPEST * metres + SLACK_M)
@@ -122,7 +126,7 @@ def rise_m(elevation_m: FloatArray, region: IntArray, speed_mps: FloatArray) -> 
 
 
 def climb_from(trip: Trip, source: str) -> str:
-    """What the trip's climb is read from: its positions, or whatever else it says, or nothing.
+    """Return the source of the trip's climb: its positions, another channel, or none.
 
     >>> climb_from(Trip("7", {"speed_mps": np.ones(2), "grade": np.zeros(2)}), "field")
     'grade'
@@ -139,7 +143,9 @@ def climb_from(trip: Trip, source: str) -> str:
 
 
 def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
-    """The trip with climb and descent; a level road, and not known, where nothing tells them."""
+    """Return the trip with climb and descent; a level road, and not known, where nothing tells
+    them.
+    """
     origin = climb_from(trip, source)
     if origin == "climb":
         return _as_given(trip)
@@ -155,7 +161,7 @@ def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
 
 
 def _as_given(trip: Trip) -> Trip:
-    """The trip with its own climb and descent, known where both are numbers."""
+    """Return the trip with its own climb and descent, known where both are numbers."""
     given = {name: trip.channels[name] for name in CLIMB}
     known = np.all([np.isfinite(values) for values in given.values()], axis=0)
     known &= trip.channels.get("climb_known", np.ones(trip.seconds)) > 0

@@ -39,7 +39,7 @@ LEAST_NODES = 10
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a field agrees with measured elevation.
+    """Agreement of an elevation map with measured elevation.
 
     seconds             driven seconds with a trusted position and a measured elevation
     known               share of them that the field knows
@@ -65,7 +65,10 @@ class Comparison:
 
 def compare(field: Field, vehicles: Iterable[Vehicle]) -> Comparison:
     """Hold a field against the channel `elevation_m` of the vehicles' trips."""
-    learned, measured, region, climbs = [], [], [], []
+    learned = []
+    measured = []
+    region = []
+    climbs = []
     seconds = 0
     for vehicle in vehicles:
         for trip in vehicle.trips:
@@ -86,7 +89,8 @@ def compare(field: Field, vehicles: Iterable[Vehicle]) -> Comparison:
             "No trip has both positions and measured elevation, so there is nothing to compare. "
             "Import the fleet with a terrain model (--dem), or recordings with elevation."
         )
-    one, other = np.concatenate(learned), np.concatenate(measured)
+    one = np.concatenate(learned)
+    other = np.concatenate(measured)
     regions: IntArray = np.concatenate(region)
     ours, theirs = np.concatenate(climbs, axis=1)
     if len(one) < 2 or len(ours) < 2:
@@ -134,7 +138,7 @@ class GradeDifference:
 
 @dataclass(frozen=True, eq=False)
 class Reference:
-    """How a field agrees with a terrain model at its nodes.
+    """Agreement of an elevation map with a terrain model at its nodes.
 
     nodes          of the field
     known          share of them that the model knows
@@ -204,7 +208,8 @@ def _grades(
 
 def _on_sphere_m(latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
     """Points in space, metres [nodes, 3]; chords of a few kilometres are as long as the way."""
-    latitude, longitude = np.radians(latitude_deg), np.radians(longitude_deg)
+    latitude = np.radians(latitude_deg)
+    longitude = np.radians(longitude_deg)
     flat = np.cos(latitude)
     point = np.stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)], axis=1)
     return np.asarray(EARTH_RADIUS_M * point)

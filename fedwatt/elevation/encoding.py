@@ -57,7 +57,7 @@ def field_digest(field: Field) -> str:
 def field_from_arrays(
     arrays: Mapping[str, NDArray[Any]], grid: Grid, prefix: str = PREFIX
 ) -> Field:
-    """The field that a message holds; DataError if it holds none."""
+    """Return the field that a message holds; DataError if it holds none."""
     keys, elevation_m, region = (
         array_of(arrays, prefix + name, kind) for name, kind in ARRAYS.items()
     )
@@ -72,7 +72,7 @@ def field_from_arrays(
 
 
 def array_of(arrays: Mapping[str, NDArray[Any]], name: str, kind: type) -> NDArray[Any]:
-    """The vector `name` of a message; DataError if it is missing or of another type."""
+    """Return the vector `name` of a message; DataError if it is missing or of another type."""
     array = arrays.get(name)
     if array is None or array.dtype != kind or array.ndim != 1:
         raise DataError(f"the question lacks '{name}'")
@@ -80,7 +80,7 @@ def array_of(arrays: Mapping[str, NDArray[Any]], name: str, kind: type) -> NDArr
 
 
 def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
-    """The field as text for a model file, and what the model's card says about it.
+    """Return the field as text for a model file, and what the model's card says about it.
 
     Node keys are differences, elevations are float32 (exact to 0.01 mm); all of it is compressed.
     """
@@ -97,7 +97,7 @@ def field_to_text(field: Field) -> tuple[str, dict[str, Any]]:
 
 
 def field_from_text(text: str, about: Mapping[str, Any], where: str) -> Field:
-    """The field that a model file holds; `where` is named if it is damaged."""
+    """Return the field that a model file holds; `where` is named if it is damaged."""
     try:
         nodes = int(about["nodes"])
         if not 0 <= nodes <= MOST_NODES:

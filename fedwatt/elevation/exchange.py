@@ -66,7 +66,7 @@ Where too few are left to make a total, it raises: a field with nothing in it is
 
 @dataclass(frozen=True, eq=False)
 class SharedField:
-    """What the server has in the end.
+    """The server's result: the published map.
 
     `driven` nodes of the area were driven by anybody (0 with noise, which hides it); `contributors`
     are all whose sums the field rests on, also those that dropped out later; `nothing` says why no
@@ -81,7 +81,7 @@ class SharedField:
 
 
 def share_by(add_up: AddUp) -> Share:
-    """Builds the shared field as an exchange under masks does, with totals by `add_up`."""
+    """Return builds the shared field as an exchange under masks does, with totals by `add_up`."""
 
     def share(
         surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
@@ -124,7 +124,8 @@ def learn_from_totals(
     settings: TerrainSettings,
     draws: Draws | None = None,
 ) -> SharedField:
-    """The field of the nodes that at least k of the vehicles drive; empty where there is none.
+    """Return the field of the nodes that at least k of the vehicles drive; empty where there is
+    none.
 
     It is empty only where a whole count says so, or where there are fewer than k vehicles at all.
     Too few answers are a RunError.
@@ -141,7 +142,7 @@ def learn_from_totals(
 
 
 def _learn_exactly(learning: "_Learning") -> SharedField:
-    """The shared field from totals as they are."""
+    """Return the shared field from totals as they are."""
 
     def exchange(field: Field) -> Contribution:
         try:
@@ -160,8 +161,9 @@ def _learn_exactly(learning: "_Learning") -> SharedField:
 
 
 def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
-    """The shared field where the server adds noise to every total before it is used."""
-    grid, settings = learning.grid, learning.settings
+    """Return the shared field where the server adds noise to every total before it is used."""
+    grid = learning.grid
+    settings = learning.settings
     field = empty_field(grid)
     total = learning.total(learning.question(None))
     nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
@@ -186,7 +188,7 @@ class _NothingShared(Exception):
 
 @dataclass
 class _Learning:
-    """Who is still there, and the nodes that may be published as far as is known."""
+    """State of an exchange: the vehicles still present, and the nodes that may be published."""
 
     totals: Totals
     grid: Grid
@@ -199,7 +201,7 @@ class _Learning:
     """Of the segments that are counted and summed now; 0: as the settings say."""
 
     def judge(self, fields: Sequence[Field]) -> Verdict:
-        """What the validation trips of those that are there say of fields."""
+        """Return the validation errors of the present vehicles for these maps."""
         nowhere = self.nodes[:0]
         total = self.total(Question(self.grid, self.settings, nowhere, judged=tuple(fields)))
         return Verdict(total["error"], total["gain"], total["spread"])
@@ -221,7 +223,9 @@ class _Learning:
                 )
 
     def sums_for(self, field: Field) -> tuple[Contribution, Pairs]:
-        """Sums over the nodes and their pairs, each node from k vehicles that are still there."""
+        """Return sums over the nodes and their pairs, each node from k vehicles that are still
+        there.
+        """
         least = self.settings.minimum_vehicles
         if field.prior.segment_s != (self.segment_s or self.settings.segment_s):
             # Longer segments touch other nodes: fewer of these have k vehicles, and none is new.
@@ -251,7 +255,8 @@ class _Learning:
 
     def total(self, question: Question) -> SumValues:
         """Over those that are there; from now on only those in it are."""
-        enough, called = max(2, self.settings.minimum_vehicles), len(self.present)
+        enough = max(2, self.settings.minimum_vehicles)
+        called = len(self.present)
         if called < enough:
             raise _NothingShared(f"{called} vehicles have enrolled, and {enough} must drive a node")
         total, self.present = self.totals(question, self.present)

@@ -19,7 +19,7 @@ NEGLIGIBLE_WEIGHT = 1e-9
 
 @dataclass(frozen=True)
 class Prior:
-    """How a field was learned: from segments of so many seconds, with grades of about `grade`."""
+    """The prior a map was learned with: segments of so many seconds, slopes of about `grade`."""
 
     segment_s: int = 8
     grade: float = 0.03
@@ -46,11 +46,11 @@ class Field:
 
     @property
     def nodes(self) -> int:
-        """How many nodes are known."""
+        """Number of known nodes."""
         return len(self.keys)
 
     def only(self, chosen: BoolArray) -> "Field":
-        """The nodes [nodes] that are chosen."""
+        """Return the nodes [nodes] that are chosen."""
         parts = ("keys", "elevation_m", "region", "passes", "vehicles")
         return replace(self, **{name: getattr(self, name)[chosen] for name in parts})
 
@@ -73,13 +73,13 @@ class Field:
 
 
 def bare_field(grid: Grid, keys: IntArray, elevation_m: FloatArray, region: IntArray) -> Field:
-    """A field that is only read: it does not say who passed its nodes, nor how often."""
+    """Return a field that is only read: it does not say who passed its nodes, nor how often."""
     nobody = np.zeros(len(keys))
     return Field(grid, keys, elevation_m, region, nobody, nobody.astype(np.int64))
 
 
 def empty_field(grid: Grid) -> Field:
-    """A field that knows nothing."""
+    """Return a field that knows nothing."""
     nowhere = np.zeros(0, dtype=np.int64)
     return bare_field(grid, nowhere, np.zeros(0), nowhere)
 

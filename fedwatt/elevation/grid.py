@@ -53,7 +53,8 @@ class Grid:
         height = (np.clip(latitude_deg, -90, 90) + 90) / 180 * self.rows
         below = np.minimum(height.astype(np.int64), self.rows - 1)
         share = height - below
-        keys, weights = [], []
+        keys = []
+        weights = []
         for row, row_share in ((below, 1 - share), (below + 1, share)):
             (west, west_share), (east, east_share) = self._on_row(row, longitude_deg)
             keys += [west, east]
@@ -75,17 +76,19 @@ class Grid:
 
     def positions(self, keys: IntArray) -> tuple[FloatArray, FloatArray]:
         """Latitude and longitude of nodes, degrees [nodes], longitude from -180 to 180."""
-        row, column = keys >> ROW_SHIFT, keys & COLUMN_MASK
+        row = keys >> ROW_SHIFT
+        column = keys & COLUMN_MASK
         longitude = column / self.columns(row) * 360.0
         return row / self.rows * 180.0 - 90.0, np.mod(longitude + 180.0, 360.0) - 180.0
 
     def beside(self, keys: IntArray) -> tuple[IntArray, IntArray, FloatArray]:
-        """What lies one cell east and one cell north of each node.
+        """Return the nodes one cell east and one cell north of each node, and the distances.
 
         Returns the key to the east [nodes], and keys and weights [nodes, 2] whose weighted mean is
         the value due north. North of a pole there is nothing: the node itself is returned.
         """
-        row, column = keys >> ROW_SHIFT, keys & COLUMN_MASK
+        row = keys >> ROW_SHIFT
+        column = keys & COLUMN_MASK
         east = (row << ROW_SHIFT) | np.mod(column + 1, self.columns(row))
         _, longitude_deg = self.positions(keys)
         above = np.minimum(row + 1, self.rows)
@@ -112,7 +115,8 @@ def distance_m(
     >>> distance_m(np.zeros(2), one, np.zeros(2), other).round(1)
     array([  0. , 111.2])
     """
-    lat1, lat2 = np.radians(latitude_deg), np.radians(other_lat)
+    lat1 = np.radians(latitude_deg)
+    lat2 = np.radians(other_lat)
     half_lat = np.sin((lat2 - lat1) / 2) ** 2
     half_lon = np.sin(np.radians(other_lon - longitude_deg) / 2) ** 2
     chord = half_lat + np.cos(lat1) * np.cos(lat2) * half_lon

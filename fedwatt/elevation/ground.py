@@ -47,7 +47,8 @@ class Ground:
     @cached_property
     def training(self) -> Survey:
         """Segments of the training trips, and all that choosing a prior needs."""
-        lengths, measured = self.settings.lengths, self.settings.measures
+        lengths = self.settings.lengths
+        measured = self.settings.measures
         return whole_survey(self.vehicle, self.grid, lengths, self.data, measured=measured)
 
     @cached_property
@@ -63,7 +64,8 @@ class Ground:
         judged: int = 0,
         segment_s: int = 0,
     ) -> Question:
-        """The question that `arrays` hold; DataError unless it is about the service area alone.
+        """Return the question that `arrays` hold; DataError unless it is about the service area
+        alone.
 
         It asks for counts, for sums, or what validation trips say of so many fields.
         """
@@ -83,6 +85,6 @@ class Ground:
         return Question(self.grid, self.settings, nodes, field, segment_s=segment_s)
 
     def own_field(self, shared: Field) -> Field:
-        """What the vehicle keeps of the shared field and of what it learned by itself."""
+        """Return the vehicle's map: the shared map with its private nodes added."""
         name = self.vehicle.name
         return own_fields([name], {name: self.training}, shared, self.settings)[name]

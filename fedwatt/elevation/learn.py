@@ -119,7 +119,7 @@ def own_fields(
     shared: Field,
     settings: TerrainSettings,
 ) -> dict[str, Field]:
-    """What each vehicle keeps; those without a survey of their own read the shared field.
+    """Return each vehicle's map; vehicles without a survey read the shared one.
 
     With the source "auto" a vehicle reads its measured elevation first, unless its validation trips
     clearly speak for the field.
@@ -135,7 +135,7 @@ def own_fields(
 
 
 def best_field(candidates: Sequence[Field], training: Survey) -> Field:
-    """The field with which the vehicle's power model predicts its own validation trips best.
+    """Return the field with which the vehicle's power model predicts its own validation trips best.
 
     The first, which knows most, is given up only for a clear gain: validation trips are few. An
     empty field is a candidate like any other: where positions are wrong, none is best. Hills that
@@ -146,7 +146,8 @@ def best_field(candidates: Sequence[Field], training: Survey) -> Field:
         raise DataError("A survey without validation trips cannot choose among fields.")
     errors = [rms(field_errors_wh(training, field)) for field in candidates]
     errors[0] /= CLEAR_GAIN
-    best, none = candidates[int(np.argmin(errors))], empty_field(candidates[0].grid)
+    best = candidates[int(np.argmin(errors))]
+    none = empty_field(candidates[0].grid)
     with_hills, level = (
         rms(field_errors_wh(training, field, at_face_value=True)) for field in (best, none)
     )
@@ -156,7 +157,7 @@ def best_field(candidates: Sequence[Field], training: Survey) -> Field:
 def learn_shared(
     vehicles: Iterable[Vehicle], settings: TerrainSettings, data: DataSettings
 ) -> tuple[Field, int]:
-    """The field that is published, and how many nodes were driven at all."""
+    """Return the field that is published, and how many nodes were driven at all."""
     grid = Grid(cell_m=settings.cell_m)
     surveys = list(survey_fleet(vehicles, None, grid, settings, data)[1].values())
     return shared_field(surveys, grid, settings)[0], len(publishable(surveys, 1))
@@ -165,7 +166,7 @@ def learn_shared(
 def shared_field(
     surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
 ) -> tuple[Field, Contribution]:
-    """What the server publishes, and the sums it holds."""
+    """Return the map that the server publishes, and the sums it holds."""
     if settings.noise_multiplier:
         return private_shared_field(surveys, grid, settings), NOTHING
 
@@ -215,5 +216,5 @@ def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehi
 
 
 def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
-    """What a vehicle hands up, with residuals of a model that knows the field so far."""
+    """Return a vehicle's contribution, from residuals of a model that knows the map so far."""
     return contribution(one, segment_residual(one, field), within=published)

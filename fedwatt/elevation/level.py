@@ -1,4 +1,4 @@
-"""Which model predicts a window: the one that knows hills, or the level one.
+"""Choice between the model with elevation and the model without it, window by window.
 
 A network that was trained with hills counts on them. Beside it a run trains the same network
 without features of climb, the level model, and a vehicle predicts with it
@@ -34,7 +34,8 @@ class Predictions:
 
 
 def level_data(data: DataSettings) -> DataSettings | None:
-    """The data settings of the level model; None where features do without climb, or are only that.
+    """Return the data settings of the level model; None where features do without climb, or are
+    only that.
 
     They have the same windows in the same order.
     """
@@ -42,13 +43,14 @@ def level_data(data: DataSettings) -> DataSettings | None:
     if not level or not needs_climb(feature_names(data.features)):
         return None
     count = len(feature_names(level))
-    components, selected = min(data.components, count), min(data.selected, count)
+    components = min(data.components, count)
+    selected = min(data.selected, count)
     return replace(data, features=level, components=components, selected=selected)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What validation windows say for hills.
+    """Errors of validation windows with and without elevation.
 
     sure   standard errors by which hills save squared error; NaN where no climb is known
     left   share of the level model's squared error that they leave; NaN likewise
@@ -58,13 +60,14 @@ class Evidence:
     left: float
 
     def bears_out(self, far: float = FAR) -> bool:
-        """Whether hills are sure to be better, or leave at most the share `far`."""
+        """Return whether hills are sure to be better, or leave at most the share `far`."""
         # Not the other way round: what a diverged network leaves is NaN, and bears nothing out.
         return self.left < 1 and (self.sure >= SURE or self.left <= far)
 
 
 def evidence(hilly: FloatArray, level: FloatArray, client: Client) -> Evidence:
-    """The evidence of a vehicle's validation windows, by scaled predictions of both models [V].
+    """Return the evidence of a vehicle's validation windows, by scaled predictions of both models
+    [V].
 
     Judged are the windows whose climb is known, by the squared error that hills save: with G_b the
     sum of e²_level - e²_hilly over windows that end within the same window's length, `sure` is
@@ -84,7 +87,8 @@ def evidence(hilly: FloatArray, level: FloatArray, client: Client) -> Evidence:
 
 
 def borne_out(hilly: FloatArray, level: FloatArray, client: Client) -> bool:
-    """Whether a vehicle's validation windows bear its hills out, by predictions of both models [V].
+    """Return whether a vehicle's validation windows bear its hills out, by predictions of both
+    models [V].
 
     They do by two standard errors, or if hills take a tenth off the squared error. Where hills are
     right they take three quarters off it, but a handful of trips may show less; wrong ones are

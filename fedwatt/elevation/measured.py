@@ -1,4 +1,4 @@
-"""What a vehicle's own elevation channel adds to hills that the fleet learns from energy.
+"""Use of a vehicle's measured elevation channel beside the map learned from energy.
 
 A receiver, a barometer or a map gives the climb M of a segment with an error of its own; energy
 gives E, the climb that would explain what physics leaves. Both see the same ground c:
@@ -42,7 +42,9 @@ def segment_residual(one: Survey, field: Field) -> Residual:
 
 
 def measured_error_m(one: Survey) -> float:
-    """Standard deviation of the error of a segment's measured climb; infinite with too few."""
+    """Return standard deviation of the error of a segment's measured climb; infinite with too
+    few.
+    """
     known = np.isfinite(one.measured_m)
     if known.sum() < LEAST_SEGMENTS:
         return float("inf")
@@ -52,7 +54,7 @@ def measured_error_m(one: Survey) -> float:
 
 
 def measured_is_better(one: Survey, field: Field) -> bool:
-    """Whether a vehicle reads its measured elevation first, by its own validation trips.
+    """Return whether a vehicle reads its measured elevation first, by its own validation trips.
 
     It does unless the field is clearly better there, or measured climbs do harm at face value.
     """

@@ -55,17 +55,18 @@ class PairSums:
         return float(np.sqrt((self.weight**2).sum() + ((self.climb / CLIMB_M) ** 2).sum()))
 
     def clipped(self, clip: float) -> "PairSums":
-        """The same equations, weighted down until they are no longer than `clip`."""
+        """Return the equations scaled down to a norm of at most `clip`."""
         scale = min(1.0, clip / max(self.length, 1e-300))
         return replace(self, weight=scale * self.weight, climb=scale * self.climb)
 
 
 def pair_sums(survey: Survey, own: Residual, nodes: IntArray, pairs: Pairs) -> PairSums:
-    """A vehicle's segments between published nodes, summed by pair of nodes."""
+    """Return a vehicle's segments between published nodes, summed by pair of nodes."""
     rows = np.arange(len(survey.keys))
     ends = survey.keys[rows, survey.weights[:, :CORNERS].argmax(axis=1)]
     starts = survey.keys[rows, CORNERS + survey.weights[:, CORNERS:].argmin(axis=1)]
-    (end, end_known), (start, start_known) = find(nodes, ends), find(nodes, starts)
+    (end, end_known) = find(nodes, ends)
+    (start, start_known) = find(nodes, starts)
     code = np.minimum(start, end) * len(nodes) + np.maximum(start, end)
     at, agreed = find(pairs[0] * len(nodes) + pairs[1], code)
     used = survey.placed & end_known & start_known & agreed & (start != end)
@@ -83,7 +84,9 @@ def _summed(at: IntArray, values: FloatArray, places: int) -> FloatArray:
 
 
 def counted_nodes(survey: Survey, most_nodes: int) -> IntArray:
-    """The nodes a vehicle counts for: those it drove, the most driven ones if there are more."""
+    """Return the nodes a vehicle counts for: those it drove, the most driven ones if there are
+    more.
+    """
     nodes = touched_nodes(survey)
     if len(nodes) <= most_nodes:
         return nodes
@@ -120,7 +123,9 @@ def surely_driven(
 def noisy_sums(
     sums: Iterable[PairSums], pairs: int, settings: TerrainSettings, exchange: int = 0
 ) -> PairSums:
-    """The sum over vehicles, each clipped to `clip`, with noise on every coordinate, [pairs]."""
+    """Return the sum over vehicles, each clipped to `clip`, with noise on every coordinate,
+    [pairs].
+    """
     weight, climb = np.zeros((2, pairs))
     for one in sums:
         own = one.clipped(settings.clip)
@@ -131,20 +136,21 @@ def noisy_sums(
 
 
 def with_noise(total: PairSums, settings: TerrainSettings, exchange: int, draws: Draws) -> PairSums:
-    """A sum over vehicles with noise on every coordinate.
+    """Return a sum over vehicles with noise on every coordinate.
 
     The standard deviation is z · clip of a weight and 3 m · z · clip of a climb, which is z · clip
     in the units that a vehicle's sums are clipped in.
     """
     deviation = settings.noise_multiplier * settings.clip
-    rng, pairs = draws("sums", exchange), len(total.weight)
+    rng = draws("sums", exchange)
+    pairs = len(total.weight)
     weight = total.weight + deviation * rng.standard_normal(pairs)
     climb = total.climb + CLIMB_M * deviation * rng.standard_normal(pairs)
     return PairSums(weight, climb)
 
 
 def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings) -> Field:
-    """What the server publishes of a fleet with `noise_multiplier` above 0."""
+    """Return the published map of a fleet with `noise_multiplier` above 0."""
     nodes, counts = noisy_counts(surveys, settings.service_area.nodes(grid), settings)
     field = empty_field(grid)
     if not len(nodes):
@@ -165,7 +171,7 @@ def field_of_noise(
     sums: PairSums,
     settings: TerrainSettings,
 ) -> Field:
-    """The field that noisy counts and sums make, from pairs that cannot be noise alone."""
+    """Return the field that noisy counts and sums make, from pairs that cannot be noise alone."""
     sure = sums.weight > SURELY * settings.noise_multiplier * settings.clip
     weight, climb = (np.where(sure, values, 0) for values in (sums.weight, sums.climb))
     vehicles = np.round(counts).astype(np.int64)
@@ -174,7 +180,7 @@ def field_of_noise(
 
 
 def equations(nodes: IntArray, pairs: Pairs, weight: FloatArray, climb: FloatArray) -> Contribution:
-    """Normal equations of Σ W (z_second - z_first - climb/W)² over pairs of nodes."""
+    """Return normal equations of Σ W (z_second - z_first - climb/W)² over pairs of nodes."""
     count = len(nodes)
     first, second = pairs
     diagonal = np.bincount(first, weight, count) + np.bincount(second, weight, count)

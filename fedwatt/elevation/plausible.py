@@ -1,4 +1,4 @@
-"""What totals of honest vehicles cannot be, where masks hide which vehicle is at fault.
+"""Bounds on the totals of honest vehicles, checked where masks hide single vehicles.
 
 One vehicle can still bend totals within these bounds, and nobody would see it.
 """
@@ -30,7 +30,8 @@ def refuse_impossible_counts(counts: FloatArray, vehicles: int) -> None:
 
 def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicles: int) -> None:
     """Raise unless passes ≥ 0, AᵀA_ii ≥ 0 and |AᵀA_ij|² ≤ AᵀA_ii · AᵀA_jj, but for roundings."""
-    value, passes = total["value"], total["passes"]
+    value = total["value"]
+    passes = total["passes"]
     # At most half a step of `summands.LARGEST` a vehicle, and what float64 loses.
     rounding = vehicles**2 * 2.0**-38 + 1e-9
     if passes.min() < -rounding:
@@ -61,7 +62,8 @@ def refuse_impossible_field(field: Field, pairs: Pairs) -> None:
     if not np.isfinite(height_m).all():
         raise _at_fault("The vehicles' sums make no field")
     joined = field.region[pairs[0]] == field.region[pairs[1]]
-    one, other = pairs[0][joined], pairs[1][joined]
+    one = pairs[0][joined]
+    other = pairs[1][joined]
     lat, lon = field.grid.positions(field.keys)
     metres = distance_m(lat[one], lon[one], lat[other], lon[other])
     rise_m = np.abs(height_m[other] - height_m[one])

@@ -1,4 +1,4 @@
-"""Which of a trip's positions can be trusted.
+"""Detection of a trip's untrustworthy positions.
 
 Positions are judged by the wheels, which are never far wrong: a fix that is missing, out of range
 or exactly at 0°, 0° (what a receiver without a fix reports), that leaps farther than the wheels
@@ -12,10 +12,12 @@ from fedwatt.elevation.grid import distance_m
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 
-LEAP_FACTOR, LEAP_M = 1.5, 15.0
+LEAP_FACTOR = 1.5
+LEAP_M = 15.0
 """A second's move beyond 1.5 times the wheels' and 15 m more is a leap."""
 AROUND_LEAP_S = 3
-FROZEN_M, FROZEN_DRIVEN_M = 1.0, 60.0
+FROZEN_M = 1.0
+FROZEN_DRIVEN_M = 60.0
 """Standing within 1 m while the wheels roll 60 m is a frozen receiver."""
 
 

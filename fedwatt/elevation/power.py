@@ -26,7 +26,7 @@ CLEAR_GAIN = 1.02
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """What is left of each segment's energy [segments], and what a metre of climb is worth there.
+    """Residual energy of each segment [segments], and the energy of a metre of climb there.
 
     residual_wh   energy not explained by physics: slope_wh_per_m times climb, and noise
     noise_wh      standard deviation of that noise, robustly
@@ -39,7 +39,8 @@ class Residual:
 
 def residual(survey: Survey, climb_m: FloatArray | None = None) -> Residual:
     """Residual of the vehicle's power model, without a field or on top of each segment's climb."""
-    physics, usual = survey.physics, survey.wh_per_m
+    physics = survey.physics
+    usual = survey.wh_per_m
     slope = np.full(len(physics), usual)
     hills = np.zeros(len(physics))
     if climb_m is not None and (np.abs(climb_m) > 1).sum() >= LEAST_CLIMBING:

@@ -27,7 +27,9 @@ again when it is kept."""
 
 
 def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: float) -> Field:
-    """The shared field and, beside it, the vehicle's own nodes; never to be sent anywhere."""
+    """Return the shared field and, beside it, the vehicle's own nodes; never to be sent
+    anywhere.
+    """
     sums = contribution(survey, own, excluding=shared.keys)
     _, known = find(shared.keys, sums.keys)
     if known.all():
@@ -59,7 +61,8 @@ def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: flo
 
 
 def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
-    """A vehicle's own field: private nodes learned on board, refreshed as the shared ones are.
+    """Return a vehicle's own field: private nodes learned on board, refreshed as the shared ones
+    are.
 
     Each turn fits the power model on top of the hills found so far. The first turns leave private
     mountains too flat, because much of them passes for noise, and on board further turns cost
@@ -93,7 +96,7 @@ def _validation_error_wh(one: Survey, field: Field) -> float:
 
 
 def _placed(sums: Contribution, keys: IntArray) -> Contribution:
-    """The same sums, numbered within a larger ascending set of nodes."""
+    """Return the sums, renumbered within a larger ascending set of nodes."""
     at, _ = find(keys, sums.keys)
     row, column = (at[place].astype(np.int32) for place in (sums.row, sums.column))
     wide = (spread(part, at, len(keys)) for part in (sums.right, sums.passes, sums.vehicles))

@@ -1,4 +1,4 @@
-"""What vehicles are asked about hills, and what they answer, as numbers that a secure sum adds up.
+"""Requests to vehicles about elevation, and their contributions as numbers that add up.
 
 A secure sum (`fedwatt.privacy.secure`) hides every vehicle's numbers and gives the server their
 total alone. Messages have a fixed length that says nothing either: first all nodes of the
@@ -31,7 +31,7 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """What vehicles are asked to add up: how many of them drive each node, or sums over these.
+    """A request for a sum: how many vehicles drive each node, or sums over these nodes.
 
     `field` is what is known so far, empty at first; None asks for counts. With `judged` vehicles
     are asked what their validation trips say of these fields, and of no nodes. Segments have the
@@ -50,7 +50,7 @@ class Question:
 
     @property
     def described(self) -> str:
-        """What is asked for, for a log."""
+        """Description of the request, for a log."""
         if self.judged:
             return f"their validation trips' word on {len(self.judged)} fields"
         what = "how many drive" if self.field is None else "sums over"
@@ -63,20 +63,24 @@ class Question:
 
     @property
     def fields(self) -> Fields:
-        """What an answer holds; the same for every vehicle."""
+        """Names and sizes of a contribution; the same for every vehicle."""
         if self.judged:
             others = len(self.judged) - 1
             return {"error": (1, LARGEST), "gain": (others, LARGEST), "spread": (others, LARGEST)}
         if self.field is None:
             return {"vehicles": (len(self.nodes), 1.0)}
         if self.settings.noise_multiplier:
-            length, pairs = self.settings.clip, len(self.pairs[0])
+            length = self.settings.clip
+            pairs = len(self.pairs[0])
             return {"weight": (pairs, length), "climb": (pairs, CLIMB_M * length)}
         return sum_fields(self.nodes, self.pairs)
 
     def answer(self, one: Survey) -> dict[str, FloatArray]:
-        """What a vehicle adds."""
-        grid, settings, nodes, field = self.grid, self.settings, self.nodes, self.field
+        """Return a vehicle's contribution."""
+        grid = self.grid
+        settings = self.settings
+        nodes = self.nodes
+        field = self.field
         if self.judged:
             return vars(verdict(one, self.judged, settings))
         one, noise = one.cut(self.segment_s), settings.noise_multiplier
@@ -102,7 +106,7 @@ def presence(
 
 
 def sum_fields(nodes: IntArray, pairs: Pairs) -> Fields:
-    """What `packed` adds."""
+    """Return the names and sizes of what `packed` adds."""
     sizes = {"value": len(pairs[0]), "right": len(nodes), "passes": len(nodes)}
     return {name: (size, LARGEST) for name, size in sizes.items()} | {"vehicles": (len(nodes), 1.0)}
 
@@ -115,7 +119,7 @@ def packed(
     grid: Grid,
     segment_s: int,
 ) -> dict[str, FloatArray]:
-    """The vehicle's sums over the agreed nodes and pairs; 0 where it has none."""
+    """Return the vehicle's sums over the agreed nodes and pairs; 0 where it has none."""
     sums = contribution(agreed_segments(survey, grid, segment_s), own, within=nodes)
     at, _ = find(nodes, sums.keys)
     code = pairs[0] * len(nodes) + pairs[1]
@@ -138,8 +142,11 @@ def unpacked(
     pairs: Pairs,
     minimum_vehicles: int,
 ) -> Contribution:
-    """The fleet's sums from the total of all messages; refused where fewer than k contributed."""
-    value, vehicles = sums["value"], sums["vehicles"]
+    """Return the fleet's sums from the total of all messages; refused where fewer than k
+    contributed.
+    """
+    value = sums["value"]
+    vehicles = sums["vehicles"]
     if len(nodes) and vehicles.min() < minimum_vehicles - 0.5:
         raise RunError(
             f"A node has fewer than {minimum_vehicles} vehicles. Count again before summing."

@@ -40,7 +40,7 @@ def refreshed(
     settings: TerrainSettings,
     data: DataSettings,
 ) -> Learned:
-    """The fields after one more exchange, with the vehicles whose predictions are given.
+    """Return the fields after one more exchange, with the vehicles whose predictions are given.
 
     `predicted_wh` is by vehicle the current network's energy of its training windows, in their
     order. A vehicle that never contributed before also brings the sums it would have begun with.
@@ -80,7 +80,7 @@ def solved_again(
     settings: TerrainSettings,
     data: DataSettings,
 ) -> Learned:
-    """The fields of an earlier refresh, from its sums and who contributed to them.
+    """Return the fields of an earlier refresh, from its sums and who contributed to them.
 
     The sums are solved again and private ground is learned again. `learned` is what the run began
     with: its grid and vehicles are the same.
@@ -93,7 +93,7 @@ def solved_again(
 
 
 def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
-    """The vehicle's training windows as segments, in the order of its windows."""
+    """Return the vehicle's training windows as segments, in the order of its windows."""
     pieces = []
     for trip, end in _training_windows(vehicle, data):
         # A window's first second was driven from the second before it; the first window has none.
@@ -117,7 +117,7 @@ def given_climb_m(vehicle: Vehicle, field: Field, data: DataSettings) -> FloatAr
 
 
 def _training_windows(vehicle: Vehicle, data: DataSettings) -> Iterator[tuple[Trip, IntArray]]:
-    """The training trips, each with the last seconds of its windows."""
+    """Yield the training trips, each with the last seconds of its windows."""
     split_of = split_of_trips(vehicle, data)
     for trip in vehicle.trips:
         if split_of.get(trip.name) == "train":
@@ -127,7 +127,7 @@ def _training_windows(vehicle: Vehicle, data: DataSettings) -> Iterator[tuple[Tr
 def network_residual(
     windows: Survey, predicted_wh: FloatArray, given_m: FloatArray, data: DataSettings
 ) -> Residual:
-    """What the network leaves of each window, on top of the climb `given_m` that it knew."""
+    """Return the network's residual of each window, on top of the climb `given_m`."""
     if len(predicted_wh) != len(windows.energy_wh):
         raise DataError(
             f"{len(predicted_wh)} predictions are for {len(windows.energy_wh)} windows. "

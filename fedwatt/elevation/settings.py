@@ -1,4 +1,4 @@
-"""How the fleet's elevation field is learned."""
+"""Settings of learning the fleet's elevation map."""
 
 from dataclasses import dataclass
 
@@ -77,7 +77,7 @@ class TerrainSettings(Checked):
 
     @property
     def service_area(self) -> Area:
-        """Where the operator's vehicles drive."""
+        """The service area of the fleet."""
         south, north, west, east = self.area
         return Area(south_deg=south, north_deg=north, west_deg=west, east_deg=east)
 
@@ -89,17 +89,19 @@ class TerrainSettings(Checked):
 
     @property
     def measures(self) -> bool:
-        """Whether a vehicle's own elevation counts where the fleet learns its field."""
+        """Return whether a vehicle's own elevation counts where the fleet learns its field."""
         return self.source == "auto"
 
     @property
     def learns(self) -> bool:
-        """Whether the fleet learns its field in the run."""
+        """Return whether the fleet learns its field in the run."""
         return self.source in ("auto", "learn")
 
     @property
     def chooses(self) -> bool:
-        """Whether a prior is chosen from the data; noise would have to be paid for each try."""
+        """Return whether a prior is chosen from the data; noise would have to be paid for each
+        try.
+        """
         return self.choose_prior and not self.noise_multiplier
 
     @property

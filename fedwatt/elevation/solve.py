@@ -38,7 +38,7 @@ class System:
 
 
 def system(grid: Grid, sums: Contribution, prior_grade: float) -> System:
-    """The equations of the posterior mean."""
+    """Return the equations of the posterior mean."""
     ties = neighbour_ties(grid, sums.keys)
     tightness = 1 / (prior_grade * grid.cell_m) ** 2
     prior = tightness * (ties.T @ ties)
@@ -63,7 +63,8 @@ def neighbour_ties(grid: Grid, keys: IntArray) -> sparse.csr_matrix:
     eastward, northward = np.split(np.arange(len(west) + len(south)), [len(west)])
     rows = np.concatenate([eastward, eastward, northward, northward, northward])
     columns = np.concatenate([west, east_at, south, *north_at[south].T])
-    one, other = np.ones(len(west)), np.ones(len(south))
+    one = np.ones(len(west))
+    other = np.ones(len(south))
     values = np.concatenate([-one, one, -other, *(share[south] / total[south, None]).T])
     ties = sparse.csr_matrix((values, (rows, columns)), (len(west) + len(south), len(keys)))
     ties.eliminate_zeros()
@@ -71,7 +72,7 @@ def neighbour_ties(grid: Grid, keys: IntArray) -> sparse.csr_matrix:
 
 
 def solve_field(grid: Grid, sums: Contribution, prior_grade: float) -> Field:
-    """The field that the sums and the prior make most likely; each region has mean 0."""
+    """Return the field that the sums and the prior make most likely; each region has mean 0."""
     if not len(sums.keys):
         return empty_field(grid)
     equations = system(grid, sums, prior_grade)
@@ -85,7 +86,7 @@ def solve_field(grid: Grid, sums: Contribution, prior_grade: float) -> Field:
 
 
 def factorised(matrix: sparse.csr_matrix) -> Callable[[FloatArray], FloatArray]:
-    """A function that solves with a sparse symmetric positive definite matrix."""
+    """Return a function that solves with a sparse symmetric positive definite matrix."""
     factors = linalg.splu(
         matrix.tocsc(),
         permc_spec="MMD_AT_PLUS_A",
@@ -123,6 +124,6 @@ def conjugate_gradients(grid: Grid, equations: System, tolerance: float = TOLERA
 
 
 def regions(matrix: sparse.csr_matrix) -> IntArray:
-    """Number of the connected piece that each node is in, [nodes]."""
+    """Return number of the connected piece that each node is in, [nodes]."""
     _, labels = csgraph.connected_components(matrix, directed=False)
     return np.asarray(labels, dtype=np.int64)

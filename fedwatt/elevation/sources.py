@@ -1,4 +1,4 @@
-"""Where the climb of a fleet comes from: measured elevation, the file of a field, or learning.
+"""Source of a fleet's climb: measured elevation, a map file, or learning.
 
 "auto" is learning in which a vehicle's measured elevation counts wherever it has it.
 
@@ -36,7 +36,9 @@ Vehicles = Callable[[], Iterable[Vehicle]]
 
 
 def learns_field(settings: TerrainSettings, data: DataSettings) -> bool:
-    """Whether a feature needs climb, and the vehicles learn the field that it is read from."""
+    """Return whether a feature needs climb, and the vehicles learn the field that it is read
+    from.
+    """
     return needs_climb(feature_names(data.features)) and settings.learns
 
 
@@ -46,7 +48,7 @@ def with_climb_channels(
     settings: TerrainSettings,
     learned: Learned | None = None,
 ) -> Iterable[Vehicle]:
-    """The vehicles with channels of climb where a feature needs them, else as they are.
+    """Yield the vehicles with channels of climb where a feature needs them, else as they are.
 
     `learned` are fields that the vehicles have learned already.
     """
@@ -60,8 +62,11 @@ def with_climb_channels(
 
 
 def _with_elevation(vehicles: Iterable[Vehicle], settings: TerrainSettings) -> Iterator[Vehicle]:
-    """The vehicles with climb by their elevation channels; those without any are told apart."""
-    without, count = [], 0
+    """Yield the vehicles with climb by their elevation channels; those without any are told
+    apart.
+    """
+    without = []
+    count = 0
     for vehicle in vehicles:
         count += 1
         if not any("elevation_m" in trip.channels for trip in vehicle.trips):
@@ -92,7 +97,7 @@ def learn_fields(
     share: Share | None = None,
     present: Callable[[int], BoolArray] | None = None,
 ) -> Learned:
-    """The fields that a fleet learns; vehicles that are held out contribute nothing.
+    """Return the fields that a fleet learns; vehicles that are held out contribute nothing.
 
     `share` as in `learn`. `present` tells, of so many vehicles in their natural order, which are
     there to contribute; None: all of them.
@@ -112,7 +117,8 @@ def learn_fields(
 def publish_field(
     fleet: Path, out: Path, settings: TerrainSettings, data: DataSettings
 ) -> tuple[Field, int]:
-    """The field that a stored fleet publishes, now in the file `out`, and how many nodes it drove.
+    """Return the field that a stored fleet publishes, now in the file `out`, and how many nodes it
+    drove.
 
     Vehicles that a run under `data` holds out contribute nothing, and the file says who did.
     """
@@ -136,8 +142,9 @@ def _held_out(vehicles: Vehicles, data: DataSettings) -> frozenset[str]:
 
 
 def _with_field_of(file: Path, vehicles: Vehicles, data: DataSettings) -> Iterable[Vehicle]:
-    """The vehicles with climb from the field of a file, unless it knows their test trips."""
-    field, provenance = read_field(file), read_provenance(file)
+    """Yield the vehicles with climb from the field of a file, unless it knows their test trips."""
+    field = read_field(file)
+    provenance = read_provenance(file)
     never = _held_out(vehicles, data)
     if provenance is None:
         warn_unknown(file)

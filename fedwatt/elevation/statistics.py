@@ -1,4 +1,4 @@
-"""What a vehicle hands up: sums over nodes, the normal equations of its own residuals.
+"""A vehicle's contribution: sums over nodes, the normal equations of its residuals.
 
 Each segment says slope · (weights · elevations) = residual, up to noise. Written as rows A z = y,
 weighted by 1 / noise², the fleet's least-squares problem is Σ AᵀA and Σ Aᵀy over all vehicles: the
@@ -45,7 +45,9 @@ class Contribution:
     def over(
         cls, keys: IntArray, upper: Any, right: FloatArray, passes: FloatArray, vehicles: IntArray
     ) -> "Contribution":
-        """Sums over `keys` with the upper triangle of AᵀA as a sparse matrix [nodes, nodes]."""
+        """Return sums over `keys` with the upper triangle of AᵀA as a sparse matrix [nodes,
+        nodes].
+        """
         pairs = upper.tocoo()
         row, column = (at.astype(np.int32, copy=False) for at in (pairs.row, pairs.col))
         return cls(keys, row, column, pairs.data, right, passes, vehicles)
@@ -76,7 +78,7 @@ def usable_segments(survey: Survey, within: IntArray | None = None) -> BoolArray
 def contribution(
     survey: Survey, own: Residual, within: IntArray | None = None, excluding: IntArray | None = None
 ) -> Contribution:
-    """Sums over the segments that lie wholly `within` a set of nodes (None: anywhere).
+    """Return sums over the segments that lie wholly `within` a set of nodes (None: anywhere).
 
     With `excluding`, segments wholly inside *that* set are left out: what is already shared.
     """
@@ -87,7 +89,8 @@ def contribution(
     keys = np.unique(survey.keys[segments][survey.weights[segments] != 0])
     nodes = len(keys)
     upper = sparse.csr_matrix((nodes, nodes))
-    right, passes = np.zeros(nodes), np.zeros(nodes)
+    right = np.zeros(nodes)
+    passes = np.zeros(nodes)
     for part in np.array_split(segments, max(len(segments) // CHUNK, 1)):
         if not len(part):
             continue
@@ -104,15 +107,20 @@ def contribution(
 
 
 def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribution:
-    """The sum; with `forget` below 1 the first, what was known before, counts that much less."""
+    """Return the sum; with `forget` below 1 the first, what was known before, counts that much
+    less.
+    """
     keys = _union([one.keys for one in contributions])
     nodes = len(keys)
-    right, passes = np.zeros(nodes), np.zeros(nodes)
+    right = np.zeros(nodes)
+    passes = np.zeros(nodes)
     vehicles = np.zeros(nodes, dtype=np.int64)
     first = sparse.csr_matrix((nodes, nodes))
     pairs = sum(len(one.value) for one in contributions[1:])
-    row, column = np.empty(pairs, dtype=np.int32), np.empty(pairs, dtype=np.int32)
-    value, filled = np.empty(pairs), 0
+    row = np.empty(pairs, dtype=np.int32)
+    column = np.empty(pairs, dtype=np.int32)
+    value = np.empty(pairs)
+    filled = 0
     for number, one in enumerate(contributions):
         weight = forget if number == 0 else 1.0
         place = find(keys, one.keys)[0].astype(np.int32)
@@ -125,7 +133,9 @@ def add(contributions: Sequence[Contribution], forget: float = 1.0) -> Contribut
             first = sparse.csr_matrix(entries, (nodes, nodes))
             continue
         part = slice(filled, filled + len(one.value))
-        row[part], column[part], value[part] = place[one.row], place[one.column], one.value
+        row[part] = place[one.row]
+        column[part] = place[one.column]
+        value[part] = one.value
         filled = part.stop
     others = sparse.csr_matrix((value, (row, column)), (nodes, nodes))
     return Contribution.over(keys, first + others, right, passes, vehicles)

@@ -48,7 +48,9 @@ class Provenance:
 
     @classmethod
     def by(cls, vehicles: Iterable[str], data: DataSettings) -> "Provenance":
-        """The provenance of a field learned from these vehicles' training trips under `data`."""
+        """Return the provenance of a field learned from these vehicles' training trips under
+        `data`.
+        """
         return cls(frozenset(vehicles), data.split, data.split_seed, data.window)
 
     def to_table(self) -> dict[str, Any]:
@@ -57,9 +59,10 @@ class Provenance:
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> "Provenance":
-        """The provenance that `to_table` wrote."""
+        """Return the provenance that `to_table` wrote."""
         train, validation, test = (float(share) for share in table["split"])
-        split_seed, window = int(table["split_seed"]), int(table["window"])
+        split_seed = int(table["split_seed"])
+        window = int(table["window"])
         return cls(frozenset(table["vehicles"]), (train, validation, test), split_seed, window)
 
     def refuse(
@@ -151,7 +154,7 @@ def read_field(path: Path) -> Field:
 
 
 def read_provenance(path: Path) -> Provenance | None:
-    """Whose trips the field of `path` was learned from; None: the file does not say."""
+    """Return the vehicles whose trips the map of `path` was learned from, or None."""
     head = parse_json(pq.read_schema(path).metadata[b"fedwatt.field"])
     try:
         return Provenance.from_table(head["taught"]) if "taught" in head else None
@@ -163,6 +166,6 @@ def read_provenance(path: Path) -> Provenance | None:
 
 
 def driven_nodes(path: Path) -> int:
-    """How many nodes were driven when the field of `path` was learned; 0: the file does not say."""
+    """Return the number of nodes driven when the map was learned; 0 if the file does not say."""
     head = parse_json(pq.read_schema(path).metadata[b"fedwatt.field"])
     return int(head.get("driven", 0))

@@ -1,4 +1,4 @@
-"""What a vehicle works out, once and on board, before it learns hills: its segments.
+"""A vehicle's survey, made once before it learns elevation: its segments.
 
 A segment is a few seconds of a training trip between two trusted positions. Its climb is a
 difference of two bilinear readings, so it is linear in the elevations of at most eight nodes; its
@@ -58,7 +58,7 @@ class Survey:
     measured_m: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     def cut(self, segment_s: int) -> "Survey":
-        """The survey in segments of this length: one of the others, or else itself."""
+        """Return the survey in segments of this length: one of the others, or else itself."""
         return self.others.get(segment_s, self)
 
 
@@ -78,7 +78,9 @@ def surveys(
     *,
     measured: bool = False,
 ) -> dict[int, Survey]:
-    """The trips of a split in segments of each of `lengths`, on request with measured climbs."""
+    """Return the trips of a split in segments of each of `lengths`, on request with measured
+    climbs.
+    """
     split_of = split_of_trips(vehicle, data)
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
     chosen = [trip for trip in vehicle.trips if split_of.get(trip.name) == split]
@@ -92,8 +94,10 @@ def surveys(
             )
         sums = np.cumsum(trip_features(trip, names, vehicle.name), axis=0)
         energy = np.cumsum(trip.channels["energy_wh"])
-        track, rise = Track.of(trip, grid), measured_rise_m(trip)
-        climbed, unknown = np.cumsum(np.nan_to_num(rise)), np.cumsum(~np.isfinite(rise))
+        track = Track.of(trip, grid)
+        rise = measured_rise_m(trip)
+        climbed = np.cumsum(np.nan_to_num(rise))
+        unknown = np.cumsum(~np.isfinite(rise))
         for length, own in pieces.items():
             # Energy of second t belongs to the way from t-1 to t, so a segment is (start, end].
             start = np.arange(0, trip.seconds - length, length)
@@ -133,12 +137,12 @@ def usual_wh_per_m(vehicle: Vehicle) -> float:
 
 
 def mass_kg(vehicle: Vehicle) -> float:
-    """The vehicle's mass, or that of vehicles of its kind."""
+    """Return the vehicle's mass, or that of vehicles of its kind."""
     return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
 
 
 class Track(NamedTuple):
-    """Where a trip was, second by second: corners and their weights [seconds, 4], trust, metres."""
+    """Positions of a trip, second by second: corners and weights [seconds, 4], trust, metres."""
 
     corners: IntArray
     weights: FloatArray
@@ -147,7 +151,7 @@ class Track(NamedTuple):
 
     @classmethod
     def of(cls, trip: Trip, grid: Grid) -> "Track":
-        """The track of a trip on a grid."""
+        """Return the track of a trip on a grid."""
         latitude_deg, longitude_deg, trusted = trusted_positions(trip)
         rolled_m = np.cumsum(np.nan_to_num(trip.channels["speed_mps"]))
         return cls(*grid.corners(latitude_deg, longitude_deg), trusted, rolled_m)

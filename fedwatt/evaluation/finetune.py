@@ -81,8 +81,10 @@ def personalise(
     given each model as it is found, so that no more than a stack of them is in memory. With
     `own_models` they begin with those, and without fine-tuning (`settings.enabled`) stay there.
     """
-    model, pool = federation.model, federation.pool
-    runs, count = len(weights), len(federation.fleet.clients)
+    model = federation.model
+    pool = federation.pool
+    runs = len(weights)
+    count = len(federation.fleet.clients)
     own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
     parts = [(split, np.empty((runs, len(split.starts)))) for split in (pool.validation, pool.test)]
     if len(own) < count:
@@ -105,7 +107,9 @@ def personal_models(
     vehicles: Sequence[int],
     own_models: OwnModels | None = None,
 ) -> Iterator[PersonalModel]:
-    """The model of each vehicle and run, from global ones [R, D] or own ones, stack by stack."""
+    """Yield the model of each vehicle and run, from global ones [R, D] or own ones, stack by
+    stack.
+    """
     rates = settings.rates if own_models is None or settings.enabled else ()
     for run in range(len(weights)):
         for first in range(0, len(vehicles), STACK):
@@ -125,12 +129,13 @@ def _chosen(
     settings: Personal,
     rates: Sequence[float],
 ) -> Iterator[PersonalModel]:
-    """The best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
+    """Yield the best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
 
     def error_of(weights: Tensor, vehicle: int) -> float:
         return validation_error(federation.model, weights, federation.pool, vehicle)
 
-    best, tuned = anchor.clone(), [(0.0, 0)] * len(stack)
+    best = anchor.clone()
+    tuned = [(0.0, 0)] * len(stack)
     lowest = [error_of(own, vehicle) for own, vehicle in zip(anchor, stack, strict=True)]
     for rate in rates:
         for steps, candidates in _trained(federation, anchor, run, stack, rate, settings):
@@ -149,8 +154,9 @@ def _trained(
     rate: float,
     settings: Personal,
 ) -> Iterator[tuple[int, Tensor]]:
-    """The stack's weights [P, D] after each candidate number of steps at one rate."""
-    pool, clients = federation.pool, federation.fleet.clients
+    """Yield the stack's weights [P, D] after each candidate number of steps at one rate."""
+    pool = federation.pool
+    clients = federation.fleet.clients
     draws = [
         Draw(
             federation.seeds[run],

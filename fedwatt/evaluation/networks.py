@@ -31,7 +31,8 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 
 STACK: Final = 128
 """Models trained together; bounds memory whatever the size of the fleet."""
-LOCAL, CENTRALISED = -2, -3
+LOCAL = -2
+CENTRALISED = -3
 """Round numbers of the batches: separate streams, apart from every round's."""
 RATES: Final = (3.0, 1.0, 1 / 3)
 """Candidate learning rates, relative to the run's."""
@@ -118,7 +119,8 @@ def _trained_locally(
     fleet: LocalFleet, vehicles: Sequence[int], share: float
 ) -> Iterator[tuple[list[tuple[int, int, float]], Tensor]]:
     """Yield weights [P, D] at every check, with (run, place in `vehicles`, factor) of each row."""
-    members, terms = fleet.members, fleet.terms
+    members = fleet.members
+    terms = fleet.terms
     steps = [terms.steps(members.windows(k), terms.speed(0, members.name(k))) for k in vehicles]
     rows = [
         (run, place, factor)
@@ -179,7 +181,9 @@ def _fine_tuned(
 
 def centralised_network(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> FloatArray:
     """Return scaled test predictions [R, W] of one network, trained on all windows in one place."""
-    pool, terms, members = fleet.pool, fleet.terms, fleet.members
+    pool = fleet.pool
+    terms = fleet.terms
+    members = fleet.members
     population = members.population.tolist()
     every = pool.train.of(population)
     together = replace(every, offsets=np.array([0, len(every.starts)]))

@@ -26,7 +26,7 @@ NO_SEED: Final = 0
 
 @dataclass(frozen=True, kw_only=True)
 class References:
-    """Whether a run trains baselines: models of the same vehicles without federation."""
+    """Settings of the baselines: models of the same vehicles without federation."""
 
     enabled: bool = True
     """`--no-references` says no."""

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 TOO_LONG: Final = 3.0
 """Robust standard deviations above the median at which a reply's length is flagged."""
-AGAINST, TURNS = -0.3, 3
+AGAINST = -0.3
+TURNS = 3
 """A vehicle works against the fleet if its alignment is below the one in so many turns running."""
 FEWEST: Final = 4
 """Replies among which one can be out of line."""
@@ -34,8 +35,10 @@ def agreement(shares: ArrayLike, lengths: ArrayLike, mean_length: float) -> floa
     >>> round(agreement([0.5, 0.5], [3.0, 4.0], 2.5), 9)  # orthogonal: ‖(1.5, 2)‖
     0.0
     """
-    p, norms = np.asarray(shares, dtype=np.float64), np.asarray(lengths, dtype=np.float64)
-    together, alone = float(p @ norms**2), float(p @ p)
+    p = np.asarray(shares, dtype=np.float64)
+    norms = np.asarray(lengths, dtype=np.float64)
+    together = float(p @ norms**2)
+    alone = float(p @ p)
     if not together > 0 or alone > 1 - 1e-12:
         return nan
     return (mean_length**2 / together - alone) / (1 - alone)
@@ -63,7 +66,8 @@ def out_of_line(lengths: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.flo
 
 def _median(values: NDArray[np.float64]) -> float:
     """Return the median, ten times as fast as NumPy's for the updates of one round."""
-    ordered, middle = np.sort(values), values.size // 2
+    ordered = np.sort(values)
+    middle = values.size // 2
     if values.size % 2:
         return float(ordered[middle])
     return float((ordered[middle - 1] + ordered[middle]) / 2)

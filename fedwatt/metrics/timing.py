@@ -72,7 +72,8 @@ class Stopwatch:
         begin = self._since
         spent: list[Mapping[str, float]] = []
         yield spent
-        elapsed, total = perf_counter() - begin, sum(sum(parts.values()) for parts in spent)
+        elapsed = perf_counter() - begin
+        total = sum(sum(parts.values()) for parts in spent)
         if self._open and total:
             for parts in spent:
                 for name, seconds in parts.items():

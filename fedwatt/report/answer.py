@@ -90,7 +90,8 @@ def _parts(run: Run) -> tuple[str, tuple[str, ...]]:
     used = [name for stage, name in names.items() if stage in stages]
     if SHARED_STAGE not in stages or not used:
         return clause, sentences
-    first, last = stages[SHARED_STAGE], list(stages.values())[-1]
+    first = stages[SHARED_STAGE]
+    last = list(stages.values())[-1]
     verb = {(True, 1): "lowers", (True, 2): "lower", (False, 1): "raises", (False, 2): "raise"}[
         last < first, len(used)
     ]
@@ -163,7 +164,8 @@ def _no_common_seed(run: Run, finished: dict[str, Estimate]) -> tuple[str, list[
 
 
 def _method_clause(comparison: Comparison, rounds: dict[str, int]) -> str:
-    method, reference = name_of(comparison.method), name_of(comparison.reference)
+    method = name_of(comparison.method)
+    reference = name_of(comparison.reference)
     if rounds[comparison.method] != rounds[comparison.reference]:
         method += f" after {rounds[comparison.method]} rounds"
         reference += f" after {rounds[comparison.reference]}"
@@ -199,9 +201,11 @@ def _one_rate(run: Run, comparison: Comparison) -> str:
 def _sentences(
     comparison: Comparison, errors: dict[str, Estimate], comparisons: int, target: Predicted
 ) -> list[str]:
-    method, reference = name_of(comparison.method), name_of(comparison.reference)
+    method = name_of(comparison.method)
+    reference = name_of(comparison.reference)
     change = comparison.difference
-    error, base = errors[comparison.method], errors[comparison.reference]
+    error = errors[comparison.method]
+    base = errors[comparison.reference]
     word = "below" if change.mean < 0 else "above"
     size = f"{amount(target, abs(change.mean), 2)} ({shown(abs(comparison.percent))} %)"
     if change.seeds < 2:
@@ -245,7 +249,8 @@ def _elevation_use(run: Run) -> tuple[str, ...]:
     for method in run.methods:
         counts, vehicles = vehicles_with_elevation(run, method)
         if counts:
-            low, high = min(counts), max(counts)
+            low = min(counts)
+            high = max(counts)
             several = f"{low} to {high}" if low < high else f"{low}"
             uses.append(f"{several} of {vehicles} vehicles ({name_of(method)})")
     if not uses:

@@ -40,7 +40,9 @@ def diverged(run: Run, method: str) -> dict[int, int]:
 
 
 def curves(run: Run, method: str, column: str) -> Curves:
-    """The curves of a column of rounds.parquet, without the rounds in which it was not recorded."""
+    """Return the curves of a column of rounds.parquet, without the rounds in which it was not
+    recorded.
+    """
     rows = where(run.rounds, method=method)
     bad = diverged(run, method)
     seeds = dict.fromkeys(rows["seed"].tolist())
@@ -55,13 +57,15 @@ def curves(run: Run, method: str, column: str) -> Curves:
 
 
 def rounds_of(run: Run) -> dict[str, int]:
-    """The last round of every method that has a finished seed."""
+    """Return the last round of every method that has a finished seed."""
     found = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
     return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
 
 
 def difference(run: Run, method: str) -> Curves:
-    """A method's test error minus the reference's in the rounds and seeds that both finished."""
+    """Return a method's test error minus the reference's in the rounds and seeds that both
+    finished.
+    """
     own, base = (curves(run, label, "test_rmse") for label in (method, run.reference))
     seeds = tuple(seed for seed in own.seeds if seed in base.seeds)
     at = np.intersect1d(own.rounds, base.rounds)
@@ -76,7 +80,7 @@ def difference(run: Run, method: str) -> Curves:
 def known_values(
     rows: Mapping[str, NDArray[Any]], seed: int, column: str
 ) -> tuple[FloatArray, FloatArray]:
-    """Rounds and values [T] of a seed's column, where something was recorded."""
+    """Return rounds and values [T] of a seed's column, where something was recorded."""
     own = where(rows, seed=seed)
     order = np.argsort(own["round"], kind="stable")
     rounds = own["round"][order].astype(np.float64)

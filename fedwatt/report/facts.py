@@ -1,4 +1,4 @@
-"""What a page says about the fleet and the run, as pairs of name and text."""
+"""Facts about the fleet and the run, as pairs of name and text."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ Facts = list[tuple[str, str]]
 
 
 def fleet_facts(origin: Origin) -> Facts:
-    """The fleet in figures, as environment.json describes it."""
+    """Return the fleet in figures, as environment.json describes it."""
     fleet = origin.environment.get("fleet", {})
     windows = fleet.get("windows", {})
     facts = [("Source", str(fleet.get("source", "not recorded")))]
@@ -37,7 +37,7 @@ def fleet_facts(origin: Origin) -> Facts:
 
 
 def coarseness(target: Predicted) -> str:
-    """How coarse labels are that are read off a channel which moves in steps.
+    """Return a sentence on the resolution of labels from a channel that moves in steps.
 
     Two readings, each up to a step behind, differ by an error of step/√6 (uniform, independent).
 
@@ -50,7 +50,7 @@ def coarseness(target: Predicted) -> str:
 
 
 def labels(kind: str | Mapping[str, int]) -> str:
-    """Whether labels were measured or simulated.
+    """Return whether labels were measured or simulated.
 
     >>> labels({"measured": 3, "simulated": 17})
     'measured in 3 vehicles, simulated in 17'
@@ -67,7 +67,7 @@ def labels(kind: str | Mapping[str, int]) -> str:
 
 
 def run_facts(run: Run) -> Facts:
-    """Rounds, participation and losses over all methods and seeds."""
+    """Return rounds, participation and losses over all methods and seeds."""
     trained = run.rounds["round"] > 0
     rows = {name: column[trained] for name, column in run.rounds.items()}
     facts = [("Rounds", _by_origin(run, lambda own: f"{int(own['round'].max())}"))]
@@ -84,7 +84,7 @@ def run_facts(run: Run) -> Facts:
 
 
 def unequal_rounds(run: Run) -> str:
-    """That methods were not trained for as many rounds as others, or nothing."""
+    """Return that methods were not trained for as many rounds as others, or nothing."""
     rounds = rounds_of(run)
     if len(set(rounds.values())) < 2:
         return ""
@@ -96,7 +96,9 @@ def unequal_rounds(run: Run) -> str:
 
 
 def _by_origin(run: Run, fact: Callable[[Columns], str]) -> str:
-    """A fact of the round records, once if it is the same in all run folders, or else for each."""
+    """Return a fact of the round records, once if it is the same in all run folders, or else for
+    each.
+    """
     found = {}
     for origin in run.origins:
         own = np.isin(run.rounds["method"], list(origin.methods))

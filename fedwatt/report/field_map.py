@@ -39,11 +39,12 @@ def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
 
 
 def map_page(relief: Relief, driven: int = 0) -> str:
-    """The page: the relief as one picture, the nodes as numbers for the other layers."""
+    """Return the page: the relief as one picture, the nodes as numbers for the other layers."""
     west, east, south, north = relief.extent
     across = (relief.east_km - west) / (east - west)
     down = (north - relief.north_km) / (north - south)
-    low, high = float(np.nanmin(relief.height_m)), float(np.nanmax(relief.height_m))
+    low = float(np.nanmin(relief.height_m))
+    high = float(np.nanmax(relief.height_m))
     land = colormaps["terrain"](relief.colours(np.linspace(low, high, 9)))
     heat = colormaps["viridis_r"](np.linspace(0, 1, 16))
     with matplotlib.rc_context(STYLE):

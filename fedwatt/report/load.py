@@ -24,7 +24,7 @@ Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing 
 
 @dataclass(frozen=True)
 class Predicted:
-    """What windows predict, as environment.json describes it (`fedwatt.windows.targets`)."""
+    """The target of the windows, as environment.json describes it (`fedwatt.windows.targets`)."""
 
     name: str = ENERGY.name
     unit: str = ENERGY.unit
@@ -60,12 +60,12 @@ class Origin:
 
     @property
     def mixes(self) -> bool:
-        """Whether vehicles mix their networks with ridges."""
+        """Return whether vehicles mix their networks with ridges."""
         return bool(parse_toml(self.config).get("model", {}).get("mixture"))
 
     @property
     def target(self) -> Predicted:
-        """What windows predict; energy where a run does not say."""
+        """Target of the windows; energy where a run does not name one."""
         return Predicted(**self.environment.get("fleet", {}).get("target", {}))
 
 
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def target(self) -> Predicted:
-        """What windows predict, the same in all origins (`load_runs`)."""
+        """Target of the windows, the same in all origins (`load_runs`)."""
         return self.origins[0].target
 
     @property
@@ -122,7 +122,7 @@ class Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """The run in `folder`; one clear sentence if something in it is missing or broken."""
+    """Return the run in `folder`; one clear sentence if something in it is missing or broken."""
     folder = Path(folder)
     if not folder.is_dir():
         raise RunError(f"There is no run folder {folder}. 'fedwatt run --out {folder}' makes one.")
@@ -205,7 +205,8 @@ def _refuse_other_targets(origins: Sequence[Origin]) -> None:
     """Raise unless all errors are of one target, in one unit."""
     first = origins[0]
     for other in origins[1:]:
-        one, two = first.target, other.target
+        one = first.target
+        two = other.target
         if (one.name, one.unit) != (two.name, two.unit):
             raise RunError(
                 f"Run {first.name} predicts {one.name} in {one.unit}, run {other.name} {two.name} "

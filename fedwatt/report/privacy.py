@@ -13,7 +13,7 @@ HEADER = ("Method", "ε", "ε against the server", "δ", "Noise, z", "Sampling, 
 
 
 def private_methods(run: Run) -> list[str]:
-    """The methods that have an ε."""
+    """Return the methods that have an ε."""
     return [method for method in run.methods if not isnan(_epsilon(run, method))]
 
 
@@ -38,7 +38,8 @@ def privacy_table(run: Run) -> Table:
         terms = _terms(run, method)
         values = [terms.get(name) for name in ("delta", "noise_multiplier", "probability")]
         shown = ["–" if value is None else f"{value:.3g}" for value in values]
-        server, repeated = terms.get("epsilon_server"), str(terms.get("repeated", 0))
+        server = terms.get("epsilon_server")
+        repeated = str(terms.get("repeated", 0))
         seen = "∞" if server is None else f"{server:.3g}"
         rows.append((name_of(method), spent(run, method), seen, *shown, repeated))
     return Table(
@@ -55,7 +56,9 @@ def privacy_table(run: Run) -> Table:
 
 
 def _terms(run: Run, method: str) -> dict[str, Any]:
-    """What environment.json says of the method; labels of several runs carry their run's name."""
+    """Return the method's entry in environment.json; labels of several runs carry their run's
+    name.
+    """
     for origin in run.origins:
         own: dict[str, dict[str, Any]] = origin.environment.get("privacy", {})
         for label, terms in own.items():

@@ -1,4 +1,4 @@
-"""What federating gains over local-only models: methods beside the baselines of a run.
+"""Gain of federating over local-only models: methods beside the baselines of a run.
 
 Vehicles are compared one by one, each by its RMSE (mean over seeds), and the interval is over
 vehicles: it says whether vehicles such as these gain, not whether training repeats itself.
@@ -138,9 +138,13 @@ def gain_headline(gain: Gain) -> str:
 
 def gain_sentence(gain: Gain, target: Predicted) -> str:
     """Return the gain of federating with its numbers."""
-    word, low, high = "saves", gain.saved.low, gain.saved.high
+    word = "saves"
+    low = gain.saved.low
+    high = gain.saved.high
     if gain.saved.mean < 0:
-        word, low, high = "costs", -gain.saved.high, -gain.saved.low
+        word = "costs"
+        low = -gain.saved.high
+        high = -gain.saved.low
     interval = "one vehicle has no interval"
     if gain.saved.copies:
         interval = "the same for every vehicle"

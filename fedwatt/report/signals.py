@@ -1,4 +1,4 @@
-"""What vehicles get back from the fleet: the signals of methods that record them, by vehicle."""
+"""Signals of the fleet to its vehicles, for methods that record them."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,8 @@ def signals_table(run: Run) -> Table:
             turns = {name: _values(own, name) for name in SIGNALS}
             if not any(np.isfinite(values).any() for values in turns.values()):
                 continue
-            running, flagged = _most_running(own), _values(own, "flagged")
+            running = _most_running(own)
+            flagged = _values(own, "flagged")
             rows.append(
                 (
                     name_of(method),
@@ -56,7 +57,7 @@ def signals_table(run: Run) -> Table:
 
 
 def _agreement(run: Run) -> str:
-    """A sentence on how far the vehicles' directions agree, by method."""
+    """Return a sentence on how far the vehicles' directions agree, by method."""
     if "agreement" not in run.rounds:
         return ""
     means = {
@@ -83,7 +84,7 @@ def _middle(values: NDArray[np.float64], name: str) -> Cell:
 
 
 def _most_running(rows: Columns) -> int:
-    """The longest run of turns, in any seed, in which a vehicle worked against the fleet."""
+    """Return the longest run of turns, in any seed, in which a vehicle worked against the fleet."""
     most = 0
     for seed in set(rows["seed"].tolist()):
         running = 0

@@ -1,4 +1,4 @@
-"""How figures look: one palette, one type size, no decoration.
+"""Style of figures: one palette, one type size, no decoration.
 
 A method has the same colour, dash and marker in every figure of every report. The colours are those
 of Okabe and Ito, made a little darker where text in them would be too faint, and can be told apart
@@ -62,7 +62,7 @@ PARTS: Final = {name: _look(**about) for name, about in _TABLES["parts"].items()
 
 
 def name_of(label: str) -> str:
-    """A method's name as people write it; labels of one's own stay as they are.
+    """Return a method's name as people write it; labels of one's own stay as they are.
 
     >>> name_of("fo-ri-fedavg"), name_of("fedavg (night)"), name_of("half rate")
     ('FO-RI-FedAvg', 'FedAvg (night)', 'half rate')
@@ -73,7 +73,9 @@ def name_of(label: str) -> str:
 
 
 def looks(methods: Sequence[str]) -> dict[str, Look]:
-    """The appearance of each method; labels without one of their own take what is left over."""
+    """Return the appearance of each method; labels without one of their own take what is left
+    over.
+    """
     known = {method: LOOKS[method] for method in methods if method in LOOKS}
     spare = [look for look in LOOKS.values() if look not in known.values()] or list(LOOKS.values())
     others = [method for method in methods if method not in known]
@@ -119,7 +121,8 @@ def spread(positions: Sequence[float], gap: float) -> list[float]:
     order = sorted(range(len(positions)), key=lambda i: positions[i])
     groups: list[tuple[float, int]] = []  # centre and size of labels that touch
     for index in order:
-        centre, size = positions[index], 1
+        centre = positions[index]
+        size = 1
         while groups and centre - groups[-1][0] < (groups[-1][1] + size) / 2 * gap:
             below, labels = groups.pop()
             centre = (below * labels + centre * size) / (labels + size)
@@ -150,7 +153,7 @@ def label_lines(axes: Axes, ends: dict[str, float], appearance: dict[str, Look])
 def points(
     axes: Axes, x: Any, y: Any, method: str, look: Look, *, area: float, **settings: Any
 ) -> None:
-    """A method's marks at `x` and `y`, of an `area` in square points."""
+    """Draw a method's marks at `x` and `y`, of an `area` in square points."""
     mark: dict[str, Any] = {"gid": series(method), "label": name_of(method), "zorder": 3} | settings
     axes.scatter(x, y, s=area, marker=look.marker, color=look.colour, linewidths=0, **mark)
 
@@ -176,6 +179,6 @@ def series(method: str) -> str:
 
 
 def note(axes: Axes, text: str) -> None:
-    """A figure without data says why, in the middle of its axes."""
+    """Write the reason for missing data into the middle of the axes."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=MUTED)

@@ -16,7 +16,7 @@ DATES: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "pdf": {"Creat
 
 
 def saved(figure: Figure, kind: str = "svg", *, dpi: int | Literal["figure"] = "figure") -> bytes:
-    """The figure as an "svg", "pdf" or "png" file, the same bytes every time."""
+    """Return the figure as an "svg", "pdf" or "png" file, the same bytes every time."""
     out = io.BytesIO()
     with in_style(STYLE):
         figure.savefig(out, format=kind, metadata=DATES.get(kind), dpi=dpi)
@@ -24,7 +24,7 @@ def saved(figure: Figure, kind: str = "svg", *, dpi: int | Literal["figure"] = "
 
 
 def inline(svg: bytes, name: str, title: str, colours: Mapping[str, str]) -> Markup:
-    """An SVG file of `saved` as an <svg> element.
+    """Return an SVG file of `saved` as an <svg> element.
 
     `colours` maps a colour of the figure to the CSS variable that replaces it. What belongs to a
     method carries its label in `data-series`. Identifiers get `name` before them, because several

@@ -44,7 +44,7 @@ class Table:
         ]
 
     def markdown(self) -> str:
-        """The table in Markdown, with its title above and its note below."""
+        """Return the table in Markdown, with its title above and its note below."""
         head = [_markdown(column.heading) for column in self.columns]
         lines = [head, ["---", *["--:"] * (len(head) - 1)]]
         lines += [[_markdown(cell) for cell in row] for row in self.text_rows()]
@@ -52,7 +52,7 @@ class Table:
         return f"**{self.title}**\n\n{body}\n" + (f"\n{self.note}\n" if self.note else "")
 
     def latex(self) -> str:
-        """The table in LaTeX with booktabs rules."""
+        """Return the table in LaTeX with booktabs rules."""
         head = " & ".join(_latex(column.heading) for column in self.columns)
         rows = "\n".join(" & ".join(_latex(c) for c in row) + r" \\" for row in self.text_rows())
         note = f"\n\n\\smallskip\\footnotesize {_latex(self.note)}" if self.note else ""
@@ -64,7 +64,7 @@ class Table:
         )
 
     def csv(self) -> str:
-        """The numbers at full precision; an estimate takes five columns."""
+        """Return the numbers at full precision; an estimate takes five columns."""
         parts = [field.name for field in fields(Estimate)]
         lines: list[list[Cell]] = [[] for _ in range(len(self.rows) + 1)]
         for i, column in enumerate(self.columns):
@@ -82,7 +82,7 @@ class Table:
 
 
 def shown(cell: Cell, digits: int = 1) -> str:
-    """A cell as it is shown to people.
+    """Return a cell as it is shown to people.
 
     An interval needs three seeds: from two, Student's t stretches the spread ninefold, below zero
     for an error that cannot be. Numbers of a million and more have three digits and an exponent.
@@ -113,7 +113,7 @@ def shown(cell: Cell, digits: int = 1) -> str:
 
 
 def amount(target: Predicted, value: float, digits: int = 1) -> str:
-    """A number in the unit of what windows predict; `digits` are those of one in Wh.
+    """Return a number in the unit of what windows predict; `digits` are those of one in Wh.
 
     >>> amount(Predicted(), 53.94), amount(Predicted(unit="points", typical=1.0), 0.5394)
     ('53.9 Wh', '0.539 points')
@@ -122,7 +122,7 @@ def amount(target: Predicted, value: float, digits: int = 1) -> str:
 
 
 def mean_and_spread(one: Estimate, digits: int = 1) -> str:
-    """An estimate without its interval; the mean alone if there is one seed.
+    """Return an estimate without its interval; the mean alone if there is one seed.
 
     >>> mean_and_spread(Estimate(52.91, 0.42, 51.87, 53.95, 3))
     '52.9 ± 0.4'

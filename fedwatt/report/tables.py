@@ -70,7 +70,8 @@ def results_table(run: Run) -> Table:
                 outcome(run, method),
             )
         )
-    unit, digits = run.unit, run.target.digits()
+    unit = run.unit
+    digits = run.target.digits()
     return Table(
         "results",
         "Test error of the model that vehicles use",
@@ -122,7 +123,7 @@ def _near_zero(run: Run) -> str:
 
 
 def _about_sample(run: Run) -> str:
-    """How far the errors of a sample of vehicles may be from those of all, or nothing."""
+    """Return a note on the uncertainty of errors of a sample of vehicles, or ""."""
     margins = [m for method in run.methods for m in final(run, method, "test_rmse_margin") if m > 0]
     if not margins:
         return ""
@@ -156,7 +157,8 @@ def _terminal_text(cell: Cell, digits: int) -> str:
 def reference_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
     """Return title, heading and rows of what federating gains over local-only models."""
     run = load_run(folder)
-    table, gain = references_table(run), federating(run)
+    table = references_table(run)
+    gain = federating(run)
     title = table.title if gain is None else gain_headline(gain)
     return title, [column.heading for column in table.columns], table.text_rows()
 
@@ -179,7 +181,7 @@ def _columns(run: Run, *names: str) -> dict[str, Column]:
 
 
 def outcome(run: Run, method: str) -> str:
-    """How many seeds finished, and which diverged when: "2; seed 3 diverged at round 17"."""
+    """Return the finished and diverged seeds: "2; seed 3 diverged at round 17"."""
     finished = len(final(run, method, "test_rmse"))
     lost: dict[int, list[str]] = {}
     for seed, at in sorted(diverged(run, method).items()):
@@ -200,7 +202,8 @@ def differences_table(run: Run) -> Table:
     columns = (Column("Method"), difference, Column("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
     for one in found:
-        change, better = one.difference, f"{one.better} of {one.vehicles}"
+        change = one.difference
+        better = f"{one.better} of {one.vehicles}"
         noise = "yes" if change.above_noise else "no"
         if change.seeds < 2:
             noise = "one seed cannot tell"
@@ -220,13 +223,13 @@ def differences_table(run: Run) -> Table:
 
 
 def _about_rounds(run: Run) -> str:
-    """The end of a note: final is not after equally many rounds."""
+    """Return the end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
 def thresholds_table(run: Run) -> Table:
-    """Rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
+    """Return rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
 
     Without rows for runs on different data, whose lowest error is no target for all.
     """
@@ -269,7 +272,7 @@ def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
 
 
 def strata_table(run: Run) -> Table:
-    """Final error by driving regime."""
+    """Return final error by driving regime."""
     found = {method: stratum_rmse(run, method) for method in run.methods}
     strata = list(dict.fromkeys(name for own in found.values() for name in own))
     return Table(

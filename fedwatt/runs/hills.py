@@ -44,22 +44,26 @@ SUMS = tuple(part.name for part in fields(Contribution))
 
 
 def learns_hills(config: RunConfig) -> bool:
-    """Whether a feature is made from the road's slope, and the run's vehicles learn that."""
+    """Return whether a feature is made from the road's slope, and the run's vehicles learn that."""
     return learns_field(config.terrain, config.data)
 
 
 def shares_hills(config: RunConfig) -> bool:
-    """Whether the vehicles of a real fleet learn hills in the run: for features, or for routes."""
+    """Return whether the vehicles of a real fleet learn hills in the run: for features, or for
+    routes.
+    """
     return learns_hills(config) or config.deploy.routes
 
 
 def learned_for(config: RunConfig) -> Learned | None:
-    """The fields that a run begins with; None where it needs none or has them from elsewhere."""
+    """Return the fields that a run begins with; None where it needs none or has them from
+    elsewhere.
+    """
     return learned_hills(config) if learns_hills(config) else None
 
 
 def learned_hills(config: RunConfig) -> Learned:
-    """The fields that the vehicles of a run learn, whether or not its features have hills.
+    """Return the fields that the vehicles of a run learn, whether or not its features have hills.
 
     Vehicles that are held out contribute nothing. Nor do, where the field is refreshed later, those
     that are not there in the first round. With `secure.enabled` it is the field that the same
@@ -71,7 +75,8 @@ def learned_hills(config: RunConfig) -> Learned:
         refuse_unmaskable(config.terrain)
         return learn(share=share_by(add_up))
     if config.terrain.refresh_every and learns_hills(config):
-        seed, availability = config.seeds[0], config.availability
+        seed = config.seeds[0]
+        availability = config.availability
         return learn(present=lambda vehicles: first_available(seed, vehicles, availability))
     return learn()
 
@@ -86,7 +91,7 @@ def learned_alone(config: RunConfig, learners: frozenset[str] | None = None) -> 
 
 
 def run_fleet(config: RunConfig) -> Fleet:
-    """The fleet of a run, with hills where its features need them."""
+    """Return the fleet of a run, with hills where its features need them."""
     return open_fleet(config, learned_for(config))
 
 
@@ -100,7 +105,7 @@ def refuse_refreshes(config: RunConfig) -> None:
 
 
 def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
-    """What was published of the hills, with whose trips it is from."""
+    """Write the published elevation map with the vehicles it was learned from."""
     provenance = Provenance.by(learned.contributors, config.data)
     write_field(file, learned.shared, provenance=provenance)
 
@@ -108,13 +113,13 @@ def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
 def terrain_facts(
     config: RunConfig, fleet: Fleet, shared: Field, contributors: int, learnings: int = 1
 ) -> dict[str, Any]:
-    """How many nodes the run's vehicles share, and what noise on their sums has spent."""
+    """Return the number of shared nodes, and the privacy that noise on their sums has spent."""
     facts = {"nodes": shared.nodes, "vehicles": contributors}
     return facts | terrain_spending(config, fleet, learnings)
 
 
 def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | None:
-    """The budget of a field learned with noise by K vehicles; None: without.
+    """Return the budget of a field learned with noise by K vehicles; None: without.
 
     Each of its published vectors is one Gaussian mechanism that every vehicle takes part in:
     `Budget.epsilon(settings.releases)` is what learning the field once costs.
@@ -125,7 +130,7 @@ def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | No
 
 
 def terrain_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:
-    """What learning hills costs in privacy; empty where there is no noise, or no field to learn.
+    """Return the privacy spent on learning elevation; empty without noise or without learning.
 
     `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
     """
@@ -148,7 +153,7 @@ class Refresh:
     federation: Federation | None = None  # the one with the hills of that refresh
 
     def before_round(self, federation: Federation, state: State) -> tuple[Federation, State]:
-        """The federation and the state with which the next round is to go on."""
+        """Return the federation and the state with which the next round is to go on."""
         federation = self._with_hills_of(state.round, federation, state)
         if self.done and self.done == state.round:
             # Earlier models were judged with other hills: the best is sought from here on.
@@ -157,7 +162,9 @@ class Refresh:
         return federation, state
 
     def after_training(self, federation: Federation, state: State, file: Path) -> Federation:
-        """The federation that the last round was trained in; what it published goes to `file`."""
+        """Return the federation that the last round was trained in; what it published goes to
+        `file`.
+        """
         federation = self._with_hills_of(max(state.round - 1, 0), federation, state)
         write_learned(file, self.learned, self.config)
         return federation
@@ -173,7 +180,8 @@ class Refresh:
     def _learned(self, federation: Federation, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
         vehicles = partial(source_vehicles, self.config.fleet, self.config.data)
-        settings, data = self.config.terrain, self.config.data
+        settings = self.config.terrain
+        data = self.config.data
         if file.exists():
             return solved_again(vehicles(), self.learned, *self._read(file), settings, data)
         if last != state.round:
@@ -188,7 +196,7 @@ class Refresh:
         return fresh
 
     def _read(self, file: Path) -> tuple[Contribution, frozenset[str]]:
-        """The sums of an earlier refresh, and who contributed to them."""
+        """Return the sums of an earlier refresh, and who contributed to them."""
         try:
             with safe_open(file, framework="numpy") as stored:
                 contributors = frozenset(parse_json(stored.metadata()["contributors"]))
@@ -202,7 +210,8 @@ class Refresh:
 
 def training_predictions(federation: Federation, state: State) -> dict[str, FloatArray]:
     """Energy in Wh that the current model gives the training windows of vehicles now available."""
-    pool, clients = federation.pool, federation.fleet.clients
+    pool = federation.pool
+    clients = federation.fleet.clients
     weights = state.weights[:1, : federation.model.layout.size]
     predicted = predict(federation.model, weights, pool, pool.train)[0]
     there = federation.members.population[state.available[0].numpy()]
@@ -217,13 +226,15 @@ def training_predictions(federation: Federation, state: State) -> dict[str, Floa
 def vehicle_field(
     config: RunConfig, run: Path, method: str, vehicle: str, file: Path | None = None
 ) -> Field | None:
-    """The field in a vehicle's model file: that of `file`, or the run's own. None for no hills.
+    """Return the field in a vehicle's model file: that of `file`, or the run's own. None for no
+    hills.
 
     A field that the run learned is learned again, from the same training trips: the shared nodes
     and, on top, the vehicle's private ones, which no run folder holds. One that was refreshed in
     training is in the run. That of a real fleet is on the vehicle's own disk, and asked for.
     """
-    hilly, source = needs_climb(feature_names(config.data.features)), config.terrain.source
+    hilly = needs_climb(feature_names(config.data.features))
+    source = config.terrain.source
     if not hilly or source == "measured":
         if file is not None:
             raise SettingError(
@@ -249,11 +260,13 @@ def vehicle_field(
 
 
 def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
-    """A vehicle's own field after training: the shared one of `file`, and its private ground.
+    """Return a vehicle's own field after training: the shared one of `file`, and its private
+    ground.
 
     As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
     """
-    shared, provenance = read_field(file), read_provenance(file)
+    shared = read_field(file)
+    provenance = read_provenance(file)
     everyone = source_vehicles(config.fleet, config.data)
     alone = list(islice((one for one in everyone if one.name == vehicle), 1))
     if not alone:

@@ -23,7 +23,7 @@ from fedwatt.telemetry.trip import FloatArray
 
 
 def level_config(config: RunConfig) -> RunConfig | None:
-    """The configuration of a run's level model; None where it trains none."""
+    """Return the configuration of a run's level model; None where it trains none."""
     data = level_data(config.data)
     if data is None or not config.terrain.level_model:
         return None
@@ -45,7 +45,7 @@ def level_config(config: RunConfig) -> RunConfig | None:
 
 
 def level_label(label: str) -> str:
-    """What the level model of the method `label` is called."""
+    """Return the label of the model without elevation of the method `label`."""
     return f"{label}, level roads"
 
 
@@ -56,21 +56,21 @@ class LevelObserver(Observer):
     observer: Observer  # knows the vehicles already
 
     def on_start(self, label: str, done: int, rounds: int) -> None:
-        """A method starts, or goes on after `done` rounds."""
+        """Pass on the start of a method, or its continuation after `done` rounds."""
         self.observer.on_start(level_label(label), done, rounds)
 
     def on_round(self, label: str, state: State, record: RoundRecord) -> None:
-        """A round of a method is over."""
+        """Pass on the end of a round."""
         self.observer.on_round(level_label(label), state, record)
 
     def on_end(self, label: str, history: History) -> None:
-        """A method has done all it will do."""
+        """Pass on the end of a method."""
         self.observer.on_end(level_label(label), history)
 
 
 @dataclass(frozen=True, eq=False)
 class ModelPredictions:
-    """What the models that a method keeps predict: the global ones, and the vehicles' own.
+    """Predictions of a method's final models: the global ones and the personalised ones.
 
     `finite` are the places of the seeds that did not diverge.
     """
@@ -82,7 +82,8 @@ class ModelPredictions:
 
 def predictions_of(federation: LocalFleet, weights: Tensor) -> Predictions:
     """Predictions of the global models `weights` [R, D]."""
-    model, pool = federation.model, federation.pool
+    model = federation.model
+    pool = federation.pool
     own = weights[:, : model.layout.size]
     return Predictions(
         predict(model, own, pool, pool.validation), predict(model, own, pool, pool.test)
@@ -94,7 +95,8 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
 
     `federation` is the one with hills; the level model's has the same windows in the same order.
     """
-    splits, result = (federation.pool.validation, federation.pool.test), level.test.copy()
+    splits = (federation.pool.validation, federation.pool.test)
+    result = level.test.copy()
     for vehicle, client in enumerate(federation.fleet.clients):
         judged, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
         for run, own in enumerate(result):
@@ -114,7 +116,8 @@ def used_on_board(
     pairs = {"kept": (hilly.kept, level.kept)}
     if hilly.personal is not None and level.personal is not None:
         pairs["personal"] = hilly.personal, level.personal
-    used, seeds = {}, list(level.finite)
+    used = {}
+    seeds = list(level.finite)
     for name, (own, other) in pairs.items():
         used[name] = own.test.copy()
         used[name][seeds] = with_level(federation, own, other)[seeds]

@@ -1,4 +1,4 @@
-"""Which code that is not part of fedwatt a run depends on, and whether it is still the same.
+"""Code outside fedwatt that a run depends on, and whether it is unchanged.
 
 config.toml lists it, a hash of its source file for each reference:
 
@@ -32,7 +32,9 @@ BUILT_IN = {
 def sources_of(
     methods: Iterable[str], model: str, data: DataSettings, known: Mapping[str, Mapping[str, str]]
 ) -> Sources:
-    """The code behind the names of a configuration: as it is `known`, or else as it is now."""
+    """Return the code behind the names of a configuration: as it is `known`, or else as it is
+    now.
+    """
     found: Sources = {}
     for kind, name in _names(methods, model, data):
         if name not in BUILT_IN[kind] and plugins.refers(name, kind):
@@ -60,7 +62,7 @@ def refuse_uninstalled(sources: Sources) -> None:
 
 
 def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
-    """References of each kind whose code is not what was `recorded` in config.toml."""
+    """Return the references of each kind whose code differs from what config.toml recorded."""
     if not isinstance(recorded, Mapping) or not all(
         isinstance(own, Mapping) for own in recorded.values()
     ):
@@ -78,6 +80,6 @@ def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[s
 
 
 def sentence(changed: Mapping[str, list[str]], since: str) -> str:
-    """Which code has changed since when."""
+    """Return which code has changed since when."""
     names = " and ".join(f"'{name}'" for own in changed.values() for name in own)
     return f"The code of {names} has changed since {since}."

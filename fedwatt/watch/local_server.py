@@ -27,7 +27,7 @@ HTML: Final = "text/html; charset=utf-8"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a browser is sent."""
+    """A response to a browser."""
 
     body: bytes
     kind: str = HTML

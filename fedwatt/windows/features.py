@@ -36,6 +36,8 @@ STANDING_MPS = 0.5
 COMFORT_LOW_C = 18.0
 COMFORT_HIGH_C = 23.0
 CLIMB = ("climb_m", "descent_m")
+MAY_BE_UNKNOWN = ("ac_w", "heater_w")
+"""Channels in which NaN means "unknown"."""
 DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
 GRAVITY_MPS2 = 9.81
 ROLLING = 0.010  # resistance of tyres over weight, of usual cars
@@ -133,6 +135,28 @@ def _warm_up(inputs: Inputs) -> FloatArray:
     return np.exp(-inputs[SECOND] / WARM_UP_S)
 
 
+def _climate_power(
+    channel: str, discomfort: Callable[[Inputs], FloatArray], steady: float, first: float
+) -> Feature:
+    """Return the power of a climate device in kW, and the usual power where it is unknown.
+
+    NaN in the channel means that nothing reported the device, which is not off: a heater that no
+    logger reads is on in the cold. It stands for `steady` kW per °C of discomfort and `first` more
+    while the cabin warms up or cools down.
+    """
+
+    def function(inputs: Inputs) -> FloatArray:
+        power = inputs[channel] * 1e-3
+        unknown_power = np.isnan(power)
+        if not unknown_power.any():
+            return power
+        usual = discomfort(inputs) * (steady + first * _warm_up(inputs))
+        return np.where(unknown_power, usual, power)
+
+    # kW, so that a heater that never ran in training is not thousands of units away when it does.
+    return Feature("kW", (channel, "ambient_c"), function)
+
+
 def _cabin_warm_up(inputs: Inputs) -> FloatArray:
     return _cold(inputs) * np.exp(-inputs[SECOND] / CABIN_S)
 
@@ -175,9 +199,9 @@ _FEATURES: Mapping[str, Feature] = {
     ),
     "specific_power_late": Feature("W/kg", ("speed_mps",), _late(_specific_power)),
     "ambient": _channel("ambient_c", "°C"),
-    # kW, so that a heater that never ran in training is not thousands of units away when it does.
-    "ac": _channel("ac_w", "kW", 1e-3),
-    "heater": _channel("heater_w", "kW", 1e-3),
+    # Usual powers: the mean over VED's two electric cars that report both.
+    "ac": _climate_power("ac_w", _heat, 0.097, 0.032),
+    "heater": _climate_power("heater_w", _cold, 0.038, 0.029),
     "drag": Feature("m³/s³", ("speed_mps", "ambient_c"), _drag),
     "driving": Feature("W/kg", ("speed_mps",), lambda x: np.maximum(_specific_power(x), 0)),
     "braking": Feature("W/kg", ("speed_mps",), lambda x: np.minimum(_specific_power(x), 0)),
@@ -324,7 +348,8 @@ def trip_features(trip: Trip, names: tuple[str, ...], vehicle: str) -> FloatArra
                     'name (features = "speed, acceleration, ambient").'
                 )
     for channel in dict.fromkeys(channel for name in names for channel in FEATURES[name].needs):
-        refuse_gaps(trip, channel, vehicle)
+        if channel not in MAY_BE_UNKNOWN:
+            refuse_gaps(trip, channel, vehicle)
     return feature_columns(trip.channels, names)
 
 

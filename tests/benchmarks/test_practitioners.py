@@ -76,5 +76,5 @@ def test_the_table_names_inputs_and_baseline():
     row = readme_table(
         [Comparison("trip", "route", "%", {("1", "a"): {"x": 5.0, "y": 9.0}}, peers)]
     )
-    last = "| trip | route | mean: 15.0 % | 7.0 % | −8.0 [−8.0, −8.0] points |"
+    last = "| trip: route | mean: 15.0 % | 7.0 % | −8.0 [−8.0, −8.0] |"
     assert row.splitlines()[-1] == last

@@ -196,3 +196,18 @@ def test_cabin_and_tyres_warm_up():
     found = feature_columns(channels, names)[120]
     tyres = 10 * np.exp(-0.2)
     assert found == pytest.approx([10 * np.exp(-1), tyres, 10 * tyres])
+
+
+def test_a_heater_that_nothing_reports_is_unknown_and_not_off():
+    # At 8 °C, 10 °C below comfort: 0.38 kW for long and 0.29 kW more at the start.
+    channels = {
+        "speed_mps": np.full(3001, 10.0),
+        "ambient_c": np.full(3001, 8.0),
+        "heater_w": np.full(3001, np.nan),
+        "ac_w": np.zeros(3001),
+    }
+    unreported = trip_features(Trip("1", channels), ("heater", "ac"), "car")
+    assert unreported[0] == pytest.approx([0.67, 0.0])
+    assert unreported[3000] == pytest.approx([0.38, 0.0], abs=1e-4)
+    off = trip_features(Trip("1", {**channels, "heater_w": np.zeros(3001)}), ("heater",), "car")
+    assert not off.any()

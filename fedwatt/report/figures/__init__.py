@@ -28,7 +28,7 @@ class ReportFigure:
     """Column of the clients' table without whose values there is nothing to draw."""
 
     def applies(self, run: Run) -> bool:
-        """Whether the run has something to draw."""
+        """Return whether the run has something to draw."""
         return not self.needs or bool(np.isfinite(run.clients[self.needs].astype(float)).any())
 
 

@@ -33,9 +33,11 @@ def draw_curves(
     every = {method: curves_of(method) for method in run.methods}
     shown = {method: found for method, found in every.items() if found.values.size}
     for method, found in shown.items():
-        look, mark = appearance[method], series(method)
+        look = appearance[method]
+        mark = series(method)
         axes.plot(found.rounds, found.mean, color=look.colour, ls=look.dash, gid=mark, zorder=3)
-        low, high = found.values.min(axis=0), found.values.max(axis=0)
+        low = found.values.min(axis=0)
+        high = found.values.max(axis=0)
         axes.fill_between(found.rounds, low, high, color=look.colour, alpha=0.16, lw=0, gid=mark)
     if shown:
         _fit(axes, shown, floor)
@@ -64,7 +66,8 @@ def _fit(axes: Axes, shown: dict[str, Curves], floor: float | None) -> None:
                 f"↑ starts at {start:.3g}", (1, 1), (-2, -2), "axes fraction", "offset points"
             )
             text.set(ha="right", va="top", color=MUTED, fontsize=8.5)
-            low, high = low_later, high_later
+            low = low_later
+            high = high_later
     if floor is not None:
         low, high = min(low, floor), max(high, floor)
     margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0

@@ -31,7 +31,9 @@ class FleetFacts:
 def fleet_facts(vehicles: Iterable[Vehicle]) -> FleetFacts:
     """Gather what the figure shows, one vehicle at a time."""
     speed: list[NDArray[np.float64]] = []
-    km, minutes, use = [], [], []
+    km = []
+    minutes = []
+    use = []
     dropped: dict[str, int] = {}
     for vehicle in vehicles:
         for trip in vehicle.trips:

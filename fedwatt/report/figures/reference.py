@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from fedwatt.elevation.compare import Reference
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 
-BLUE, ORANGE = "#0072b2", "#d55e00"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
 
 
 @styled

@@ -55,7 +55,8 @@ class Relief:
     @property
     def colours(self) -> Normalize:
         """Heights to the part of the colour map that looks like land: no sea, little snow."""
-        low, high = float(np.nanmin(self.height_m)), float(np.nanmax(self.height_m))
+        low = float(np.nanmin(self.height_m))
+        high = float(np.nanmax(self.height_m))
         span = max(high - low, 1e-6)
         return Normalize(low - 0.35 * span, high + 0.15 * span)
 
@@ -70,15 +71,17 @@ class Relief:
         shaded = light.shade(filled, colormaps["terrain"], self.colours, "soft", **slope)
         shaded[..., 3] = ~blank
         axes.imshow(shaded, extent=self.extent, origin="lower", interpolation="bilinear")
-        low, high = np.nanmin(self.height_m), np.nanmax(self.height_m)
+        low = np.nanmin(self.height_m)
+        high = np.nanmax(self.height_m)
         levels = np.arange(np.ceil(low / self.step_m), high / self.step_m) * self.step_m
         ground = np.ma.masked_invalid(self.height_m)
         lines = axes.contour(ground, levels, extent=self.extent, colors=INK, linewidths=0.4)
         axes.clabel(lines, levels[::2].tolist(), fontsize=6, fmt="%g")
 
     def image(self, pixels: int) -> bytes:
-        """The map alone as a PNG, its longer side about `pixels` long, clear where blank."""
-        across, up = np.ptp(self.extent[:2]), np.ptp(self.extent[2:])
+        """Return the map alone as a PNG, its longer side about `pixels` long, clear where blank."""
+        across = np.ptp(self.extent[:2])
+        up = np.ptp(self.extent[2:])
         inches = 8.0
         scale = inches / max(across, up)
         figure = Figure(figsize=(across * scale, up * scale))
@@ -103,7 +106,8 @@ def terrain_figure(field: Field) -> Figure:
     relief.draw(hills)
     nodes = f"{len(relief.east_km):,} of {field.nodes:,} nodes"
     hills.set_title(f"Learned hills: {nodes},\ncontours every {relief.step_m:g} m")
-    low, high = float(np.nanmin(relief.height_m)), float(np.nanmax(relief.height_m))
+    low = float(np.nanmin(relief.height_m))
+    high = float(np.nanmax(relief.height_m))
     land = ListedColormap(colormaps["terrain"](relief.colours(np.linspace(low, high, 256))))
     _bar(figure, hills, ScalarMappable(Normalize(low, high), land), "m above the region's mean")
     where = {"x": relief.east_km, "y": relief.north_km, "s": 0.8, "lw": 0}
@@ -129,7 +133,7 @@ def terrain_figure(field: Field) -> Figure:
 
 
 def hidden_words(vehicles: NDArray[np.int64]) -> str:
-    """What the usual k hides, or that nothing below it is there to be hidden."""
+    """Return a sentence on the places that the usual k hides."""
     few = int((vehicles < USUAL_K).sum())
     if not few:
         return f"all by {vehicles.min()} or more"
@@ -139,7 +143,7 @@ def hidden_words(vehicles: NDArray[np.int64]) -> str:
 def _bar(
     figure: Figure, axes: Axes, of: ScalarMappable, label: str, form: str | None = None
 ) -> Colorbar:
-    """A colour bar under a map."""
+    """Return a colour bar under a map."""
     bar = figure.colorbar(
         of, ax=axes, location="bottom", shrink=0.6, aspect=40, pad=0.02, format=form, label=label
     )
@@ -164,7 +168,8 @@ def relief_of(field: Field) -> Relief:
     east = longitude * km * np.cos(np.radians(np.median(latitude)))
     height_m, extent = _raster(field, east, north, field.elevation_m[inside])
     step_m = _round_step(float(np.nanmax(height_m) - np.nanmin(height_m)) / 12)
-    passes, vehicles = field.passes[inside], field.vehicles[inside]
+    passes = field.passes[inside]
+    vehicles = field.vehicles[inside]
     return Relief(field, east, north, passes, vehicles, height_m, extent, step_m)
 
 
@@ -174,10 +179,13 @@ def _raster(
     """Heights on a regular raster, NaN away from any node, and its bounds in km."""
     cell_km = field.grid.cell_m / 1000
     margin = MARGIN_CELLS * cell_km
-    west, east = east_km.min() - margin, east_km.max() + margin
-    south, north = north_km.min() - margin, north_km.max() + margin
+    west = east_km.min() - margin
+    east = east_km.max() + margin
+    south = north_km.min() - margin
+    north = north_km.max() + margin
     pixel = max(cell_km / 2, max(east - west, north - south) / MOST_PIXELS)
-    across, up = np.arange(west, east, pixel), np.arange(south, north, pixel)
+    across = np.arange(west, east, pixel)
+    up = np.arange(south, north, pixel)
     mesh = np.meshgrid(across, up)
     points = np.stack([east_km, north_km], axis=1)
     heights = griddata(points, elevation_m, (mesh[0], mesh[1]), method="linear")
@@ -187,6 +195,6 @@ def _raster(
 
 
 def _round_step(step: float) -> float:
-    """The nearest of 1, 2, 5, 10, 20, ... at or above `step`."""
+    """Return the nearest of 1, 2, 5, 10, 20, ... at or above `step`."""
     power = 10 ** np.floor(np.log10(max(step, 1e-3)))
     return float(next(f * power for f in (1, 2, 5, 10) if f * power >= step * 0.999))

@@ -1,4 +1,4 @@
-"""Where the time of a round goes."""
+"""Time of a round by part."""
 
 from matplotlib.figure import Figure
 

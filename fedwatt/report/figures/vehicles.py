@@ -29,7 +29,8 @@ def vehicles_figure(run: Run) -> Figure:
     if not names:
         style.note(axes, "No vehicle has a finite error.")
         return figure
-    appearance, places = style.looks(run.methods), np.arange(len(names))
+    appearance = style.looks(run.methods)
+    places = np.arange(len(names))
     table = np.array([[own.get(name, np.nan) for name in names] for own in errors.values()])
     if few and len(errors) > 1 and run.same_data:
         axes.hlines(
