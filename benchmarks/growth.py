@@ -129,22 +129,20 @@ def slope(rows: Sequence[dict[str, Any]], column: str) -> float:
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Return the slopes as a table."""
     lines = [
-        "| round against | from | to | time, from | to | slope | memory, from | to | slope |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| round against | from | to | time, from | to | slope |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     for axis, (title, _) in AXES.items():
         own = [row for row in rows if row["axis"] == axis]
         first, last = own[0], own[-1]
         lines.append(
             f"| {title} | {first['at']:,} | {last['at']:,} | {first['seconds']:.2f} s | "
-            f"{last['seconds']:.2f} s | {slope(own, 'seconds'):.2f} | "
-            f"{first['rounds_mb']:.0f} MB | {last['rounds_mb']:.0f} MB | "
-            f"{slope(own, 'rounds_mb'):.2f} |"
+            f"{last['seconds']:.2f} s | {slope(own, 'seconds'):.2f} |"
         )
     computer = rows[0]["machine"]
     return "\n".join(lines) + (
-        f"\n\nProcessor time of one thread, {computer['processor']}, PyTorch {computer['torch']}; "
-        f"memory above that before the first round. Unless varied: {USUAL['vehicles']:,} "
+        f"\n\nProcessor time of one thread, {computer['processor']}, PyTorch {computer['torch']}. "
+        f"Unless varied: {USUAL['vehicles']:,} "
         f"vehicles, {USUAL['participants']} participants (10 where the model is varied), {STEPS} "
         "steps (one epoch where windows are varied), MLP 480-64-32-1, FedAvg, one seed.\n\n"
         "![Time and memory of a round against vehicles, participants, weights, windows and seeds]"

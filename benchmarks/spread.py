@@ -124,28 +124,22 @@ def measure(workers: int, *, ray: bool, rounds: int) -> dict[str, Any]:
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
-    """The table, one machine and executor after the other."""
-    lines = [
-        "| on | workers | a round | speed, one worker = 1 | same model |",
-        "|---|--:|--:|--:|---|",
-    ]
+    """Return one sentence per machine and executor: time of a round by number of workers."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault((row["machine"]["processor"], row["executor"]), []).append(row)
-    for (processor, executor), own in groups.items():
-        own.sort(key=lambda row: int(row["workers"]))
-        for row in own:
-            speed = own[0]["seconds"] / row["seconds"] / own[0]["workers"]
-            same = "yes" if row["model"] == own[0]["model"] else "no"
-            lines.append(
-                f"| {executor}, {row['machine']['cores']} cores ({processor}) | {row['workers']} | "
-                f"{row['seconds']:.2f} s | {speed:.2f} | {same} |"
-            )
-    loads = [row["load_before"] for row in rows]
-    return "\n".join(lines) + (
-        f"\n\n{VEHICLES:,} vehicles, {PARTICIPANTS:,} a round, FedAvg, one thread a worker; "
-        f"medians of {len(rows[0]['rounds']) - 1} rounds or more. Load before a row: "
-        f'{min(loads):.1f} to {max(loads):.1f}. "Same model": bit for bit that of the first row.'
+    sentences = []
+    for (processor, executor), group in groups.items():
+        group.sort(key=lambda row: int(row["workers"]))
+        times = ", ".join(f"{row['seconds']:.2f} s with {row['workers']} workers" for row in group)
+        same = all(row["model"] == group[0]["model"] for row in group)
+        sentences.append(
+            f"{executor.capitalize()} on {group[0]['machine']['cores']} cores ({processor}): "
+            f"{times}; the models are {'identical' if same else 'not identical'}."
+        )
+    return (
+        f"A round of FedAvg with {PARTICIPANTS:,} of {VEHICLES:,} vehicles, one thread per worker. "
+        + " ".join(sentences)
     )
 
 

@@ -89,7 +89,9 @@ def trouble_with(line: str) -> str:
         return f"'fedwatt {line}' is no command"
     if hasattr(node, "default"):  # a group with a command that need not be named
         node = node.commands[node.default]
-    known = {option for parameter in node.params for option in parameter.opts} | {"--help"}
+    known = {"--help"}
+    for parameter in node.params:
+        known.update(parameter.opts, parameter.secondary_opts)
     shown = re.findall(r"(?<!\S)--[a-z-]+", " ".join(words))
     unknown = [option for option in shown if option not in known]
     return f"'fedwatt {line}' has no option {unknown[0]}" if unknown else ""

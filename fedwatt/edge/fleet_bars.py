@@ -29,7 +29,7 @@ def fleet_bars(
     bars = Calibration(
         level=LEVEL,
         trips=others.trips,
-        source=f"{others.vehicles} other vehicles",
+        source=f"trips of {others.vehicles} other vehicles",
         window_factor=others.factor("windows", scores["windows"]),
         trip_factor=others.factor("trips", scores["trips"]),
         speed_column=client.features.index("speed") if "speed" in client.features else -1,

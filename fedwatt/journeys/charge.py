@@ -1,4 +1,4 @@
-"""What a route leaves of a charge, and how far the charge reaches along it, never without bars."""
+"""State of charge at the end of a route, and the range along it, with prediction intervals."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ MOST_KWH = 2000.0
 
 
 def usable_wh(capacity_kwh: float) -> float:
-    """A usable capacity in Wh; refused where it cannot be one, such as Wh given as kWh.
+    """Return a usable capacity in Wh; refused where it cannot be one, such as Wh given as kWh.
 
     >>> usable_wh(16.0)
     16000.0
@@ -69,13 +69,15 @@ class Arrival:
         return float(np.clip((self.levels >= 0).mean(), LEVELS[0], LEVELS[-1]))
 
     def reach(self, share: float) -> tuple[float, float]:
-        """The middle `share` of where the charge would run out, metres; inf: after the end."""
+        """Return the middle `share` of where the charge would run out, metres; inf: after the
+        end.
+        """
         low, high = interval(self.reach_levels_m, share)
         return float(low), float(high)
 
 
 def arrival(found: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
-    """What the route leaves of a `charge` (0 to 1) of `capacity_wh` usable energy.
+    """Return the state of charge after the route from `charge` (0 to 1) of `capacity_wh`.
 
     The charge cannot rise above 1: what braking frees on a full pack is lost.
     """

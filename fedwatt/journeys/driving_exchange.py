@@ -41,7 +41,7 @@ CLIP_M = 20_000.0
 
 @dataclass(frozen=True, eq=False)
 class DrivingQuestion:
-    """What vehicles are asked to add up, one of `DRIVING`, over `keys`.
+    """A request for a sum over `keys`, one of `DRIVING`.
 
     These are nodes for "places", and 8 · node + heading for the others.
     """
@@ -54,7 +54,9 @@ class DrivingQuestion:
     def read(
         cls, kind: str, arrays: Mapping[str, NDArray[Any]], settings: TerrainSettings
     ) -> "DrivingQuestion":
-        """The question that a message holds; DataError unless it is about the service area."""
+        """Return the question that a message holds; DataError unless it is about the service
+        area.
+        """
         keys: IntArray = array_of(arrays, "keys", np.int64)
         area = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
         places = keys if kind == "places" else keys // HEADINGS
@@ -64,18 +66,18 @@ class DrivingQuestion:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a message about it holds."""
+        """Arrays of a message about it."""
         return {"keys": self.keys}
 
     @property
     def described(self) -> str:
-        """What is asked for, for a log."""
+        """Description of the request, for a log."""
         what = "how they drive" if self.kind == "sums" else "how many drive"
         return f"{what} {len(self.keys)} {'places' if self.kind == 'places' else 'headings'}"
 
     @property
     def fields(self) -> Fields:
-        """What an answer holds; the same for every vehicle."""
+        """Names and sizes of a contribution; the same for every vehicle."""
         counts = {"vehicles": (len(self.keys), 1.0)}
         if self.kind != "sums":
             return counts
@@ -84,7 +86,7 @@ class DrivingQuestion:
         return sums if noise else counts | sums
 
     def answer(self, own: DrivingSums) -> dict[str, FloatArray]:
-        """What a vehicle adds."""
+        """Return a vehicle's contribution."""
         noise = self.settings.noise_multiplier
         if noise:
             own = _bounded(own, self.settings.most_nodes)
@@ -104,7 +106,7 @@ class DrivingQuestion:
 
 
 def _bounded(own: DrivingSums, most_nodes: int) -> DrivingSums:
-    """The cells of the places that a vehicle drives most, at most so many."""
+    """Return the cells of the places that a vehicle drives most, at most so many."""
     places, at = np.unique(own.keys // HEADINGS, return_inverse=True)
     metres = np.bincount(at, own.sums[:, 0], len(places))
     kept = np.sort(places[np.argsort(-metres, kind="stable")[:most_nodes]])
@@ -121,11 +123,12 @@ def learn_driving(
     settings: TerrainSettings,
     draws: Draws | None = None,
 ) -> tuple[DrivingSums, frozenset[str]]:
-    """The sums of cells that at least k of the vehicles drive, and whose passes are in them.
+    """Return the sums of cells that at least k of the vehicles drive, and whose passes are in them.
 
     No cells where k vehicles never share a place. Too few answers are a RunError.
     """
-    least, present = settings.minimum_vehicles, vehicles
+    least = settings.minimum_vehicles
+    present = vehicles
     noise = draws or seeded(settings.noise_seed)
     while len(present) >= max(2, least):
         keys = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
@@ -137,7 +140,8 @@ def learn_driving(
                 keys = (keys[:, None] * HEADINGS + np.arange(HEADINGS)).ravel()
         if not len(keys):
             return NO_PASSES, present
-        before, question = present, DrivingQuestion("sums", keys, settings)
+        before = present
+        question = DrivingQuestion("sums", keys, settings)
         refuse_long(question.fields, f"{len(keys):,} places and headings")
         total, present = totals(question, present)
         sums = np.stack([total[name] for name in SUMS], axis=1)
@@ -167,7 +171,9 @@ def _enough(
 def _without_noise_alone(
     keys: IntArray, sums: FloatArray, settings: TerrainSettings, draws: Draws
 ) -> DrivingSums:
-    """The sums with noise, of the cells whose metres and seconds noise alone does not explain."""
+    """Return the sums with noise, of the cells whose metres and seconds noise alone does not
+    explain.
+    """
     deviation = settings.noise_multiplier * CLIP_M
     noise = draws("driving sums").standard_normal(sums.size)
     sums = sums + deviation * noise.reshape(sums.shape)

@@ -1,4 +1,4 @@
-"""How the fleet drives each place and heading: seven sums per cell, which add over vehicles.
+"""Driving by place and heading: seven sums per cell, which add over vehicles.
 
 A cell is 80 m of ground in one of eight headings. Of all passes of all training trips it holds
 
@@ -28,7 +28,8 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
 
 SUMS = ("route_m", "wheel_m", "seconds", "air", "drive", "brake", "standing")
 STANDING_MPS = 0.5
-HEADING_M, PLACE_M = 100.0, 200.0
+HEADING_M = 100.0
+PLACE_M = 200.0
 """Metres of passes by which a cell's heading, and its place, count half."""
 OWN_WEIGHT = 2.0
 """What a vehicle's own passes count on board; drivers are creatures of habit."""
@@ -48,19 +49,19 @@ class DrivingSums:
     vehicles: IntArray
 
     def times(self, weight: float) -> "DrivingSums":
-        """The same passes, counted `weight` times."""
+        """Return the same passes, counted `weight` times."""
         return DrivingSums(self.keys, weight * self.sums, self.vehicles)
 
     def only(self, chosen: BoolArray) -> "DrivingSums":
-        """The cells [cells] that are chosen."""
+        """Return the cells [cells] that are chosen."""
         return DrivingSums(self.keys[chosen], self.sums[chosen], self.vehicles[chosen])
 
     def within(self, keys: IntArray) -> "DrivingSums":
-        """The cells that are among `keys`, ascending."""
+        """Return the cells that are among `keys`, ascending."""
         return self.only(find(keys, self.keys)[1])
 
     def outside(self, keys: IntArray) -> "DrivingSums":
-        """The cells that are not among `keys`, ascending."""
+        """Return the cells that are not among `keys`, ascending."""
         return self.only(~find(keys, self.keys)[1])
 
 
@@ -70,7 +71,7 @@ NO_PASSES = DrivingSums(
 
 
 def trip_sums(trip: Trip, route: Route, at_m: FloatArray, cells: IntArray) -> DrivingSums:
-    """What one pass adds; `at_m` [seconds] is how far along the route the vehicle was.
+    """Return the sums of one pass; `at_m` [seconds] is the distance along the route.
 
     `cells` [steps] are the route's.
     """
@@ -108,11 +109,12 @@ def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:
 
 
 def add(parts: Sequence[DrivingSums]) -> DrivingSums:
-    """The sum; vehicles of a cell add up."""
+    """Return the sum; vehicles of a cell add up."""
     if not parts:
         return NO_PASSES
     keys = np.unique(np.concatenate([part.keys for part in parts]))
-    sums, vehicles = np.zeros((len(keys), len(SUMS))), np.zeros(len(keys), dtype=np.int64)
+    sums = np.zeros((len(keys), len(SUMS)))
+    vehicles = np.zeros(len(keys), dtype=np.int64)
     for part in parts:
         at, _ = find(keys, part.keys)
         sums[at] += part.sums
@@ -121,7 +123,7 @@ def add(parts: Sequence[DrivingSums]) -> DrivingSums:
 
 
 def published(vehicles: Sequence[DrivingSums], minimum_vehicles: int) -> DrivingSums:
-    """The cells of a fleet that at least k vehicles drive."""
+    """Return the cells of a fleet that at least k vehicles drive."""
     total = add(vehicles)
     return total.only(total.vehicles >= minimum_vehicles)
 
@@ -135,7 +137,7 @@ class DrivingField:
 
     @cached_property
     def places(self) -> DrivingSums:
-        """The same by place alone, all headings together."""
+        """The sums by place alone, all headings together."""
         return _summed(self.cells.keys // HEADINGS, self.cells.sums)
 
     @cached_property
@@ -147,7 +149,8 @@ class DrivingField:
     def read(
         self, keys: IntArray, without: DrivingSums = NO_PASSES
     ) -> tuple[FloatArray, FloatArray]:
-        """Sums per metre of route, [steps, 6] without route_m, and whether each step is known.
+        """Return sums per metre of route, [steps, 6] without route_m, and whether each step is
+        known.
 
         `keys` are a route's (`Route.cells`); `without` are passes that the reader must not see:
         those of the very trip that is predicted.
@@ -166,7 +169,7 @@ class DrivingField:
 
 
 def _look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
-    """The sums of `keys` [n, 7]; 0 where there are none."""
+    """Return the sums of `keys` [n, 7]; 0 where there are none."""
     if not len(sums.keys):
         return np.zeros((len(keys), len(SUMS)))
     at, known = find(sums.keys, keys)
@@ -176,7 +179,7 @@ def _look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
 def on_board(
     shared: DrivingSums, own: DrivingSums, grid: Grid, *, contributed: bool
 ) -> DrivingField:
-    """The field that a vehicle reads: what is shared and, counted twice, its own passes.
+    """Return the field that a vehicle reads: what is shared and, counted twice, its own passes.
 
     `contributed` says whether its passes are in the shared sums once already.
     """

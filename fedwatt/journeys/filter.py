@@ -293,7 +293,8 @@ def in_trip(
         covariance[part, part] = variance
     decay = np.array([1.0, math.exp(-window / prior.drift_s), 1.0])[:, None]
     fresh = (1 - decay[1] ** 2) * prior.drift(cold) ** 2
-    corrected, deviation = np.empty_like(predicted), np.empty_like(predicted)
+    corrected = np.empty_like(predicted)
+    deviation = np.empty_like(predicted)
     for step in range(steps):
         if step:
             mean = mean * decay

@@ -1,4 +1,4 @@
-"""What a fleet knows about routes, and what a vehicle makes of it for itself.
+"""The fleet's route model, and a vehicle's version of it.
 
 How the fleet learns it is in `route_exchange`.
 """
@@ -29,7 +29,7 @@ JUDGED = ("insider", "newcomer", "unknown")
 
 @dataclass(frozen=True, eq=False)
 class FleetRoutes:
-    """What the server has in the end, and every vehicle gets.
+    """The server's result, which every vehicle receives.
 
     driving     the cells that at least k vehicles drive
     effects     coefficients by target
@@ -54,7 +54,8 @@ class FleetRoutes:
     hills: Field | None = None
 
     def newcomer(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
-        """The model of a vehicle with no trips of its own: the fleet's coefficients, its mass.
+        """Return the model of a vehicle with no trips of its own: the fleet's coefficients, its
+        mass.
 
         `consumption` is what it is known to take in the mean, Wh/km, as its display shows it: its
         coefficients of energy are then the fleet's times consumption / (the fleet's at its mass).
@@ -75,7 +76,9 @@ class FleetRoutes:
         contributed: bool = True,
         capacity_wh: float = 0.0,
     ) -> RouteModel:
-        """A vehicle's own model; `contributed` says whether its passes are in the fleet's."""
+        """Return a vehicle's own model; `contributed` says whether its passes are in the
+        fleet's.
+        """
         field = on_board(self.driving, board.sums, board.grid, contributed=contributed)
         own = board.inside(field)
         parts = {target: self._personal(target, own, contributed) for target in TARGETS}
@@ -96,7 +99,8 @@ class FleetRoutes:
     def _personal(
         self, target: str, own: Learnable, contributed: bool
     ) -> tuple[Coefficients, Bars]:
-        fleet, counts = self.effects[target], self.counts[target]
+        fleet = self.effects[target]
+        counts = self.counts[target]
         trips = own.of(target)
         mine = own_effects(fleet, trips)
         errors = left_out_errors(fleet, trips)
@@ -116,6 +120,6 @@ class FleetRoutes:
 def own_coefficients(
     fleet: FleetEffects, own: OwnEffects, target: str, mass_kg: float
 ) -> Coefficients:
-    """What a unit of each feature takes a vehicle of this mass: (β₀ + β_v) s_v, [17]."""
+    """Return the coefficients of a vehicle of this mass: (β₀ + β_v) s_v, [17]."""
     beta = (fleet.mean + own.beta) * own.scale / fleet.unit
     return Coefficients(beta * mass_factor(target, mass_kg), own.scale)

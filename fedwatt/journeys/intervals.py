@@ -38,7 +38,8 @@ OWN_TRIPS = (0, 1, 3, 10, 30)
 """Numbers of own trips for which quantiles are kept; between them they are interpolated."""
 SHRINKAGE = 5.0
 BINS = 240
-SMALLEST, LARGEST = 0.01, 100.0
+SMALLEST = 0.01
+LARGEST = 100.0
 """Scores that bins reach from and to, in equal ratios."""
 EDGES = np.concatenate([[0.0], np.geomspace(SMALLEST, LARGEST, BINS)])
 
@@ -192,7 +193,9 @@ def validation_scores(client: Client, predicted: FloatArray, prior: TripPrior) -
     scores: dict[str, list[FloatArray]] = {kind: [] for kind in KINDS}
     for number in range(int(trip[-1]) + 1 if len(trip) else 0):
         rows = trip == number
-        off, load_t, speed_t = residual[rows], load[rows], speed[rows]
+        off = residual[rows]
+        load_t = load[rows]
+        speed_t = speed[rows]
         cold_t = float(np.median(cold[rows]))
         scores["windows"].append(np.abs(off) / prior.window_deviation_wh(load_t, speed_t, cold_t))
         windows = ((len(off) - 1) * stride + client.window) / client.window

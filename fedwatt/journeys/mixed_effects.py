@@ -52,7 +52,7 @@ class Observations:
 
 @dataclass(frozen=True, eq=False)
 class FleetEffects:
-    """What the fleet knows; arrays [p] for columns x / unit.
+    """The fleet's effects; arrays [p] for columns x / unit.
 
     unit    size of a column
     mean    β₀
@@ -102,8 +102,11 @@ def unit_sums(trips: Observations) -> dict[str, FloatArray]:
 
 def own_effects(fleet: FleetEffects, trips: Observations) -> OwnEffects:
     """β_v and s_v of a vehicle by its own trips; nothing where it has none."""
-    z, columns = trips.x / fleet.unit, len(fleet.unit)
-    beta, scale, covariance = np.zeros(columns), 1.0, np.diag(fleet.spread**2)
+    z = trips.x / fleet.unit
+    columns = len(fleet.unit)
+    beta = np.zeros(columns)
+    scale = 1.0
+    covariance = np.diag(fleet.spread**2)
     weights = 1 / trips.sigma**2
     for _ in range(ON_BOARD if fleet.noise and len(trips.y) else 0):
         residual = (trips.y - z @ (fleet.mean + beta) * scale) / trips.sigma
@@ -127,7 +130,7 @@ def _normal(z: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArr
 def own_equations(
     fleet: FleetEffects, own: OwnEffects, trips: Observations
 ) -> tuple[FloatArray, FloatArray]:
-    """What a vehicle adds to the equations for β₀: A - A C A and a - A C a, C = (A + P)⁻¹.
+    """Return a vehicle's part of the equations for β₀: A − A C A and a − A C a, C = (A + P)⁻¹.
 
     With P = diag τ⁻² and W^½ X s τ = U S Vᵀ these are
 
@@ -135,7 +138,8 @@ def own_equations(
 
     which is never below 0, however much the trips say.
     """
-    z, root = trips.x / fleet.unit * own.scale, np.sqrt(own.weights)
+    z = trips.x / fleet.unit * own.scale
+    root = np.sqrt(own.weights)
     if not fleet.noise:
         return _normal(z, trips.y, own.weights)
     u, s, v = np.linalg.svd(root[:, None] * z * fleet.spread, full_matrices=False)
@@ -144,7 +148,7 @@ def own_equations(
 
 
 def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:
-    """What a vehicle hands up, given what the fleet knows; zeros if it has no trips."""
+    """Return a vehicle's contribution, given the fleet's effects; zeros if it has no trips."""
     own = own_effects(fleet, trips)
     a, right = own_equations(fleet, own, trips)
     residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
@@ -162,13 +166,13 @@ def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArra
 
 
 def sum_fields(columns: int) -> Fields:
-    """What `effect_sums` adds, for a secure sum."""
+    """Return the names and sizes of `effect_sums`."""
     triangle = columns * (columns + 1) // 2
     return _fields(matrix=triangle, right=columns, absolute=1, trips=1, scale=1, effects=columns)
 
 
 def unit_fields(columns: int) -> Fields:
-    """What `unit_sums` adds."""
+    """Return the names and sizes of `unit_sums`."""
     return _fields(squares=columns, columns=columns, total=1, trips=1)
 
 
@@ -191,7 +195,9 @@ class Fitted:
 
 
 def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, Fitted]:
-    """The fleet's effects by target, from the same exchanges; `spreads` are τ to begin with."""
+    """Return the fleet's effects by target, from the same exchanges; `spreads` are τ to begin
+    with.
+    """
     found = {}
     for target, first in total({}).items():
         unit = np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12
@@ -207,8 +213,9 @@ def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, F
 def _fitted(
     fleet: FleetEffects, sums: Mapping[str, FloatArray], exchange: int, spread: float
 ) -> Fitted:
-    """What the sums of one exchange make of what the fleet knew."""
-    columns, right = len(fleet.unit), sums["right"]
+    """Return the fleet's effects after the sums of one exchange."""
+    columns = len(fleet.unit)
+    right = sums["right"]
     _refuse_impossible(sums, columns)
     a = np.zeros((columns, columns))
     a[np.triu_indices(columns)] = sums["matrix"]
@@ -249,7 +256,8 @@ def left_out(fleet: FleetEffects, trips: Observations) -> FloatArray:
 
     That is so if `fleet` has not seen the vehicle: β_v and s_v are learned anew from the others.
     """
-    found, fold = np.zeros(trips.x.shape), np.arange(len(trips.y)) % FOLDS
+    found = np.zeros(trips.x.shape)
+    fold = np.arange(len(trips.y)) % FOLDS
     for out in range(min(FOLDS, len(trips.y))):
         kept = fold != out
         rest = Observations(trips.x[kept], trips.y[kept], trips.sigma[kept])

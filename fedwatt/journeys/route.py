@@ -41,7 +41,7 @@ class Route:
 
     @property
     def steps(self) -> int:
-        """How many steps it has, at least one."""
+        """Number of steps, at least one."""
         return len(self.latitude_deg) - 1
 
     @property
@@ -55,10 +55,12 @@ class Route:
         return np.arange(1.0, self.steps + 1.0) * self.step_m
 
     def cells(self, grid: Grid) -> IntArray:
-        """The cell and heading of each step as one key, 8 · node + heading, [steps]."""
-        lat, lon = self.latitude_deg, self.longitude_deg
+        """Return the cell and heading of each step as one key, 8 · node + heading, [steps]."""
+        lat = self.latitude_deg
+        lon = self.longitude_deg
         east = np.mod(np.diff(lon) + 180.0, 360.0) - 180.0
-        middle_lat, middle_lon = (lat[1:] + lat[:-1]) / 2, lon[:-1] + east / 2
+        middle_lat = (lat[1:] + lat[:-1]) / 2
+        middle_lon = lon[:-1] + east / 2
         turn = np.arctan2(east * np.cos(np.radians(middle_lat)), np.diff(lat)) / (2 * np.pi)
         heading = np.floor(turn * HEADINGS + 0.5).astype(np.int64) % HEADINGS
         nodes, weights = grid.corners(middle_lat, middle_lon)
@@ -67,7 +69,7 @@ class Route:
 
 
 def route_of(name: str, latitude_deg: FloatArray, longitude_deg: FloatArray) -> Route:
-    """The route through points [points]; those without a position are left out.
+    """Return the route through points [points]; those without a position are left out.
 
     >>> route_of("up", np.array([0.0, 0.009]), np.array([10.0, 10.0])).steps  # 1 km
     50
@@ -96,7 +98,7 @@ def route_of(name: str, latitude_deg: FloatArray, longitude_deg: FloatArray) -> 
 
 
 def _checked(name: str, lat: FloatArray, lon: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The points that have a position, refused where one cannot be."""
+    """Return the points that have a position, refused where one cannot be."""
     known = np.isfinite(lat) & np.isfinite(lon) & ~((lat == 0) & (lon == 0))
     lat, lon = lat[known], lon[known]
     if not len(lat):
@@ -118,11 +120,15 @@ def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
     north = (latitude_deg * metres).tolist()
     turns = np.unwrap(longitude_deg, period=360.0) * metres
     east = (turns * cos(radians(float(latitude_deg[0])))).tolist()
-    kept, y, x, enough = [0], north[0], east[0], APART_M**2
+    kept = [0]
+    y = north[0]
+    x = east[0]
+    enough = APART_M**2
     for place in range(1, len(north)):
         if (north[place] - y) ** 2 + (east[place] - x) ** 2 >= enough:
             kept.append(place)
-            y, x = north[place], east[place]
+            y = north[place]
+            x = east[place]
     if len(kept) > 1 and kept[-1] != len(north) - 1:
         kept[-1] = len(north) - 1
     return np.array(kept)
@@ -149,14 +155,18 @@ def fixes(trip: Trip) -> IntArray:
 
 
 def outside_c(trip: Trip) -> float | None:
-    """The outside temperature of a recorded trip, as a forecast would have it; None: not known."""
+    """Return the outside temperature of a recorded trip, as a forecast would have it; None: not
+    known.
+    """
     ambient = trip.channels.get("ambient_c", np.zeros(0))
     known = ambient[np.isfinite(ambient)]
     return float(np.median(known)) if len(known) else None
 
 
 def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:
-    """The route of a recorded trip, and how far along it the vehicle was in each second, metres."""
+    """Return the route of a recorded trip, and how far along it the vehicle was in each second,
+    metres.
+    """
     seconds = fixes(trip)
     if not len(seconds):
         raise DataError(f"Trip '{trip.name}' has no positions, so its route is not known.")

@@ -58,14 +58,14 @@ def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -
 
 
 def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
-    """How many relative errors fall into each bin of each class of length, [3 · 320]."""
+    """Return the counts of relative errors by bin and class of length, [3 · 320]."""
     classes = length_class(kilometres)
     each = [counted_errors(errors[classes == one]) for one in range(len(MIDDLES_KM))]
     return np.concatenate(each)
 
 
 def counted_errors(errors: FloatArray) -> FloatArray:
-    """How many relative errors fall into each bin, [320]."""
+    """Return the counts of relative errors by bin, [320]."""
     place = np.floor((np.clip(errors, -WIDEST, WIDEST) / WIDEST + 1) / 2 * BINS).astype(np.int64)
     return np.bincount(np.clip(place, 0, BINS - 1), minlength=BINS).astype(np.float64)
 
@@ -78,7 +78,8 @@ def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def filled(counts: FloatArray, others: FloatArray) -> FloatArray:
-    """Counts, and others' in proportion for what these lack of 30 trips, as far as there are any.
+    """Return counts, and others' in proportion for what these lack of 30 trips, as far as there are
+    any.
 
     >>> filled(np.array([10.0, 10.0]), np.array([0.0, 40.0])).tolist()
     [10.0, 20.0]

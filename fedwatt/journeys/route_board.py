@@ -76,18 +76,19 @@ class Pass:
         return float(self.trip.channels["energy_wh"].sum())
 
     def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:
-        """The pass at its start, forecast by features [steps, 17]."""
-        energy, seconds = x @ beta["energy"], seconds_along(x, beta["duration"])
+        """Return the pass at its start, forecast by features [steps, 17]."""
+        energy = x @ beta["energy"]
+        seconds = seconds_along(x, beta["duration"])
         return UnderWay(self.route.metres_at, energy, seconds)
 
     def driven(self, going: UnderWay, share: float) -> UnderWay:
-        """A forecast of the pass after `share` of its way."""
+        """Return a forecast of the pass after `share` of its way."""
         spent = np.cumsum(self.trip.channels["energy_wh"])
         return driven(going, self.at_m, spent, self.trip.channels["speed_mps"], share)
 
 
 def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
-    """The trips whose positions make a route; the others teach nothing about routes."""
+    """Return the trips whose positions make a route; the others teach nothing about routes."""
     found = []
     for trip in trips:
         try:
@@ -101,7 +102,7 @@ def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
 
 @dataclass(frozen=True, eq=False)
 class RouteBoard:
-    """What one vehicle learns routes from; nothing of it leaves but answers."""
+    """A vehicle's data for learning routes; only its contributions leave the vehicle."""
 
     passes: tuple[Pass, ...]
     hills: Field | None
@@ -151,7 +152,8 @@ class RouteBoard:
         return moments(trips())
 
     def lessons(self, shared: DrivingSums, hills: Field | None, least: int) -> "Lessons":
-        """All that the vehicle's passes teach, once driving field and hills are shared.
+        """Return everything that the vehicle's passes teach, once driving field and hills are
+        shared.
 
         `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
         more than k drive, a newcomer in the place of this vehicle would find nothing.
@@ -188,14 +190,15 @@ class RouteBoard:
 
 
 def _without(shared: DrivingSums, own: DrivingSums, least: int) -> DrivingSums:
-    """The shared sums as they would be if a vehicle had not contributed its own.
+    """Return the shared sums as they would be if a vehicle had not contributed its own.
 
     Cells that fewer than k others drive are not published then. They count no more than as the
     fleet's usual driving, which is what is known where no cell is.
     """
     own = own.within(shared.keys)
     at, _ = find(shared.keys, own.keys)
-    sums, vehicles = shared.sums.copy(), shared.vehicles.copy()
+    sums = shared.sums.copy()
+    vehicles = shared.vehicles.copy()
     sums[at] = np.maximum(sums[at] - own.sums, 0.0)
     vehicles[at] -= 1
     left = DrivingSums(shared.keys, sums, vehicles)
@@ -203,7 +206,7 @@ def _without(shared: DrivingSums, own: DrivingSums, least: int) -> DrivingSums:
 
 
 def _nowhere(shared: DrivingSums) -> DrivingSums:
-    """The shared sums in one cell that no route passes."""
+    """Return the shared sums in one cell that no route passes."""
     total = shared.sums.sum(axis=0, keepdims=True)
     return DrivingSums(np.array([-8], dtype=np.int64), total, np.ones(1, dtype=np.int64))
 
@@ -218,18 +221,18 @@ class Learnable:
     mass_kg: float
 
     def of(self, target: str) -> Observations:
-        """What the mixed effects of a target learn from."""
+        """Return the observations from which the mixed effects of a target are learned."""
         x = self.x * mass_factor(target, self.mass_kg)
         return Observations(x, self.measured[target], sigma(self.metres))
 
     def answer(self, target: str, fleet: FleetEffects | None) -> dict[str, FloatArray]:
-        """The vehicle's sums for a fit; None asks for the sizes of columns."""
+        """Return the vehicle's sums for a fit; None asks for the sizes of columns."""
         trips = self.of(target)
         return unit_sums(trips) if fleet is None else effect_sums(fleet, trips)
 
 
 def mass_factor(target: str, mass_kg: float) -> float:
-    """What features are multiplied with: energy grows about in proportion to mass.
+    """Return the factor of the features: energy grows about in proportion to mass.
 
     It does from small cars to buses, and is the best guess for a vehicle that has driven nothing
     yet; a vehicle's own part makes up for what is not so. Time does not depend on mass.
@@ -255,7 +258,7 @@ class Lessons:
 def judged(
     lessons: Lessons, target: str, fleet: FleetEffects, equations: tuple[FloatArray, FloatArray]
 ) -> dict[str, FloatArray]:
-    """Counts of a vehicle's errors: as an insider, as a newcomer, and on unknown ground.
+    """Return counts of a vehicle's errors: as an insider, as a newcomer, and on unknown ground.
 
     `equations` are the fleet's for β₀; without the vehicle's own part they give the β₀ that it
     would meet as a newcomer. An insider's trip is judged by that β₀, too, and by what the vehicle's

@@ -53,7 +53,9 @@ class Pupils(Protocol):
         """Give the driving field to the vehicles named; those that have it."""
 
     def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
-        """The totals of a question over the vehicles named, and whose answers are in them."""
+        """Return the totals of a question over the vehicles named, and whose answers are in
+        them.
+        """
 
 
 def fewest_teachers(settings: TerrainSettings) -> int:
@@ -68,7 +70,8 @@ def learn_from_pupils(
     settings: TerrainSettings,
     hills: Field | None,
 ) -> FleetRoutes:
-    """All that follows once it is known how the `insiders` drive; `hills` are the published ones.
+    """Return everything that follows once it is known how the `insiders` drive; `hills` are the
+    published ones.
 
     TooFewTeach where fewer than k of them have trips of a length that teaches.
     """
@@ -101,7 +104,7 @@ def learn_from_pupils(
 
 @dataclass
 class _Asking:
-    """Who is still there, how many of them teach, and what their trips took."""
+    """State of an exchange: present vehicles, teaching vehicles, and their trips' totals."""
 
     pupils: Pupils
     present: frozenset[str]
@@ -120,7 +123,7 @@ class _Asking:
         return total
 
     def sums(self, effects: Mapping[str, FleetEffects]) -> dict[str, dict[str, FloatArray]]:
-        """Sums for coefficients by target, given what is known of them; at first sizes."""
+        """Return sums for coefficients by target, given what is known of them; at first sizes."""
         question = RouteQuestion("effects" if effects else "units", effects)
         found = question.by_target(self.total(question))
         # Vehicles that drop out later have taught as well.
@@ -149,7 +152,7 @@ class SimulatedPupils:
         return present
 
     def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
-        """The total over all of them."""
+        """Return the total over all of them."""
         return in_process(self.add, self.pupils)(question, present)
 
 
@@ -160,7 +163,7 @@ def learn_routes(
     add_up: AddUp | None = None,
     hills: Field | None = None,
 ) -> FleetRoutes:
-    """The routes that a simulated fleet learns; `hills` are those that it publishes.
+    """Return the routes that a simulated fleet learns; `hills` are those that it publishes.
 
     `add_up` adds answers as a secure sum does, over `settings.area`; without it cells are added as
     they are.
@@ -168,7 +171,8 @@ def learn_routes(
     teachers = sum(bool(board.taught) for board in boards.values())
     if teachers < fewest_teachers(settings):
         raise TooFewTeach(teachers, fewest_teachers(settings))
-    sums, everyone = {name: board.sums for name, board in boards.items()}, frozenset(boards)
+    sums = {name: board.sums for name, board in boards.items()}
+    everyone = frozenset(boards)
     if add_up is None and not settings.noise_multiplier:
         driving = published(list(sums.values()), settings.minimum_vehicles)
     else:

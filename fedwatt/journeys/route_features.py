@@ -1,4 +1,4 @@
-"""What a route demands, from how the fleet drives it, its hills and the weather.
+"""Features of a route, from the fleet's driving there, its elevation and the weather.
 
 Every feature grows along the way, so a row for each step gives the energy up to there:
 
@@ -23,8 +23,11 @@ NAMES = (
     "cold time", "hot time", "frost time", "cold distance",
     "start", "slow start", "cold start", "cold slow start", "hot start",
 )  # fmt: skip
-COLD_C, FROST_C, HOT_C = 18.0, 5.0, 22.0
-START_S, SLOW_START_S = 300.0, 900.0
+COLD_C = 18.0
+FROST_C = 5.0
+HOT_C = 22.0
+START_S = 300.0
+SLOW_START_S = 900.0
 
 
 def route_rise_m(route: Route, hills: Field | None) -> tuple[FloatArray, FloatArray]:
@@ -45,10 +48,13 @@ def route_features(
     """
     driven = np.cumsum(rates * route.step_m, axis=0)
     wheel_m, seconds, air, drive, brake, standing = driven.T
-    cold, frost = max(COLD_C - temperature_c, 0.0), max(FROST_C - temperature_c, 0.0)
+    cold = max(COLD_C - temperature_c, 0.0)
+    frost = max(FROST_C - temperature_c, 0.0)
     hot = max(temperature_c - HOT_C, 0.0)
-    start, slow = 1 - np.exp(-seconds / START_S), 1 - np.exp(-seconds / SLOW_START_S)
-    kilometres, minutes = wheel_m / 1000, seconds / 60
+    start = 1 - np.exp(-seconds / START_S)
+    slow = 1 - np.exp(-seconds / SLOW_START_S)
+    kilometres = wheel_m / 1000
+    minutes = seconds / 60
     columns = [
         kilometres, np.cumsum(np.maximum(rise, 0)), np.cumsum(np.maximum(-rise, 0)),
         minutes, air, drive, brake, standing / 60,

@@ -40,7 +40,7 @@ NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
 
 
 def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
-    """The file of a fleet's routes."""
+    """Return the file of a fleet's routes."""
     arrays = _named(fleet.driving)
     arrays |= {"correction": fleet.correction, "narrower": fleet.narrower}
     arrays |= _named_hills(fleet.hills)
@@ -57,7 +57,7 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
 
 
 def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
-    """The fleet's routes in a file; `where` is named if it is damaged."""
+    """Return the fleet's routes in a file; `where` is named if it is damaged."""
     with _readable(where):
         arrays, about = load_arrays(content)
         grid = Grid(cell_m=float(about["cell_m"]))
@@ -78,7 +78,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
 
 
 def model_to_text(model: RouteModel) -> str:
-    """A vehicle's routes as text for its model file, the driving field in float32."""
+    """Return a vehicle's routes as text for its model file, the driving field in float32."""
     arrays = _named(model.field.cells)
     arrays |= {"correction": model.correction, "narrower": model.narrower}
     arrays["sums"] = arrays["sums"].astype(np.float32)
@@ -92,7 +92,7 @@ def model_to_text(model: RouteModel) -> str:
 
 
 def model_from_text(text: str, where: str) -> RouteModel:
-    """The routes that a model file holds; `where` is named if they are damaged."""
+    """Return the routes that a model file holds; `where` is named if they are damaged."""
     with _readable(where):
         arrays, about = load_arrays(inflate(b64decode(text, validate=True), MOST_BYTES))
         grid = Grid(cell_m=float(about["cell_m"]))
@@ -114,13 +114,13 @@ def _named(part: Any, prefix: str = "") -> Arrays:
 
 
 def _part(kind: type[Part], arrays: Arrays, prefix: str = "") -> Part:
-    """The dataclass that `_named` took apart."""
+    """Return the dataclass that `_named` took apart."""
     found = {one: arrays[prefix + one.name] for one in fields(kind)}  # type: ignore[arg-type]
     return kind(**{one.name: float(v[0]) if one.type is float else v for one, v in found.items()})
 
 
 def _driving(arrays: Arrays) -> DrivingSums:
-    """The driving sums among named arrays; ValueError where they cannot be."""
+    """Return the driving sums among named arrays; ValueError where they cannot be."""
     found = _part(DrivingSums, arrays | {"sums": arrays["sums"].astype(np.float64)})
     if (np.diff(found.keys) <= 0).any() or not np.isfinite(found.sums).all():
         raise ValueError("its cells are not in order")
@@ -136,7 +136,7 @@ def _named_hills(hills: Field | None) -> Arrays:
 
 
 def _hills(arrays: Arrays, grid: Grid) -> Field | None:
-    """What `_named_hills` named; hills and driving have one grid."""
+    """Return the map that `_named_hills` stored; elevation and driving share one grid."""
     if "hills.keys" not in arrays:
         return None
     heights = arrays["hills.elevation_m"].astype(np.float64)
@@ -157,7 +157,7 @@ def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
 
 
 def load_arrays(content: bytes) -> tuple[Arrays, dict[str, Any]]:
-    """What `save_arrays` wrote."""
+    """Return the content that `save_arrays` wrote."""
     if content.count(b"[") + content.count(b"{") > MOST_BRACKETS:
         raise ValueError("it holds too many parts")
     found = parse_json(content)

@@ -23,13 +23,14 @@ LEAST_KNOWN = 0.2
 """Share of a route's metres that the fleet must know, or nothing is predicted."""
 
 FASTEST_MPS = 40.0
-SHORTEST, LONGEST = 2 / 3, 3 / 2
+SHORTEST = 2 / 3
+LONGEST = 3 / 2
 """Of the time that the driving field expects."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coefficients:
-    """What a unit of each feature takes, [17], and the vehicle's scale s_v, which is in it.
+    """Energy of a unit of each feature, [17], times the vehicle's scale s_v.
 
     Of energy its mass is in it, too.
     """
@@ -38,7 +39,7 @@ class Coefficients:
     scale: float
 
     def times(self, factor: float) -> "Coefficients":
-        """Those of a vehicle that takes `factor` times as much everywhere."""
+        """Return the coefficients of a vehicle that uses `factor` times as much."""
         return Coefficients(self.beta * factor, self.scale * factor)
 
 
@@ -89,7 +90,7 @@ class RouteForecast:
 
 @dataclass(frozen=True, eq=False)
 class RouteModel:
-    """All that predicts a vehicle's routes.
+    """The complete predictor of a vehicle's routes.
 
     trips           of its own that taught it; 0: a newcomer
     fleet_vehicles  that taught the fleet's part
@@ -112,7 +113,9 @@ class RouteModel:
     hills: Field | None = None
 
     def forecast(self, route: Route, temperature_c: float) -> RouteForecast:
-        """The route at an outside temperature; refused where the fleet knows next to nothing."""
+        """Return the route at an outside temperature; refused where the fleet knows next to
+        nothing.
+        """
         if not -60 <= temperature_c <= 60:
             raise SettingError(
                 f"An outside temperature of {temperature_c:g} °C cannot be: give degrees Celsius."
@@ -142,7 +145,7 @@ class RouteModel:
         )
 
     def under_way(self, forecast: RouteForecast) -> UnderWay:
-        """A forecast that is corrected while the route is driven, with its error bars."""
+        """Return a forecast that is corrected while the route is driven, with its error bars."""
         kappa, kinetic, constant = self.correction.tolist()
         return UnderWay(
             forecast.metres,
@@ -154,7 +157,7 @@ class RouteModel:
         )
 
     def _unknown(self, route: Route, share: float) -> str:
-        """Why a route is refused, with the way out where there is one."""
+        """Return the reason why a route is refused, with the way out where there is one."""
         swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
         inside = np.abs(swapped.latitude_deg).max() <= 90
         if inside and self.field.read(swapped.cells(self.field.grid))[1].mean() > max(

@@ -1,4 +1,4 @@
-"""What vehicles are asked about routes once they have the fleet's driving field, and their answers.
+"""Requests to vehicles about routes once they have the fleet's driving, and their contributions.
 
     units        sizes of the columns of features, and who has trips at all
     effects      sums for the coefficients of energy and of duration (`mixed_effects`)
@@ -65,7 +65,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class SharedDriving:
-    """What every vehicle is given before it teaches what routes take.
+    """The fleet's driving that every vehicle receives before it contributes to routes.
 
     driving  the cells that at least k vehicles drive
     hills    the published hills that more than k vehicles drive; None: there are none
@@ -78,7 +78,7 @@ class SharedDriving:
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a message with it holds."""
+        """Arrays of a message with it."""
         own = self.driving
         found = {"keys": own.keys, "sums": own.sums.ravel(), "vehicles": own.vehicles}
         return found if self.hills is None else found | field_to_arrays(self.hills, HILLS)
@@ -93,7 +93,7 @@ class SharedDriving:
 
     @classmethod
     def read(cls, arrays: Arrays, grid: Grid, least: int) -> "SharedDriving":
-        """What a message holds; DataError if it cannot be a driving field of k vehicles."""
+        """Return the content of a message; raise DataError if it is no driving of k vehicles."""
         keys, vehicles = (array_of(arrays, name, np.int64) for name in ("keys", "vehicles"))
         sums = array_of(arrays, "sums", np.float64)
         same = len(sums) == len(SUMS) * len(keys) and len(vehicles) == len(keys)
@@ -116,14 +116,15 @@ class Pupil:
 
     @cached_property
     def lessons(self) -> Lessons:
-        """All that its passes teach."""
+        """Return everything that its passes teach."""
         return self.board.lessons(self.shared.driving, self.shared.hills, self.shared.least)
 
     def moments(self, effects: Mapping[str, FleetEffects]) -> Moments:
         """Moments under way in its trips, forecast with its own coefficients."""
         about = b"".join(_packed(effects[target]).tobytes() for target in TARGETS)
         if self._moments is None or self._moments[0] != about:
-            own, board = self.lessons.inside, self.board
+            own = self.lessons.inside
+            board = self.board
             beta = {
                 target: own_coefficients(
                     fleet, own_effects(fleet, own.of(target)), target, board.mass_kg
@@ -137,7 +138,7 @@ class Pupil:
 
 @dataclass(frozen=True, eq=False)
 class RouteQuestion:
-    """What vehicles are asked to add up, one of `ASKED`, given what the fleet knows by target.
+    """A request for a sum, one of `ASKED`, given the fleet's effects by target.
 
     effects     what it knows of the coefficients; nothing for "units"
     equations   those that gave them, for "errors": matrix [17, 17] and right side [17]
@@ -151,7 +152,7 @@ class RouteQuestion:
 
     @classmethod
     def about_errors(cls, fitted: Mapping[str, Fitted]) -> "RouteQuestion":
-        """How far off fitted coefficients are."""
+        """Return the request for the errors of fitted coefficients."""
         return cls(
             "errors",
             {target: own.effects for target, own in fitted.items()},
@@ -160,21 +161,22 @@ class RouteQuestion:
 
     @property
     def described(self) -> str:
-        """What is asked for, for a log."""
+        """Description of the request, for a log."""
         return ASKED[self.kind]
 
     @property
     def fields(self) -> Fields:
-        """What an answer holds; the same for every vehicle."""
+        """Names and sizes of a contribution; the same for every vehicle."""
         if self.kind in UNDER_WAY:
             return UNDER_WAY[self.kind]
         each = OF_A_TARGET[self.kind]
         return {f"{target}.{name}": own for target in TARGETS for name, own in each.items()}
 
     def answer(self, pupil: Pupil) -> dict[str, FloatArray]:
-        """What a vehicle adds."""
+        """Return a vehicle's contribution."""
         if self.kind in UNDER_WAY:
-            moments, noise = pupil.moments(self.effects), self.effects["energy"].noise
+            moments = pupil.moments(self.effects)
+            noise = self.effects["energy"].noise
             if self.kind == "correction":
                 return moments.sums(self.correction)
             return moments.counts(self.correction, noise)
@@ -189,13 +191,13 @@ class RouteQuestion:
         return found
 
     def by_target(self, total: Mapping[str, FloatArray]) -> dict[str, dict[str, FloatArray]]:
-        """A total of answers, taken apart by target."""
+        """Return a total of answers, taken apart by target."""
         names = OF_A_TARGET[self.kind]
         return {target: {name: total[f"{target}.{name}"] for name in names} for target in TARGETS}
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a message about it holds."""
+        """Arrays of a message about it."""
         found: dict[str, NDArray[Any]] = {
             f"{target}.effects": _packed(own) for target, own in self.effects.items()
         }
@@ -205,7 +207,7 @@ class RouteQuestion:
 
     @classmethod
     def read(cls, kind: str, arrays: Arrays) -> "RouteQuestion":
-        """The question that a message holds; DataError if it holds none."""
+        """Return the question that a message holds; DataError if it holds none."""
         if kind not in ASKED:
             raise DataError("the question does not say what of routes it asks for")
         if kind == "units":
@@ -226,12 +228,12 @@ class RouteQuestion:
 
 
 def _packed(fleet: FleetEffects) -> FloatArray:
-    """Unit, mean, spread and noise in one row, [3 · 17 + 1]."""
+    """Return unit, mean, spread and noise in one row, [3 · 17 + 1]."""
     return np.concatenate([fleet.unit, fleet.mean, fleet.spread, [fleet.noise]])
 
 
 def _effects(packed: FloatArray) -> FleetEffects:
-    """What `_packed` put together; DataError if no fleet can know it."""
+    """Return the effects that `_packed` stored; raise DataError if no fleet can have them."""
     unit, mean, spread = packed[:-1].reshape(3, COLUMNS)
     if unit.min() <= 0 or spread.min() <= 0 or packed[-1] < 0:
         raise DataError("the question holds coefficients that cannot be")

@@ -51,7 +51,8 @@ def energy_by_second(
     np.float64(15.0)
     """
     ends = tile_ends(seconds, window=window, stride=stride)
-    before, after = np.maximum(window - 1 - ends, 0), np.maximum(ends - seconds + 1, 0)
+    before = np.maximum(window - 1 - ends, 0)
+    after = np.maximum(ends - seconds + 1, 0)
     inside_wh = windows_wh - before * idle_wh[0] - after * idle_wh[1]
     edges = np.arange(seconds + 1)
     phases = range(0, window, stride)
@@ -76,7 +77,7 @@ def exact_windows(
     stride: int = 1,
     idle_wh: tuple[float, float] = (0.0, 0.0),
 ) -> FloatArray:
-    """What a perfect model says of the windows of `tile_ends`, from the energy of each second.
+    """Return a perfect model's windows of `tile_ends`, from the energy of each second.
 
     >>> exact_windows(np.array([1.0, 2.0, 6.0]), window=2)
     array([1., 3., 8., 6.])

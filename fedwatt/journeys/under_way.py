@@ -29,16 +29,21 @@ from fedwatt.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
 BLOCK_M = 200.0
-AUXILIARY_W, DRIFT_W, DRIFT_S, LOAD = 420.0, 550.0, 700.0, 0.035
+AUXILIARY_W = 420.0
+DRIFT_W = 550.0
+DRIFT_S = 700.0
+LOAD = 0.035
 BEGIN: State = (0.0, 0.0, 0.0, AUXILIARY_W**2, 0.0, 0.0, DRIFT_W**2, 0.0, LOAD**2)
-NOISE_WH, NOISE_WH_S = 15.0, 1.5
+NOISE_WH = 15.0
+NOISE_WH_S = 1.5
 KINETIC_WH = 0.25
 """Wh that a (m/s)² of v² takes."""
 HOUR_S = 3600.0
 REWEIGHTINGS = 3
 USUAL = (0.85, -0.2, 17.0)
 """κ, q and c where a fleet has not found its own."""
-MOST_CHANGE, MOST_CHANGE_WH = 0.6, 150.0
+MOST_CHANGE = 0.6
+MOST_CHANGE_WH = 150.0
 """The rest is corrected by at most 60 % of its forecast and 150 Wh, whatever the trip has shown."""
 SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the way, at which the fleet learns them."""
@@ -68,7 +73,7 @@ class UnderWay:
     _since: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def step(self, at_m: float, elapsed_s: float, spent_wh: float, speed_mps: float) -> None:
-        """Where the vehicle is, how long and how much it took, since it began, and its speed.
+        """Update with the vehicle's position, time and energy since the start, and its speed.
 
         Energy that is not known (NaN), a way back or a clock set back teach nothing; the filter
         goes on from there.
@@ -76,7 +81,9 @@ class UnderWay:
         if not np.isfinite([at_m, elapsed_s, spent_wh, speed_mps]).all():
             return
         began_s, began_wh, began_v2 = self._since
-        self._now_m, self.measured_wh, self.speed_mps = at_m, spent_wh, speed_mps
+        self._now_m = at_m
+        self.measured_wh = spent_wh
+        self.speed_mps = speed_mps
         if at_m < self._block_m or elapsed_s < began_s:
             self._begin(elapsed_s, spent_wh)
         if at_m - self._block_m < BLOCK_M:
@@ -93,7 +100,7 @@ class UnderWay:
         self._begin(elapsed_s, spent_wh)
 
     def _begin(self, elapsed_s: float, spent_wh: float) -> None:
-        """A new block begins here."""
+        """Begin a new block here."""
         self._block_m, self._since = self._now_m, (elapsed_s, spent_wh, self.speed_mps**2)
 
     def _up_to(self, at_m: float, total: FloatArray) -> float:
@@ -106,7 +113,7 @@ class UnderWay:
 
     @property
     def states_left_wh(self) -> float:
-        """What the filter's states would add to the rest."""
+        """Energy that the filter's states add to the rest."""
         left_s = max(float(self.seconds[-1]) - self._up_to(self._now_m, self.seconds), 0.0)
         drifting_s = DRIFT_S * (1 - np.exp(-left_s / DRIFT_S))
         auxiliary, drift, load, *_ = self._state
@@ -131,8 +138,8 @@ class UnderWay:
 
     @property
     def total_levels_wh(self) -> FloatArray:
-        """The same at 99 levels (`route_bars.interval`): as wide as before the start, then ever
-        narrower, and certain at the end.
+        """The total at 99 levels (`route_bars.interval`), narrowing along the route to certainty at
+        its end.
         """
         share = min(self._now_m / float(self.metres[-1]), 1.0)
         width = np.interp(share, (0.0, *SHARES, 1.0), (1.0, *self.narrower, 0.0))
@@ -146,7 +153,8 @@ def driven(
     speed_mps: FloatArray,
     share: float,
 ) -> UnderWay:
-    """A route after `share` of its way, as a recorded trip went: at_m, spent_wh, ... [seconds].
+    """Return a route after `share` of its way, as a recorded trip went: at_m, spent_wh, ...
+    [seconds].
 
     `going` is at its start; `spent_wh` is the energy since the trip began.
     """
@@ -176,14 +184,14 @@ class Moments:
     forecast_wh: FloatArray
 
     def sums(self, correction: FloatArray) -> dict[str, FloatArray]:
-        """The vehicle's sums for κ, q and c, reweighted for absolute deviations."""
+        """Return the vehicle's sums for κ, q and c, reweighted for absolute deviations."""
         off = np.abs(self.beyond_wh - self.x @ correction) / self.size_wh
         weights = 1 / (self.size_wh**2 * np.maximum(off, 0.02))
         weighed = self.x * weights[:, None]
         return {"matrix": (weighed.T @ self.x).ravel(), "right": weighed.T @ self.beyond_wh}
 
     def counts(self, correction: FloatArray, noise: float) -> dict[str, FloatArray]:
-        """How many relative errors of the total fall into each bin, [5 · 320].
+        """Return the counts of relative errors of the total by bin, [5 · 320].
 
         As forecast before the start, then as corrected at each of `SHARES`; `noise` is b of
         `route_bars`.
@@ -216,7 +224,9 @@ COUNT_FIELDS: Fields = {"counts": ((1 + len(SHARES)) * BINS, LARGEST)}
 
 
 def narrower_bars(total: Mapping[str, FloatArray]) -> FloatArray:
-    """What is left of the width of 90 % bars at each of `SHARES`, [4], from the fleet's counts."""
+    """Return the remaining width of 90 % intervals at each of `SHARES`, [4], from the fleet's
+    counts.
+    """
     if not total["counts"].any():
         return np.ones(len(SHARES))
     before, *under_way = (

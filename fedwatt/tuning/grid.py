@@ -99,7 +99,7 @@ def _finished(path: Path, cell: object) -> bool:
 
 @contextmanager
 def _appearing(path: Path, cell: object) -> Iterator[Path]:
-    """A fresh folder that gets its name if the body succeeds, and is removed otherwise."""
+    """Yield a fresh folder that gets its name if the body succeeds, and is removed otherwise."""
     fresh = path.with_name(f".{path.name}.part")
     with writing(path):
         shutil.rmtree(fresh, ignore_errors=True)
@@ -143,7 +143,7 @@ def _on_ray(
 def _task(
     work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str], own_code: dict[str, bytes]
 ) -> dict[str, bytes]:
-    """A cell on a machine of the cluster: the files that its work made.
+    """Return a cell on a machine of the cluster: the files that its work made.
 
     `own_code` are files of methods and models that this machine need not have.
     """
@@ -196,7 +196,7 @@ def _answer(ray: Any, reference: Any, name: str) -> dict[str, bytes]:
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """A connection to a cluster; where there is one already, that one.
+    """Connect to a cluster, or use the present connection.
 
     Around several grids it keeps the processes of the first one for the others.
     """

@@ -1,4 +1,4 @@
-"""What is tuned of a method: the learning rate, and what its rules declare."""
+"""Tuned quantities of a method: the learning rate, and what its rules declare."""
 
 from dataclasses import fields
 from typing import Final
@@ -12,7 +12,7 @@ RATE: Final = Range(1e-3, 1e-1)
 
 
 def ranges_of(method: Method) -> dict[str, Range]:
-    """The ranges of a method's rate and of its rules' hyperparameters.
+    """Return the ranges of a method's rate and of its rules' hyperparameters.
 
     >>> from fedwatt.methods import get
     >>> {name: str(range) for name, range in ranges_of(get("fedprox")).items()}

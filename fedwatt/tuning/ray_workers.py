@@ -42,7 +42,7 @@ FEWEST: Final = 8
 def deals_participants(
     config: RunConfig, vehicles: int, workers: int, seeds_per_task: int = 0
 ) -> bool:
-    """Whether a run should spread each training rather than train its methods side by side.
+    """Return whether a run should spread each training rather than train its methods side by side.
 
     It should where there are fewer tasks than workers and participants enough for all of these.
     """
@@ -53,7 +53,7 @@ def deals_participants(
 
 
 class Worker:
-    """What runs in a worker's process.
+    """The object in a worker's process.
 
     Its constructor only keeps what it is given: to Ray, one that fails is a worker that was lost.
     """
@@ -61,10 +61,13 @@ class Worker:
     def __init__(
         self, config: str, fleet: Fleet | None, wanted: dict[str, str], own_code: dict[str, bytes]
     ) -> None:
-        self.text, self.sent, self.wanted, self.own_code = config, fleet, wanted, own_code
+        self.text = config
+        self.sent = fleet
+        self.wanted = wanted
+        self.own_code = own_code
 
     def begin(self) -> int:
-        """Number of the worker's process, once it has all that it needs."""
+        """Return number of the worker's process, once it has all that it needs."""
         import torch
 
         os.environ["OMP_NUM_THREADS"] = "1"
@@ -77,7 +80,7 @@ class Worker:
         return os.getpid()
 
     def train(self, label: str, start: RoundStart, share: Share) -> Part:
-        """A share of a round of the method `label`."""
+        """Return a share of a round of the method `label`."""
         choice = next(own for own in self.config.methods if own.label == label)
         if label not in self.federations:
             self.federations = {label: federation_for(self.config, choice, self.fleet)}
@@ -85,10 +88,11 @@ class Worker:
 
 
 class RayWorkers:
-    """As many workers as the cluster has cores, or GPUs; a connection to it must be there."""
+    """One worker per core or GPU of the connected cluster."""
 
     def __init__(self, config: RunConfig, count: int | None = None) -> None:
-        self.ray, self.config = library(), config
+        self.ray = library()
+        self.config = config
         self.gpu = config.device == "cuda"
         self.count = min(count or cluster_size(config), SHARES)
         self.idle: deque[Any] = deque()
@@ -97,7 +101,7 @@ class RayWorkers:
         self.begin: Any = None
 
     def federation(self, federation: Federation, choice: MethodChoice) -> Federation:
-        """The federation with its participants dealt to the workers."""
+        """Return the federation with its participants dealt to the workers."""
         shares = self.count if self.gpu else SHARES
         return DealtFederation(federation, partial(self._deal, federation, choice.label), shares)
 
@@ -106,12 +110,14 @@ class RayWorkers:
     ) -> list[Part]:
         if self.begin is None:
             self._begin(federation.fleet)
-        common, left = self.ray.put(start), deque(range(len(shares)))
+        common = self.ray.put(start)
+        left = deque(range(len(shares)))
         found: dict[int, Part] = {}
         tries: Counter[int] = Counter()
         while len(found) < len(shares):
             while left and self.idle:
-                idle, first = self.idle.popleft(), left.popleft()
+                idle = self.idle.popleft()
+                first = left.popleft()
                 self.busy[idle.train.remote(label, common, shares[first])] = idle, first
             (done, *_), _ = self.ray.wait(list(self.busy), num_returns=1)
             worker, number = self.busy.pop(done)

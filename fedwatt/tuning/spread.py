@@ -114,7 +114,7 @@ def chunks(seeds: Sequence[int], size: int) -> list[tuple[int, ...]]:
 
 
 def joined_states(states: Sequence[State]) -> State:
-    """The state of all runs from those of some each, all finished."""
+    """Return the state of all runs from those of some each, all finished."""
     tensors = [state.tensors() for state in states]
     together = {name: torch.cat([own[name] for own in tensors]) for name in tensors[0]}
     # Runs that diverged may have ended earlier; the others did all rounds.
@@ -122,7 +122,7 @@ def joined_states(states: Sequence[State]) -> State:
 
 
 def joined_histories(histories: Sequence[History], seeds: Sequence[int]) -> History:
-    """The tables of all seeds from those of some each, in the order of a common stack."""
+    """Return the tables of all seeds from those of some each, in the order of a common stack."""
     position = {seed: place for place, seed in enumerate(seeds)}
 
     def order(row: Row) -> tuple[int, int]:

@@ -143,7 +143,7 @@ Study = Generator[list[MethodChoice], list[float], Tuned]
 
 
 def _finished(study: Study, config: RunConfig, fleet: Fleet) -> Tuned:
-    """A study carried out in this process."""
+    """Return a study carried out in this process."""
     try:
         choices = next(study)
         while True:
@@ -185,7 +185,7 @@ def _finished_on_ray(
 
 
 def score_cell(cell: tuple[str, ...], fleet: Fleet | None, folder: Path) -> None:
-    """The scores of a stack of trials, into scores.json."""
+    """Write the scores of a stack of trials to scores.json."""
     configs = [from_toml(text, trusted=True) for text in cell]
     config = configs[0]
     if fleet is None:
@@ -203,7 +203,7 @@ def _score(history: History) -> float:
 
 
 def with_values(choice: MethodChoice, values: Mapping[str, float]) -> MethodChoice:
-    """The choice with other values of some hyperparameters, or of its rate."""
+    """Return the choice with other values of some hyperparameters, or of its rate."""
     table: dict[str, Any] = {"name": choice.method.name, "label": choice.label}
     if choice.schedule is not None:
         table["schedule"] = choice.schedule
@@ -211,7 +211,7 @@ def with_values(choice: MethodChoice, values: Mapping[str, float]) -> MethodChoi
 
 
 def _configured(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
-    """The first trial: what the configuration says, refused if it is outside the ranges."""
+    """Return the first trial: what the configuration says, refused if it is outside the ranges."""
     rate = choice.training(config.training).rate
     settings: dict[str, Any] = choice.method.settings | {"rate": rate}
     values = {name: float(settings[name]) for name in ranges_of(choice.method)}
@@ -228,7 +228,7 @@ def _configured(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
 def _tune_one(
     choice: MethodChoice, config: RunConfig, storage: Any, wanted: int, seed: int, on_trial: OnTrial
 ) -> Study:
-    """The study of one method, continued to `wanted` trials."""
+    """Return the study of one method, continued to `wanted` trials."""
     optuna = _library()
     ranges = ranges_of(choice.method)
     space = {
@@ -245,7 +245,8 @@ def _tune_one(
             "trials of two kinds cannot be compared. Choose another --out."
         )
     study.set_user_attr("terms", terms)
-    running, complete = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.COMPLETE
+    running = optuna.trial.TrialState.RUNNING
+    complete = optuna.trial.TrialState.COMPLETE
     scored = study.user_attrs.get("scored", {})
     for left in study.get_trials(states=(running,)):
         # What a kill left unfinished is drawn anew, as if it had never begun; all trials of a stack
@@ -276,7 +277,7 @@ def _tune_one(
 def _ask(
     study: Any, space: Any, choice: MethodChoice, config: RunConfig, seed: int, number: int
 ) -> Any:
-    """The next trial; the first is the method as configured."""
+    """Return the next trial; the first is the method as configured."""
     optuna = _library()
     if number == 0:
         # A kill right after this line leaves the trial waiting; it is not put there twice.
@@ -289,17 +290,19 @@ def _ask(
 
 
 def tuning_table(found: list[Tuned], target: Target) -> Table:
-    """What was tuned in which range, what was chosen and what it brought."""
+    """Return the table of tuned settings: range, choice and gain."""
     rows: list[tuple[Cell, ...]] = []
     for one in found:
-        first, best = one.trials[0], one.best
+        first = one.trials[0]
+        best = one.best
         label: tuple[Cell, Cell] = (one.choice.label, len(one.trials))
         rmse = (shown_score(first, target), shown_score(best, target))
         for name, own in one.ranges.items():
             values = (f"{first.values[name]:.3g}", f"{best.values[name]:.3g}")
             rows.append((*label, name, str(own), *values, *rmse))
             # What belongs to the method stands in its first row alone.
-            label, rmse = ("", ""), ("", "")
+            label = ("", "")
+            rmse = ("", "")
     headings = ("Method", "Trials", "Hyperparameter", "Range", "Configured", "Chosen")
     errors = [Column(f"RMSE {which}", target.unit) for which in ("configured", "chosen")]
     return Table(
@@ -313,7 +316,7 @@ def tuning_table(found: list[Tuned], target: Target) -> Table:
 
 
 def shown_score(trial: Trial, target: Target, unit: str = "") -> str:
-    """What a trial led to, as people read it; a number has `unit` after it."""
+    """Return the result of a trial as text; a number has `unit` after it."""
     digits = Predicted(typical=target.typical).digits(2)
     return f"{trial.score:.{digits}f}{unit}" if isfinite(trial.score) else "diverged"
 

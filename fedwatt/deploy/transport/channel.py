@@ -67,7 +67,10 @@ class PublicChannel:
             ids = self._push(
                 [
                     Message(
-                        contents[id(requests[node])], node, messages.TYPE, ttl=max(seconds, 1.0)
+                        contents[id(requests[node])],
+                        node,
+                        messages.TYPE,
+                        ttl=max(seconds, 1.0),
                     )
                     for node in some
                 ]
@@ -78,16 +81,16 @@ class PublicChannel:
 
     def receive(self, ids: Collection[str]) -> dict[str, Received]:
         """Return the replies that have come by now."""
-        found: dict[str, Received] = {}
+        replies: dict[str, Received] = {}
         for message in self._pull([number for number in ids if number in self.limits]):
             number = message.metadata.reply_to_message_id
             node, largest = self.limits.pop(number, (0, 0))
-            found[number] = read_reply(message, node, largest)
+            replies[number] = read_reply(message, node, largest)
         for number in self.unreadable:
             del self.limits[number]
-            found[number] = Received(None, "its reply cannot be read")
+            replies[number] = Received(None, "its reply cannot be read")
         self.unreadable.clear()
-        return found
+        return replies
 
     def close(self) -> None:
         """End what this channel expects of vehicles."""
@@ -147,21 +150,21 @@ class FastChannel(PublicChannel):
 
     def receive(self, ids: Collection[str]) -> dict[str, Received]:
         """Return the replies that are complete by now, without waiting."""
-        found = self._announced([n for n in ids if n in self.limits and n not in self.announced])
+        replies = self._announced([n for n in ids if n in self.limits and n not in self.announced])
         for number in [number for number in ids if number in self.announced]:
             reply = self.announced[number]
             try:
                 self._fetch_missing(reply)
             except DataError as error:
-                found[number] = Received(None, str(error))
+                replies[number] = Received(None, str(error))
             else:
                 if reply.missing:
                     continue
-                found[number] = self._complete(reply)
+                replies[number] = self._complete(reply)
             del self.announced[number]
-        for number in found:
+        for number in replies:
             self.limits.pop(number, None)
-        return found
+        return replies
 
     def _push(self, some: list[Message]) -> Iterable[str]:
         request = PushAppMessagesRequest()
@@ -186,34 +189,36 @@ class FastChannel(PublicChannel):
 
     def _announced(self, ids: list[str]) -> dict[str, Received]:
         """Note replies that were announced; return those in whose place there is an error."""
-        found: dict[str, Received] = {}
+        replies: dict[str, Received] = {}
         if not ids:
-            return found
+            return replies
         request = PullAppMessagesRequest(message_ids=ids)
         messages.want_parts(request)
         answer: PullAppMessagesResponse = self.client.PullMessages(request)
         parts = messages.attached(answer.SerializeToString())
         now = time.monotonic()
-        for number in [n for n, own in self.announced.items() if now - own.since > FORGET_SECONDS]:
+        for number in [
+            n for n, reply in self.announced.items() if now - reply.since > FORGET_SECONDS
+        ]:
             del self.announced[number]
         trees = answer.message_object_trees
         for header, tree in zip(answer.messages_list, trees, strict=True):
-            about = header.metadata
+            metadata = header.metadata
             try:
                 numbers = messages.numbers_in(tree)
             except DataError as error:
-                found[about.reply_to_message_id] = Received(None, str(error))
+                replies[metadata.reply_to_message_id] = Received(None, str(error))
                 continue
-            own = {number: parts[number] for number in numbers & parts.keys()}
-            self.announced[about.reply_to_message_id] = Announced(
-                about.message_id,
-                about.reply_to_message_id,
-                about.src_node_id,
-                numbers - own.keys(),
+            present = {number: parts[number] for number in numbers & parts.keys()}
+            self.announced[metadata.reply_to_message_id] = Announced(
+                metadata.message_id,
+                metadata.reply_to_message_id,
+                metadata.src_node_id,
+                numbers - present.keys(),
                 now,
-                own,
+                present,
             )
-        return found
+        return replies
 
     def _fetch_missing(self, reply: Announced) -> None:
         """Fetch parts that were sent one by one and are there; DataError if some are lost."""

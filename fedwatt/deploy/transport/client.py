@@ -163,7 +163,11 @@ class FleetClient:
                 "POST",
                 path,
                 content=body if self._pace is None else self._paced([body]),
-                headers={"content-length": str(len(body)), **self._signed(), **(headers or {})},
+                headers={
+                    "content-length": str(len(body)),
+                    **self._signed(),
+                    **(headers or {}),
+                },
             ) as response:
                 content = self._read(response, most if response.is_success else SMALL)
         except httpx.TransportError as error:
@@ -230,15 +234,15 @@ def clock_trouble(date: str, now: float) -> str:
 
 def refusal(status: int, text: str) -> Exception:
     """Return the error that stands for a refused request."""
-    said = text.strip()[:300]
+    reason = text.strip()[:300]
     if status == 401:
-        return RefusedError(said)
+        return RefusedError(reason)
     if status == 403:
-        return RunOverError(said)
+        return RunOverError(reason)
     if status == 413:
-        return TooLongError(said)
+        return TooLongError(reason)
     if status == 429:
-        return BusyError(said)
+        return BusyError(reason)
     if status >= 500:
-        return ConnectionError(f"status {status}: {said}")
-    return RefusedError(f"status {status}: {said}")
+        return ConnectionError(f"status {status}: {reason}")
+    return RefusedError(f"status {status}: {reason}")

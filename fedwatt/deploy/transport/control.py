@@ -1,4 +1,4 @@
-"""What an operator asks the server: its vehicles, its runs, and whose keys it is to accept.
+"""The operator's requests to the server: its vehicles, its runs, and the keys that it accepts.
 
 The requests of `flwr supernode` and `flwr list`, over one connection: a start of Flower's command
 line takes more than a second, and a depot has many vehicles.
@@ -66,28 +66,28 @@ class Control:
 
     def nodes(self) -> list[Node]:
         """Vehicles' keys, in the order in which they were registered, refused ones included."""
-        found = self._ask("supernode list", "ListNodes").nodes_info
+        infos = self._ask("supernode list", "ListNodes").nodes_info
         changed = {
             "online": "last_activated_at",
             "offline": "last_deactivated_at",
             UNREGISTERED: "unregistered_at",
         }
         nodes = []
-        for one in sorted(found, key=lambda node: node.registered_at):
-            since = getattr(one, changed.get(one.status, "registered_at"))
-            key = load_pem_public_key(one.public_key)
-            own = fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
-            nodes.append(Node(one.node_id, one.name, one.status, _to_the_second(since), own))
+        for info in sorted(infos, key=lambda node: node.registered_at):
+            since = getattr(info, changed.get(info.status, "registered_at"))
+            key = load_pem_public_key(info.public_key)
+            digest = fingerprint(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
+            nodes.append(Node(info.node_id, info.name, info.status, _to_the_second(since), digest))
         return nodes
 
     def runs(self) -> list[Run]:
         """Runs since the server was started, the first one first."""
-        found = self._ask("list", "ListRuns").run_dict.values()
+        infos = self._ask("list", "ListRuns").run_dict.values()
         runs = []
-        for one in sorted(found, key=lambda run: run.pending_at):
-            status = " ".join(filter(None, (one.status.status, one.status.sub_status)))
-            since = one.finished_at or one.running_at or one.starting_at or one.pending_at
-            runs.append(Run(one.run_id, status, _to_the_second(since)))
+        for info in sorted(infos, key=lambda run: run.pending_at):
+            status = " ".join(filter(None, (info.status.status, info.status.sub_status)))
+            since = info.finished_at or info.running_at or info.starting_at or info.pending_at
+            runs.append(Run(info.run_id, status, _to_the_second(since)))
         return runs
 
     def register(self, key: ec.EllipticCurvePublicKey, name: str) -> int:

@@ -94,7 +94,8 @@ class FastPath:
             status = 200
             content = await self._answered(answer, request, body, receive, headers)
         except AnnouncementTooLongError as error:
-            status, content = 413, str(error).encode()
+            status = 413
+            content = str(error).encode()
         except Exception as error:
             self._note_failure(scope["path"], error)
             await self.app(scope, _replayed(body, receive), send)
@@ -139,9 +140,9 @@ class FastPath:
         state, task = _task(request)
         response = runtime_handlers.push_messages(message, state, task)
         _store_objects(state, task.run_id, response, body)
-        for stored, one in zip(response.message_ids, message.messages_list, strict=True):
+        for stored, header in zip(response.message_ids, message.messages_list, strict=True):
             if stored:
-                self.held.release(one.metadata.dst_node_id)
+                self.held.release(header.metadata.dst_node_id)
         return bytes(response.SerializeToString())
 
     def _note_failure(self, path: str, error: Exception) -> None:
@@ -230,21 +231,21 @@ def _run_replies(request: Request, body: bytes) -> bytes:
     if not messages.wants_parts(body):
         response = runtime_handlers.pull_messages(message, state, task)
         return bytes(response.SerializeToString())
-    found = PullAppMessagesResponse()
+    replies = PullAppMessagesResponse()
     objects: dict[str, bytes] = {}
     size = 0
     ids = list(message.message_ids)
     for start in range(0, len(ids), SLICE):
         some = PullAppMessagesRequest(message_ids=ids[start : start + SLICE])
         response = runtime_handlers.pull_messages(some, state, task)
-        found.MergeFrom(response)
+        replies.MergeFrom(response)
         for tree in response.message_object_trees:
             taken = _taken(state, task.run_id, tree)
             objects |= taken
             size += sum(map(len, taken.values()))
         if size > messages.SINGLE_REQUEST_BYTES:
             break
-    return bytes(found.SerializeToString()) + messages.encoded(objects)
+    return bytes(replies.SerializeToString()) + messages.encoded(objects)
 
 
 def _vehicle_state(request: Request, message: Any) -> Any:

@@ -47,8 +47,8 @@ RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
 """Pauses before a request is sent again; then the connection counts as lost."""
 BUSY_SECONDS: Final = 30.0
 """Pause after the server asked to wait."""
-PART_TRIES: Final = 40
-"""Polls for a part of a message that is still on its way, with `FIRST_PAUSE` between them."""
+PART_SECONDS: Final = 120.0
+"""For which a part of a message may be on its way after its announcement."""
 
 
 def serve(
@@ -77,7 +77,8 @@ def serve(
                 session = Session(client, handle, largest, goes_on)
                 with session:
                     log.info("%s is connected to %s", name, connection.server)
-                    since, silent = None, False
+                    since = None
+                    silent = False
                     session.answer_all(poll_seconds)
         except UntrustedError as error:
             raise RunError(f"{connection.server} is not to be trusted: {error}.") from error
@@ -107,9 +108,16 @@ class Session:
     """An activated node; a context manager that activates and deactivates it."""
 
     def __init__(
-        self, client: FleetClient, handle: Handle, largest: int, goes_on: Callable[[], bool]
+        self,
+        client: FleetClient,
+        handle: Handle,
+        largest: int,
+        goes_on: Callable[[], bool],
     ) -> None:
-        self.client, self.handle, self.largest, self.goes_on = client, handle, largest, goes_on
+        self.client = client
+        self.handle = handle
+        self.largest = largest
+        self.goes_on = goes_on
         self.node = Node()
         self.single = False
         """Whether the server sends and takes single-request messages: the last request was one."""
@@ -121,7 +129,8 @@ class Session:
 
     def __enter__(self) -> "Session":
         activate = fleet_pb2.ActivateNodeRequest(
-            public_key=self.client.public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+            public_key=self.client.public_key,
+            heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL,
         )
         answer = fleet_pb2.ActivateNodeResponse()
         answer.ParseFromString(self.client.call("activate-node", activate)[0])
@@ -134,7 +143,13 @@ class Session:
         try:
             request = fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id)
             self.client.call("deactivate-node", request)
-        except (ConnectionError, RefusedError, RunOverError, TooLongError, UntrustedError):
+        except (
+            ConnectionError,
+            RefusedError,
+            RunOverError,
+            TooLongError,
+            UntrustedError,
+        ):
             pass  # the server is gone, or has noticed
 
     def answer_all(self, poll_seconds: float) -> None:
@@ -203,21 +218,26 @@ class Session:
 
     def _pull_parts(self, run: int, numbers: set[str]) -> dict[str, bytes]:
         """Return the objects of a message that are sent one by one."""
-        parts = {}
-        for number in numbers:
-            request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=number)
-            for _ in range(PART_TRIES):
+        parts: dict[str, bytes] = {}
+        most = self.largest + 2 * messages.ENVELOPE
+        pause = FIRST_PAUSE
+        deadline = time.monotonic() + PART_SECONDS
+        while len(parts) < len(numbers):
+            for number in numbers - parts.keys():
+                request = message_pb2.PullObjectRequest(
+                    node=self.node, run_id=run, object_id=number
+                )
                 answer = message_pb2.PullObjectResponse()
-                most = self.largest + 2 * messages.ENVELOPE
                 answer.ParseFromString(self._call("pull-object", request, most=most)[0])
                 if not answer.object_found:
                     raise DataError("a part of it is missing")
                 if answer.object_available:
                     parts[number] = answer.object_content
-                    break
-                time.sleep(FIRST_PAUSE)
-            else:
+            if time.monotonic() > deadline:
                 raise DataError("a part of it did not come")
+            if len(parts) < len(numbers):
+                time.sleep(pause)
+                pause = min(2 * pause, 1.0)
         return parts
 
     def _push(self, reply: Message, run: int) -> None:

@@ -42,7 +42,7 @@ CHECK_SECONDS: Final = 0.5
 
 @dataclass
 class Expected:
-    """How large a run's replies may be, in a file that the filter reads."""
+    """The largest reply that a run expects, in a file that the filter reads."""
 
     file: Path | None
     """None: there is no server's home, as in a test."""
@@ -83,14 +83,16 @@ class Allowance:
 
     def left(self, key: bytes, most: int) -> int:
         """Return the bytes that a vehicle may still send."""
-        entries, now = self.sent.get(key), self.clock()
+        entries = self.sent.get(key)
+        now = self.clock()
         while entries and now - entries[0][0] > HOUR_SECONDS:
             self.totals[key] -= entries.popleft()[1]
         return most - self.totals.get(key, 0)
 
     def spend(self, key: bytes, size: int) -> None:
         """Charge a vehicle; within a minute one entry is enough."""
-        entries, now = self.sent[key], self.clock()
+        entries = self.sent[key]
+        now = self.clock()
         if entries and now - entries[-1][0] < 60:
             entries[-1] = entries[-1][0], entries[-1][1] + size
         else:
