@@ -51,12 +51,14 @@ LATER: Final = 10_000
 """Rounds that no training reaches: each repeat draws as one of them."""
 TRANSFER_WINDOWS: Final = 1024
 NAMES: Final = {
-    "paper": ("the paper's I_k", 1010),
-    "j1": ("**J1**, relative sharpness, M = 16", 33),
-    "j1_fixed": ("**J1** on one batch, as `si-fedavg` has it", 33),
-    "j2": ("J2, excess variation, M = 8", 129),
-    "j3": ("J3, variation about a parabola, M = 8", 129),
+    "paper": ("I_k, fresh batches", 1010),
+    "j1": ("J1, fresh batches", 33),
+    "j1_fixed": ("J1, fixed batch (`si-fedavg`)", 33),
+    "j2": ("J2, excess variation", 129),
+    "j3": ("J3, variation about a parabola", 129),
 }
+USED: Final = ("paper", "j1_fixed")
+"""Indices that methods use."""
 SIDES: Final = {"drift": "drift", "transfer": "transfer ratio", "error": "test error"}
 OWN, OURS = RoughnessProximal(), SharpnessProximal()
 
@@ -202,51 +204,30 @@ def ranked(record: Sequence[dict[str, Any]], index: str, side: str) -> tuple[flo
 
 
 def tables(record: dict[str, Any]) -> dict[str, str]:
-    """The block of docs/methods.md."""
+    """Return the block of docs/methods.md: repeatability, and a sentence on correlations."""
     by_stage = {n: [row for row in record["rows"] if row["round"] == n] for n in STAGES}
     heads = " | ".join(f"after {n} rounds" for n in STAGES)
-    lines = [
-        "#### How well an index repeats",
-        "",
-        f"Share of an index's variance that is between vehicles (ICC, with its 95 % interval), of "
-        f"{REPEATS} repeats on the 12 vehicles of VED, {len(SEEDS)} splits "
-        "(`benchmarks/index_repeatability.py`): 1 tells vehicles apart, 0 is noise.",
-        "",
-        f"| index | evaluations | {heads} |",
-        "|---|--:|" + "--:|" * len(STAGES),
-    ]
-    for name, (words, evaluations) in NAMES.items():
+    lines = [f"| index | evaluations | {heads} |", "|---|--:|" + "--:|" * len(STAGES)]
+    for name in ("paper", "j1", "j1_fixed"):
+        words, evaluations = NAMES[name]
         cells = []
         for rows in by_stage.values():
             value, low, high = icc([np.array(row["indices"][name]) for row in rows])
             cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
         lines.append(f"| {words} | {evaluations:,} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "What a vehicle's mean index goes with: rank correlation over vehicles, mean over splits "
-        "with its 95 % interval. The transfer ratio is the share of a vehicle's own gain in a "
-        "round, on its training windows, that the averaged model gives back.",
-        "",
-        "| index | round | " + " | ".join(SIDES.values()) + " |",
-        "|---|--:|" + "--:|" * len(SIDES),
+    correlations = [
+        ranked(rows, name, side) for name in USED for rows in by_stage.values() for side in SIDES
     ]
-    clear = 0
-    for name in ("paper", "j1_fixed"):
-        for stage, rows in by_stage.items():
-            both = [ranked(rows, name, side) for side in SIDES]
-            clear += sum(abs(mean) > half for mean, half in both)
-            shown = " | ".join(f"{mean:+.2f} ± {half:.2f}" for mean, half in both)
-            lines.append(f"| {NAMES[name][0]} | {stage} | {shown} |")
-    count = 2 * len(STAGES) * len(SIDES)
-    ratio = record["plain_loop"]["ratio"]
+    significant = sum(abs(mean) > half for mean, half in correlations)
     lines += [
         "",
-        f"Of these {count} correlations {clear} are beyond their intervals, where chance alone "
-        f"makes {count / 20:.0f}: an index that repeats tells vehicles apart, but not by what "
-        "happens to them in a round.",
-        "",
-        f"Where every evaluation is a forward pass of its own, the paper's probe takes {ratio:.0f} "
-        "times as long as J1's.",
+        "Intraclass correlation (share of variance between vehicles) with 95 % interval: "
+        f"{REPEATS} repeats, 12 vehicles of VED, {len(SEEDS)} splits "
+        "(`benchmarks/index_repeatability.py`). Of "
+        f"{len(correlations)} rank correlations of I_k and J1 with "
+        f"{', '.join(SIDES.values())}, {significant} exclude 0; chance alone gives "
+        f"{len(correlations) / 20:.0f}. One probe of I_k takes "
+        f"{record['plain_loop']['ratio']:.0f} times as long as one of J1.",
     ]
     return {"index": "\n".join(lines)}
 

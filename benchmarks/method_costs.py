@@ -1,8 +1,8 @@
-"""What every method costs beside FedAvg: results/method_costs.json and the tables of methods.md.
+"""Costs of every method relative to FedAvg: results/method_costs.json and a table of methods.md.
 
     python benchmarks/method_costs.py            measure, then write; about a minute on a quiet core
     python benchmarks/method_costs.py --only sam measure some beside FedAvg, and keep the others'
-    python benchmarks/method_costs.py --tables   write the tables of what was measured
+    python benchmarks/method_costs.py --tables   write the table of what was measured
 
 Rounds of ten vehicles, 30 steps each, on one thread. All methods take turns, and medians count.
 """
@@ -30,22 +30,6 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "method_costs.json"
 PAGE = ROOT / "docs" / "methods.md"
 RECIPE = Recipe(vehicles=10, participants=10)
-PAPERS = ("fo-fedavg", "ri-fedavg", "fo-ri-fedavg")
-LATER = (
-    "fedexp",
-    "fedcm",
-    "mimelite",
-    "sam",
-    "lesam",
-    "fedprox-adaptive",
-    "si-fedavg",
-    "si-fedavg-server",
-    "ti-fedavg",
-    "ti-fedavg-server",
-)
-"""Methods that the paper does not compare with."""
-PERSONAL = ("ditto", "fedrep", "fedbabu", "ifca")
-"""Those that give vehicles models of their own."""
 SPEEDS = (1.0, 0.5)
 PROBING = "fo-ri-fedavg, all probing"
 VARIANTS = {"scaffold": "option 1", "fedel": "computers of speeds 1 and 0.5"}
@@ -99,51 +83,42 @@ def measure_some(names: Sequence[str], repeats: int, known: dict[str, Any]) -> d
     return known | {"measured_later": sorted({*known.get("measured_later", ()), *names})}
 
 
-def multiple(numbers: int, weights: int) -> str:
-    """In multiples of d, or as they are where they are few."""
-    if numbers < weights:
-        return f"{numbers} numbers" if numbers else "–"
-    return f"{numbers / weights:.0f}"
-
-
-def table(names: Sequence[str], times: dict[str, float]) -> str:
+def table(times: dict[str, float]) -> str:
+    """Return the table of all methods: time of a round, grouped by traffic and state in models."""
     model = get_model("mlp", window=WINDOW, features=FEATURES)
+    groups: dict[str, list[str]] = {}
+    for name in METHODS:
+        cost = costs(get(name), model)
+        sizes = (cost.up, cost.down, cost.vehicle, cost.server)
+        key = " | ".join(f"{size / cost.weights:.0f}" for size in sizes)
+        groups.setdefault(key, []).append(f"`{name}` {times[name]:.1f}")
     lines = [
-        "| name | local rule → server rule | up / down | memory vehicle / server | time |",
-        "|---|---|---|---|---|",
+        "| upload | download | vehicle state | server state | methods with their time |",
+        "|--:|--:|--:|--:|---|",
     ]
-    for name in names:
-        method = get(name)
-        own = costs(method, model)
-        sent = " / ".join(multiple(n, own.weights) for n in (own.up, own.down))
-        kept = " / ".join(multiple(n, own.weights) for n in (own.vehicle, own.server))
-        time = f"{times[name]:.1f}"
-        if name in VARIANTS:
-            time += f"; {VARIANTS[name]}: {times[f'{name}, {VARIANTS[name]}']:.1f}"
-        lines.append(f"| `{name}` | {method.composition} | {sent} | {kept} | {time} |")
+    lines += [f"| {key} | {', '.join(names)} |" for key, names in groups.items()]
     return "\n".join(lines)
 
 
 def tables(found: dict[str, Any]) -> dict[str, str]:
-    """Markdown by the name of its place on the page."""
-    times, own, rule = found["times_fedavg"], found["machine"], RoughnessProximal()
+    """Return the block of the page by its name."""
+    times = found["times_fedavg"]
+    hardware = found["machine"]
+    rule = RoughnessProximal()
     steps = round(found["probe_in_steps"], -1)
     passes = rule.directions * (rule.points + 1)
-    baselines = [name for name in METHODS if name not in PAPERS + LATER + PERSONAL]
+    variants = [
+        f"`{name}` with {words}: {times[f'{name}, {words}']:.1f}"
+        for name, words in VARIANTS.items()
+    ]
     return {
-        "paper costs": f"{table(PAPERS, times)}\n\n"
-        "The times are those of rounds without a probe; one in which all vehicles probe takes "
-        f"FO-RI-FedAvg {times[PROBING]:.1f} here. A probe evaluates the loss M (m + 1) = "
-        f"{passes:,} times on {rule.probe_batch} windows in float64, which takes as long as about "
-        f"{steps:.0f} local steps, at most once in `probe_every` = {rule.probe_every} rounds: up "
-        f"to {steps / rule.probe_every:.0f} steps a round, whatever its own steps are.",
-        "baseline costs": f"{table(baselines, times)}\n\n"
-        f"Measured on {own['processor']}, one thread, torch {own['torch']}, load "
-        f"{found['load_before']:.1f} before the run: medians of {found['repeats']} rounds of "
-        f"{found['vehicles']} vehicles with {found['steps']} steps each on batches of "
-        f"{found['batch']}, the methods in turns (`benchmarks/method_costs.py`).",
-        "later costs": table(LATER, times),
-        "personal costs": table(PERSONAL, times),
+        "costs": f"{table(times)}\n\n{'; '.join(variants)}. "
+        "The roughness methods do not probe here; with a probe in every vehicle FO-RI-FedAvg takes "
+        f"{times[PROBING]:.1f}. A probe evaluates the loss M (m + 1) = {passes:,} times, as long "
+        f"as about {steps:.0f} local steps. Medians of {found['repeats']} rounds, "
+        f"{found['vehicles']} vehicles, {found['steps']} steps, batches of {found['batch']}; "
+        f"{hardware['processor']}, one thread, torch {hardware['torch']} "
+        "(`benchmarks/method_costs.py`)."
     }
 
 

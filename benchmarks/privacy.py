@@ -73,14 +73,17 @@ def study(fleet: Fleet, hidden: tuple[int, ...]) -> dict[str, object]:
 
 
 def table(found: dict[str, Any]) -> Iterator[str]:
-    """The lines of a table: a row a method; ε depends on the vehicles, not on their model."""
-    few, many, smaller = (own["methods"] for own in found["fleets"])
-    heads = [f"{own['vehicles']} vehicles, {own['weights']:,} weights" for own in found["fleets"]]
-    yield f"| | ε | {heads[0]} | ε | {heads[1]} | {heads[2]} |"
-    yield "| --- | --: | --: | --: | --: | --: |"
-    for name in few:
-        cells = [epsilon(name, few), error(few[name]), epsilon(name, many)]
-        cells += [error(many[name]), error(smaller[name])]
+    """Yield the lines of the table: one row per method, the larger network on both fleets."""
+    fleets = found["fleets"][:2]
+    heads = [f"ε | {fleet['vehicles']} vehicles" for fleet in fleets]
+    yield f"| | {' | '.join(heads)} |"
+    yield "|---|" + "--:|--:|" * len(fleets)
+    for name in fleets[0]["methods"]:
+        cells = [
+            cell
+            for fleet in fleets
+            for cell in (epsilon(name, fleet["methods"]), error(fleet["methods"][name]))
+        ]
         yield f"| {name.replace('adaptive c', 'adaptive c from 0.1')} | {' | '.join(cells)} |"
 
 

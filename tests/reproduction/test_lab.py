@@ -12,9 +12,11 @@ import pytest
 from fedwatt.errors import RunError
 from fedwatt.files import exclusively
 from reproduction.cell import key_of
+from reproduction.controls import baseline_cells
 from reproduction.lab import Lab
 from reproduction.record import read_records, same_training
 from reproduction.scale import SCALES
+from reproduction.settle import prerequisites
 from tests.reproduction.small import TINY, Counting, cells_of_a_run
 
 
@@ -144,3 +146,29 @@ def test_a_cell_may_follow_one_that_follows_others(lab) -> None:
     own, followed = again.settled(control), again.settled(replace(fo, follow="own rate:fedavg"))
     assert 0 < dict(own.settings)["rate"] < dict(followed.settings)["rate"]
     assert again.get(control) is not None
+
+
+def test_a_record_of_all_seeds_serves_a_cell_of_some(lab, tmp_path) -> None:
+    alone = replace(cells_of_a_run()[0], seeds=(2,))
+    served = lab.get(alone)
+    assert served.cell.seeds == (2,) and set(served.rounds["seed"]) == {2}
+    other = Lab(TINY, tmp_path, device="cpu")
+    other.run([alone], Counting())
+    trained = other.get(alone)
+    # Seeds do not touch each other: the same bits as in a stack of its own.
+    for name in ("test_rmse", "drift_mean", "participants"):
+        assert np.array_equal(served.rounds[name], trained.rounds[name], equal_nan=True)
+    assert lab.get(replace(alone, seeds=(3,))) is None
+
+
+def test_baselines_without_federation_are_tuned_over_fedavgs_rates() -> None:
+    scale = SCALES["paper"]
+    (local, _) = baseline_cells(scale, "ved").values()
+    trials = prerequisites(local, scale)
+    rates = [dict(trial.settings).get("rate", 0.05) for trial in trials]
+    assert {trial.work for trial in trials} == {"local"} and len(trials) == 16
+    federated = prerequisites(replace(local, work="federated"), scale)
+    assert set(rates) <= {dict(trial.settings).get("rate", 0.05) for trial in federated}
+    assert max(np.diff(np.log10(sorted(rates)))) < 0.25
+    (elsewhere, _) = baseline_cells(scale, "ved-enriched").values()
+    assert len(prerequisites(elsewhere, scale)) == 4

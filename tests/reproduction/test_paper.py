@@ -43,6 +43,6 @@ def test_studies_stand_beside_every_printed_table() -> None:
 
 def test_studies_are_chosen_in_the_papers_order() -> None:
     assert [s.name for s in select(["seeds", "main"])] == ["main", "seeds"]
-    assert len(select(["all"])) == len(STUDIES) == 42
+    assert len(select(["all"])) == len(STUDIES) == 41
     with pytest.raises(SettingError, match="Did you mean 'alpha'"):
         select(["alhpa"])
