@@ -2,11 +2,14 @@
 
 Model updates, error sums, weights, and the sums from which elevation maps and routes are learned
 are all of this kind. A request declares the fields of a contribution; an executor returns the
-total over the vehicles that contributed. There are three executors with this interface:
+total over the vehicles that contributed:
 
     in_process                          simulated vehicles
-    deploy.server.sums.PlainSums        messages without secure aggregation
-    deploy.server.sums.SecureSums       secure aggregation
+    deploy.server.sums.PlaceSums        connected vehicles, by secure aggregation
+
+Updates and errors of connected vehicles are added by `deploy.server.sums.SecureSums` or, without
+secure aggregation, seen one by one and bounded before they are added
+(`deploy.server.plain_backend`).
 """
 
 from collections.abc import Callable, Iterable, Mapping

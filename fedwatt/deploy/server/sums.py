@@ -3,7 +3,6 @@
 `SecureSums` runs one secure aggregation per sum: keys, shares, the vehicles' contributions under
 masks, agreement on who survived, and the shares that unmask the total. Vehicles contribute once,
 so a total is kept in the run folder. `PlaceSums` repeats failed sums for learning maps and routes.
-`PlainSums` adds replies that are seen one by one, in the same fixed point.
 """
 
 import logging

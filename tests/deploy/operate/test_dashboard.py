@@ -160,7 +160,7 @@ def test_a_browser_shows_every_fault_its_reason_and_the_alert(page: str, tmp_pat
     for name, (state, reason) in WHY.items():
         assert re.search(rf"{name} {state}", seen), name
         assert reason in seen
-    assert "3 alerts" in seen
+    assert f"vehicle fires: {FAILS}: failing, 3 rounds in a row" in seen
     assert f"vehicle : {LATE}: late, 3 rounds in a row: it did not reply within 0.3 s" in seen
     assert (
         f"{FAILS} failing it could not compute a reply; its own log says why" in seen

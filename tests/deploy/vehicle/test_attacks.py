@@ -95,7 +95,7 @@ def test_no_field_of_the_configuration_changes_without_a_new_signature(
         plan = {**table["plan"], "configuration": tomli_w.dumps(other)}
         assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
     for name in ("id", "fedwatt", "valid", "revoked"):
-        plan = {**table["plan"], name: [] if name != "id" else "0"}
+        plan = {**table["plan"], name: ["1"] if name != "id" else "0"}
         assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
     assert not list(vehicle.state.rglob("plan.json"))
     assert enrol(vehicle, content) == "done"
