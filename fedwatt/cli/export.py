@@ -70,9 +70,9 @@ def _show_for_any(card: "ModelCard") -> None:
     console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
     if card.level:
         console.print(
-            "It holds a level model as well, for windows whose climb is not known. Whether hills "
-            "are borne out is a vehicle's to say, so windows with known climb are all predicted "
-            "with hills."
+            "It also has a network without elevation, for windows whose climb is not known. "
+            "With --vehicle FOLDER the export evaluates elevation on that vehicle's validation "
+            "windows."
         )
 
 
@@ -80,9 +80,9 @@ def _show_vehicle(card: "ModelCard") -> None:
     """Print the properties of a file with a vehicle's scaling."""
     bars = card.calibration
     message = (
-        f"{bars['level']:.0%} error bars from {bars['trips']} {bars['source']}"
+        f"{bars['level']:.0%} prediction intervals from {bars['trips']} {bars['source']}"
         if bars
-        else f"{card.target} of single windows, which has no error bars"
+        else f"{card.target} of single windows, which has no prediction intervals"
     )
     console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {message}.")
     if "nodes" in card.terrain:
@@ -91,12 +91,13 @@ def _show_vehicle(card: "ModelCard") -> None:
         nodes = f"{card.terrain['nodes']:,} nodes are in it"
         console.print(f"It reads climb from {first}positions: {nodes}.")
     if card.level:
-        judged = f"on its {card.level['windows']:,} validation windows with known climb"
+        windows = f"({card.level['windows']:,} windows with known climb)"
         console.print(
-            f"Hills are borne out {judged}: windows with known climb are predicted with hills, all "
-            "others by the level model."
+            f"Elevation lowers the validation error {windows}: windows with known climb are "
+            "predicted with elevation, all others without."
             if card.level["borne_out"]
-            else f"Hills are not borne out {judged}: the level model predicts every window."
+            else f"Elevation does not lower the validation error {windows}: every window is "
+            "predicted without elevation."
         )
     if card.loss_wh is not None and card.form != "float32":
         console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")

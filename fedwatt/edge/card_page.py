@@ -71,8 +71,9 @@ def _errors(card: ModelCard) -> list[tuple[str, str]]:
         for name, regime in errors["regimes"].items():
             rows.append((name, f"{regime['rmse']:.1f} {unit} in {regime['windows']:,} windows"))
     if card.calibration:
-        bars = f"{card.calibration['level']:.0%}, from {card.calibration['trips']} trips"
-        rows.append(("error bars", f"{bars} of this vehicle"))
+        intervals = card.calibration
+        calibrated_on = f"{intervals['trips']} {intervals['source']}"
+        rows.append(("prediction interval", f"{intervals['level']:.0%}, from {calibrated_on}"))
     return rows
 
 
@@ -93,9 +94,11 @@ def limits(card: ModelCard) -> list[str]:
     if card.vehicle:
         sentences.append("It is for the vehicle that it was exported for, and for no other.")
     if not card.calibration:
-        sentences.append("It has no error bars.")
+        sentences.append("It has no prediction intervals.")
     if card.level and not card.level.get("borne_out"):
-        sentences.append("Hills are not borne out on this vehicle: all roads are taken as level.")
+        sentences.append(
+            "Elevation does not lower this vehicle's validation error: it is not used."
+        )
     elif card.terrain:
         sentences.append("It knows climb only where its field, or the vehicle, does.")
     return sentences

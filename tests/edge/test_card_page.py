@@ -85,7 +85,7 @@ def test_simulated_labels_are_a_limit(model: EnergyModel) -> None:
     fleet = {"trained_on": {"vehicles": 1, "labels": {"measured": 0, "simulated": 1}}}
     card = replace(model.card, about=fleet, calibration={})
     assert "Its labels are simulated" in text_of(card)
-    assert "It has no error bars." in text_of(card)
+    assert "It has no prediction intervals." in text_of(card)
 
 
 def test_a_fleet_without_its_names_and_source() -> None:
@@ -134,3 +134,10 @@ main()
     )
     assert done.returncode == 2
     assert "This needs torch, which is not installed: pip install 'fedwatt[train]'." in done.stderr
+
+
+def test_the_card_names_the_trips_that_calibrate_its_intervals(model: EnergyModel) -> None:
+    own = replace(model.card, calibration={"level": 0.9, "trips": 16, "source": "validation trips"})
+    assert "90%, from 16 validation trips" in text_of(own)
+    fleet = own.calibration | {"trips": 12, "source": "trips of 4 other vehicles"}
+    assert "90%, from 12 trips of 4 other vehicles" in text_of(replace(own, calibration=fleet))

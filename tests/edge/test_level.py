@@ -370,11 +370,11 @@ def test_both_networks_from_the_command_line(tmp_path, monkeypatch):
         return says(*words, "--terrain", "hills.parquet")
 
     said = says("export", "run", "--out", "plain.onnx")
-    assert "Whether hills are borne out is a vehicle's to say" in said
-    assert "Hills are borne out on its" in exported("run", "car")
+    assert "It also has a network without elevation" in said
+    assert "Elevation lowers the validation error (" in exported("run", "car")
     said = says("predict", "m.onnx", "trip.csv", "--html", "trip.html")
     assert "windows predicted with hills │ 71 of 141" in said
     assert "the level model predicts it." in says("predict", "m.onnx", "plan.csv")
-    assert "Hills are not borne out on its 50 validation windows" in exported("wrong", "car")
+    assert "Elevation does not lower the validation error (50 windows" in exported("wrong", "car")
     assert "the level model predicts it all" in says("predict", "m.onnx", "trip.csv")
-    assert "Hills are not borne out on its 0 validation windows" in exported("run", "silent")
+    assert "Elevation does not lower the validation error (0 windows" in exported("run", "silent")

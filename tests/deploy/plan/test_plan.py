@@ -1,0 +1,62 @@
+"""Signed plans and certificates: validity, versions, roles, revocation."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, Owner, check_certificate, create_owner
+from fedwatt.deploy.plan.plan import make_plan, read_plan
+from fedwatt.deploy.plan.store import KeyStore
+from fedwatt.errors import DataError, RunError
+from fedwatt.runs import from_toml
+from fedwatt.runs.config import to_toml
+from tests.deploy.fleets import config_text, credentials, owner, secured, signed
+
+NOW = datetime.now(UTC)
+
+
+def test_a_plan_is_complete_and_reads_back(tmp_path: Path) -> None:
+    config = from_toml(secured(tmp_path))
+    plan = read_plan(make_plan(config, owner()), owner().certificate)
+    assert (plan.config.data, plan.config.methods) == (config.data, config.methods)
+    assert to_toml(plan.config).splitlines() == plan.lines()[7:]
+    assert signed(secured(tmp_path)) != signed(secured(tmp_path))  # each is carried out once
+
+
+@pytest.mark.parametrize(
+    ("now", "version", "reason"),
+    [
+        (NOW + timedelta(days=2), "0.1.0", "valid from"),
+        (NOW - timedelta(days=2), "0.1.0", "expired|valid from"),
+        (NOW, "0.2.0", "this is 0.2.0"),
+        (NOW, "0.0.9", "this is 0.0.9"),
+    ],
+)
+def test_a_plan_holds_for_a_time_and_for_versions(
+    now: datetime, version: str, reason: str, tmp_path: Path
+) -> None:
+    content = make_plan(
+        from_toml(config_text(tmp_path)), owner(), days=1, versions=("0.1.0", "0.2")
+    )
+    read_plan(content, owner().certificate, version="0.1.7")
+    with pytest.raises(DataError, match=reason):
+        read_plan(content, owner().certificate, now=now, version=version)
+
+
+def test_certificates_expire_have_one_role_and_one_issuer(tmp_path: Path) -> None:
+    own = credentials("car-001").certificate
+    assert check_certificate(own, owner().certificate, VEHICLE) == "car-001"
+    for role, revoked, now, reason in (
+        (SERVER, (), NOW, "not that of a server"),
+        (VEHICLE, (own.serial_number,), NOW, "revoked"),
+        (VEHICLE, (), NOW + timedelta(days=20), "not valid at"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            check_certificate(own, owner().certificate, role, revoked=revoked, now=now)
+    create_owner(tmp_path / "other")
+    other = Owner.read(tmp_path / "other" / "key.pem")
+    with pytest.raises(DataError, match="not signed by this fleet's owner"):
+        check_certificate(own, other.certificate, VEHICLE)
+    with pytest.raises(RunError, match="has no plan"):
+        KeyStore(tmp_path).signed_plan()
