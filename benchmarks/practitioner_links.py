@@ -48,7 +48,7 @@ def link_numbers(metres: FloatArray, length_m: float) -> IntArray:
     """Return the link of each piece of a way, [pieces], from the metres of each.
 
     >>> link_numbers(np.array([200.0, 200.0, 200.0, 100.0]), 300.0)
-    array([0, 0, 1, 1])
+    array([0, 1, 1, 1])
     """
     middles = np.cumsum(metres) - metres / 2
     links = max(round(float(metres.sum()) / length_m), 1)

@@ -51,7 +51,7 @@ def tail_error(cells: Sequence[Sequence[float]]) -> float:
 def rmse(cells: Sequence[Sequence[float]]) -> float:
     """Return the RMSE of cells that count alike.
 
-    >>> rmse([[3.0], [4.0]]) ** 2
+    >>> round(rmse([[3.0], [4.0]]) ** 2, 9)
     12.5
     """
     return float(np.sqrt(np.mean(np.square(np.concatenate(cells)))))

@@ -20,7 +20,6 @@ PAGES = (
     "scale",
     "method_costs",
     "index_repeatability",
-    "journeys_ved",
     "journeys_routes",
     "few_trips_tables",
     "local_baselines",

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.synthetic import synthetic_vehicles
-from fedwatt.telemetry.store import write_fleet
-
 HEAVY = ("torch", "flwr", "matplotlib", "polars", "pyarrow", "scipy")
 START = """
 import sys
@@ -44,7 +41,7 @@ def loaded(folder: Path, *arguments: str, status: int = 0) -> list[str]:
         "--help",
         "run --help",
         "terrain learn --help",
-        "deploy keys --help",
+        "deploy request --help",
         "data import --help",
         "bench --help",
         "reproduce --help",
@@ -54,22 +51,30 @@ def test_help_loads_nothing(command: str, tmp_path: Path) -> None:
     assert loaded(tmp_path, *command.split()) == []
 
 
-def test_keys_and_a_dry_run_need_neither_torch_nor_flower(tmp_path: Path) -> None:
+def test_keys_need_neither_torch_nor_flower(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    for command in ("create --host 127.0.0.1", "add car-001", "list"):
-        found = loaded(tmp_path, "deploy", "keys", *command.split())
-        assert not {"torch", "flwr", "matplotlib", "polars", "scipy"} & set(found)
-    assert (tmp_path / "depot" / "vehicles" / "car-001" / "key").is_file()
-    write_fleet(tmp_path / "fleet", synthetic_vehicles(1, 0, trips=5), "synthetic")
-    keys = ("--keys", "depot/vehicles/car-001")
-    found = loaded(tmp_path, "deploy", "vehicle", "fleet/car-001", *keys, "--dry-run")
-    assert found == ["pyarrow"]  # it has read the trips
+    commands = (
+        "owner --out office",
+        "request car-001 --keys cars/car-001",
+        "sign cars/car-001 --key office/key.pem",
+    )
+    for command in commands:
+        packages = loaded(tmp_path, "deploy", *command.split())
+        assert not {"torch", "flwr", "matplotlib", "polars", "scipy"} & set(packages)
+    assert (tmp_path / "cars" / "car-001" / "certificate.pem").is_file()
 
 
 def test_a_look_at_the_server_needs_no_torch(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
-    loaded(tmp_path, "deploy", "keys", "create", "--host", "127.0.0.1")
+    commands = (
+        "owner --out office",
+        "request server --keys site --host 127.0.0.1",
+        "sign site --role server --key office/key.pem",
+    )
+    for command in commands:
+        loaded(tmp_path, "deploy", *command.split())
     # Nothing listens at port 1, and that is as far as this machine gets.
-    found = loaded(tmp_path, "deploy", "status", "--address", "127.0.0.1:1", status=2)
-    assert "flwr" in found
-    assert "torch" not in found
+    options = ("--store", "site", "--address", "127.0.0.1:1")
+    packages = loaded(tmp_path, "deploy", "status", *options, status=2)
+    assert "flwr" in packages
+    assert "torch" not in packages

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,9 +28,11 @@ from fedwatt.deploy.plan.certificates import (
     read_certificate,
     write_certificate,
 )
-from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes
+
+if TYPE_CHECKING:  # plans load torch, which a look at the server need not wait for
+    from fedwatt.deploy.plan.plan import Plan
 
 PLAN: Final = "plan.json"
 VEHICLES: Final = "vehicles"
@@ -74,15 +76,19 @@ class KeyStore:
                 f"{self.folder} has no {PLAN}. The owner signs one with 'fedwatt deploy plan'."
             ) from error
 
-    def plan(self) -> Plan:
+    def plan(self) -> "Plan":
         """Return the verified plan; RunError where it does not hold."""
+        from fedwatt.deploy.plan.plan import read_plan
+
         try:
             return read_plan(self.signed_plan(), read_certificate(self.owner))
         except DataError as error:
             raise RunError(f"{self.plan_file}: {error}.") from error
 
-    def install_plan(self, signed: bytes) -> Plan:
+    def install_plan(self, signed: bytes) -> "Plan":
         """Verify a signed plan and make it the server's."""
+        from fedwatt.deploy.plan.plan import read_plan
+
         try:
             plan = read_plan(signed, read_certificate(self.owner))
         except DataError as error:
