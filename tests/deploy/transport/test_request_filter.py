@@ -79,6 +79,13 @@ def test_announcements_are_short_without_the_fast_path(tmp_path: Path) -> None:
     assert asked(own, scope("/v1/fleet/push-messages", SMALL + 1)) == 413
 
 
+def test_a_reply_may_come_as_soon_as_it_was_asked_for(tmp_path: Path) -> None:
+    own = RequestFilter(answering(200), tmp_path)
+    assert asked(own, scope("/v1/fleet/push-object", SMALL + 5000)) == 413
+    Expected(folder_in(tmp_path) / "7").at_least(5000)
+    assert asked(own, scope("/v1/fleet/push-object", SMALL + 5000)) == 200
+
+
 def test_a_run_that_is_over_expects_nothing(tmp_path: Path) -> None:
     expected = Expected(folder_in(tmp_path) / "7")
     expected.at_least(5000)
