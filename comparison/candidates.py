@@ -37,7 +37,7 @@ class Candidate:
     """Whether nobody published it as a method of its own."""
 
     def made(self, settings: Mapping[str, Any] | None = None) -> Method:
-        """The method with the `settings` of a trial, of which the rate is the training's."""
+        """Return the method with the `settings` of a trial, of which the rate is the training's."""
         own = {n: v for n, v in (settings or {}).items() if n != "rate"}
         return get(self.method or self.name, **{**own, **self.settings})
 
@@ -49,7 +49,9 @@ class Candidate:
 
     @cached_property
     def no_global_model(self) -> str:
-        """Why the candidate has no single model for all vehicles; empty where it has one."""
+        """Return the reason why the candidate has no single model for all vehicles; empty where it
+        has one.
+        """
         for rule in self.made().local:
             if isinstance(rule, PersonalHead):
                 return "its last layer belongs to each vehicle"

@@ -64,11 +64,9 @@ class PlannedRun:
 
 def carry_out(planned: PlannedRun, fleet: Fleet, folder: Path) -> None:
     """Write the record of a run to `folder`."""
-    began, dataset, candidate = (
-        time.monotonic(),
-        DATASETS[planned.dataset],
-        CANDIDATES[planned.candidate],
-    )
+    began = time.monotonic()
+    dataset = DATASETS[planned.dataset]
+    candidate = CANDIDATES[planned.candidate]
     table = _Work(dataset, candidate, planned.plan, fleet, planned.device, planned.edge)
     before = planned.before or {}
     tried = before.get("trials") or table.tried(trials(candidate, planned.plan.trials))
@@ -119,7 +117,7 @@ class _Work:
         return found
 
     def decided(self, before: Settings, record: Settings, chosen: Settings) -> dict[str, Any]:
-        """The record with the result of the chosen settings, taken over where it is known.
+        """Return the record with the result of the chosen settings, taken over where it is known.
 
         Whoever chose a rate beyond the range and diverged there, with any of the seeds that count,
         goes back to the best trial within the range; and so does whoever is beyond the edge.
@@ -144,7 +142,8 @@ class _Work:
         federation = self._federation(settings)
         costs = multiples(self.candidate, federation.model, self.plan, self.dataset.participation)
         matched = matched_rounds(costs, self.plan)
-        due, states = set(matched.values()), {}
+        due = set(matched.values())
+        states = {}
 
         def keep(state: State, record: RoundRecord) -> None:
             if state.round in due:
@@ -219,7 +218,8 @@ def _fine_tuned(
     """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
     own = federation.own_models(method, state) if method.personal else None
     found = personalise(federation, state.weights, plan.personal, own_models=own)
-    clients, windows = federation.fleet.clients, federation.pool.test
+    clients = federation.fleet.clients
+    windows = federation.pool.test
     errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}
     for run, seed in enumerate(federation.seeds):
         sums = vehicle_errors(clients, "test", windows, found.test[run])

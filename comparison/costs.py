@@ -50,7 +50,8 @@ def multiples(candidate: Candidate, model: Model, plan: Plan, participation: flo
     """Costs of a candidate in multiples of FedAvg's; vehicles alone count like FedAvg's."""
     if candidate.name == ALONE:
         return Multiples(1.0, 1.0)
-    own, plain = costs(candidate.made(), model), costs(CANDIDATES["fedavg"].made(), model)
+    own = costs(candidate.made(), model)
+    plain = costs(CANDIDATES["fedavg"].made(), model)
     sent = (own.up + own.down) / (plain.up + plain.down)
     return Multiples(sent, compute(candidate, plan, participation))
 
@@ -80,13 +81,15 @@ def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
 
 
 def costed_today(record: dict[str, Any]) -> dict[str, Any]:
-    """A run's record with its compute, and the rounds that it pays for, by today's measurements.
+    """Return a run's record with its compute, and the rounds that it pays for, by today's
+    measurements.
 
     So records that were run at different times are charged alike.
     """
     if "costs" not in record:
         return record
-    candidate, plan = CANDIDATES[record["method"]], Plan.of(record["plan"])
+    candidate = CANDIDATES[record["method"]]
+    plan = Plan.of(record["plan"])
     found = Multiples(
         record["costs"]["bytes"],
         compute(candidate, plan, DATASETS[record["dataset"]].participation),
@@ -106,7 +109,8 @@ def _probes(candidate: Candidate, plan: Plan, participation: float) -> float:
     rough = [rule for rule in candidate.made().local if isinstance(rule, RoughnessProximal)]
     if not rough:
         return 0.0
-    own, usual = rough[0], RoughnessProximal()
+    own = rough[0]
+    usual = RoughnessProximal()
     share = 1 / (participation * (own.probe_every - 1) + 1)
     # Measured was the usual probe, whose forward passes are these many.
     size = own.directions * (own.points + 1) / (usual.directions * (usual.points + 1))

@@ -94,7 +94,7 @@ DATASETS: Final[dict[str, Dataset]] = {
 
 
 def open_dataset(dataset: Dataset, stored: Mapping[str, Path]) -> Fleet:
-    """The vehicles of a dataset; `stored` are folders of fleets made by `fedwatt data`."""
+    """Return the vehicles of a dataset; `stored` are folders of fleets made by `fedwatt data`."""
     if dataset.impossible:
         raise DataError(f"'{dataset.name}' cannot be run: {dataset.impossible}.")
     if dataset.stored and dataset.stored not in stored:
@@ -121,7 +121,9 @@ def _vehicles(dataset: Dataset, stored: Mapping[str, Path]) -> Sequence[Vehicle]
 
 
 def first_trips(vehicle: Vehicle, count: int) -> Vehicle:
-    """The vehicle with its first `count` recorded trips, and of these what base features need."""
+    """Return the vehicle with its first `count` recorded trips, and of these what base features
+    need.
+    """
     kept = set(sorted({trip.recording for trip in vehicle.trips}, key=natural_key)[:count])
     needed = ("speed_mps", "ambient_c", "ac_w", "heater_w", "energy_wh")
     trips = tuple(
@@ -156,7 +158,7 @@ def write_windows(file: Path, fleet: Fleet) -> None:
 
 
 def read_windows(file: Path) -> Fleet:
-    """The fleet that `write_windows` kept; its vehicles' names of trips are not known."""
+    """Return the fleet that `write_windows` kept; its vehicles' names of trips are not known."""
     with np.load(file, allow_pickle=False) as arrays:
         about = json.loads(arrays["about"].tobytes())
         settings = DataSettings(**about["settings"])
@@ -180,7 +182,7 @@ Say = Callable[[str], None]
 
 
 def windows_file(dataset: Dataset, stored: Mapping[str, Path], folder: Path, say: Say) -> Path:
-    """The file of a dataset's windows, made where it is missing."""
+    """Return the file of a dataset's windows, made where it is missing."""
     file = folder / f"{dataset.name.replace(' ', '-')}.npz"
     if not file.exists():
         say(f"opening {dataset.name}: {dataset.about}")

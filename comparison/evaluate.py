@@ -159,14 +159,16 @@ def recommend(records: Records) -> str:
     fine-tuned models, and above 0 on no independent dataset of either; of several the lowest.
     """
     answers = [differences(question, records) for question in FINE_TUNED]
-    lowest, chosen = 0.0, BASELINE
+    lowest = 0.0
+    chosen = BASELINE
     for method in CANDIDATES:
         own = [answer[method] for answer in answers if method in answer]
         if len(own) < len(answers) or any(one.worse_somewhere for one in own):
             continue
         mean = min((one.mean.difference.mean for one in own if one.better), default=0.0)
         if mean < lowest:
-            lowest, chosen = mean, method
+            lowest = mean
+            chosen = method
     return chosen
 
 

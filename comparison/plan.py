@@ -45,7 +45,7 @@ class Plan:
 
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "Plan":
-        """The plan that a record names."""
+        """Return the plan that a record names."""
         known = {field.name for field in fields(cls)}
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
@@ -55,14 +55,14 @@ class Plan:
         return cls(**values)
 
     def differences(self, other: "Plan") -> str:
-        """What differs, as in "trials is 20, not 5"; empty where nothing does."""
+        """Return the differences, as in "trials is 20, not 5"; empty where nothing does."""
         pairs = ((f.name, getattr(other, f.name), getattr(self, f.name)) for f in fields(self))
         return ", ".join(
             f"{name} is {there}, not {here}" for name, there, here in pairs if there != here
         )
 
     def training(self, rate: float, participation: float, *, trial: bool) -> Training:
-        """The rounds of one training."""
+        """Return the rounds of one training."""
         return Training(
             rounds=self.rounds,
             steps=self.steps,

@@ -54,12 +54,12 @@ class Record:
         return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
 
     def errors_given_up(self, view: str) -> dict[int, float]:
-        """The same at the rate that the candidate had to give up without having diverged there."""
+        """Return the errors at the rate that the candidate gave up without diverging there."""
         return _by_seed(self.content.get("given_up", {}).get("errors", {}).get(view, {}))
 
     @property
     def beyond(self) -> bool:
-        """Whether the result has a rate beyond the range."""
+        """Return whether the result has a rate beyond the range."""
         return "settings" in self.content and self.content["settings"]["rate"] > self._top
 
     @property
@@ -73,7 +73,9 @@ class Record:
         return min(lost, default=inf)
 
     def unfinished(self, limit: float) -> bool:
-        """Whether rates below `limit` have yet to be tried, since the highest tried is the best."""
+        """Return whether rates below `limit` have yet to be tried, since the highest tried is the
+        best.
+        """
         plan = Plan.of(self.content["plan"])
         return any(one["rate"] < limit for one in further(self.content["trials"], plan))
 
@@ -92,7 +94,8 @@ def _by_seed(found: dict[str, float | None]) -> dict[int, float]:
 
 
 def edge(dataset: str, records: Mapping[tuple[str, str], Record]) -> float:
-    """The rate from which on no candidate of a dataset may be: FedAvg, in whatever words, diverges.
+    """Return the rate from which on no candidate of a dataset may be: FedAvg, in whatever words,
+    diverges.
 
     Whether a seed survives at such a rate is luck, so that methods of which none diverged would be
     compared with others that had to go back to a safer rate.
@@ -103,7 +106,7 @@ def edge(dataset: str, records: Mapping[tuple[str, str], Record]) -> float:
 
 
 def gathered(cells: Path) -> list[dict[str, Any]]:
-    """The records of all finished runs below a folder."""
+    """Return the records of all finished runs below a folder."""
     files = sorted(cells.glob("*/record.json"))
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 

@@ -51,7 +51,7 @@ class Workspace:
 
 
 def planned_runs(plan: Plan, only: Iterable[str] = ()) -> list[PlannedRun]:
-    """All that can be run, or those of which every word of one of `only` is a name.
+    """Return everything that can be run, or those of which every word of one of `only` is a name.
 
     "ved", "elevation" and "scaffold" are such words: a fleet, "base" or "elevation", a method.
     """
@@ -71,7 +71,7 @@ def planned_runs(plan: Plan, only: Iterable[str] = ()) -> list[PlannedRun]:
 def missing(
     chosen: Sequence[PlannedRun], records: Mapping[tuple[str, str], Record]
 ) -> list[PlannedRun]:
-    """Runs without a record, and those whose tuning has not come to an end.
+    """Return runs without a record, and those whose tuning has not come to an end.
 
     It has yet to go beyond the range of rates, or to come back: from where the candidate itself
     diverged, or FedAvg did.
@@ -82,7 +82,8 @@ def missing(
         if record is None:
             left.append(planned)
             continue
-        own, limit = record.content, edge(planned.dataset, records)
+        own = record.content
+        limit = edge(planned.dataset, records)
         again = record.beyond and (own["settings"]["rate"] >= limit or own["diverged"])
         if again or record.unfinished(limit):
             left.append(replace(planned, before=own, edge=limit))
@@ -104,7 +105,7 @@ def run_all(chosen: Sequence[PlannedRun], workspace: Workspace, say: Say) -> lis
 
 
 def _finished(planned: PlannedRun, workspace: Workspace) -> bool:
-    """Whether a run is in the folder; SettingError where it was run by another plan."""
+    """Return whether a run is in the folder; SettingError where it was run by another plan."""
     file = workspace.cells / planned.name / "record.json"
     if not file.exists():
         return False
@@ -118,7 +119,7 @@ def _finished(planned: PlannedRun, workspace: Workspace) -> bool:
 
 
 def _opened(names: Iterable[str], workspace: Workspace, say: Say) -> dict[str, Path]:
-    """The windows of every dataset, in files."""
+    """Return the windows of every dataset, in files."""
     wanted = [DATASETS[name] for name in DATASETS if name in set(names)]
     folder = workspace.out / "fleets"
     if workspace.processes == 1:
@@ -205,7 +206,8 @@ def _on_ray(
     watch = _Watch(left, workspace, say)
     for dataset, file in files.items():
         cells = {planned.name: planned for planned in left if planned.dataset == dataset}
-        fleet, gpus = read_windows(file), 1 if workspace.device == "cuda" else 0
+        fleet = read_windows(file)
+        gpus = 1 if workspace.device == "cuda" else 0
         run_cells(
             cells, _work, workspace.cells, shared=fleet, ray=workspace.ray, gpus=gpus,
             on_done=lambda name, done, of: watch.look(),
@@ -218,7 +220,9 @@ class _Watch:
 
     def __init__(self, left: Sequence[PlannedRun], workspace: Workspace, say: Say) -> None:
         self.left = {planned.name for planned in left}
-        self.all, self.workspace, self.say = len(left), workspace, say
+        self.all = len(left)
+        self.workspace = workspace
+        self.say = say
         self.began = time.monotonic()
 
     def look(self) -> None:
@@ -226,7 +230,8 @@ class _Watch:
         for name in sorted(self.left):
             if (self.workspace.cells / name).exists():
                 self.left.discard(name)
-                done, passed = self.all - len(self.left), time.monotonic() - self.began
+                done = self.all - len(self.left)
+                passed = time.monotonic() - self.began
                 rest = passed / done * len(self.left)
                 what = name.replace("_", " ")
                 self.say(f"{done}/{self.all} {what}; {rest / 60:.1f} minutes left")

@@ -24,7 +24,8 @@ def trials(candidate: Candidate, count: int) -> list[dict[str, Any]]:
     >>> [round(t["rate"], 4) for t in trials(Candidate("fedavg"), 3)]
     [0.05, 0.0032, 0.0316]
     """
-    others, columns = count - 1, {}
+    others = count - 1
+    columns = {}
     for name, own in candidate.ranges.items():
         places = (np.arange(others) + 0.5) / max(others, 1)
         if name != "rate":
@@ -38,12 +39,13 @@ def trials(candidate: Candidate, count: int) -> list[dict[str, Any]]:
 
 
 def best_of(tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The trial with the lowest score; the first one where all diverged."""
+    """Return the trial with the lowest score; the first one where all diverged."""
     return min(tried, key=lambda trial: trial["score"] if trial["score"] is not None else inf)
 
 
 def further(tried: Sequence[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]:
-    """Settings of the best trial at higher rates, if it has the highest and they are not used up.
+    """Return settings of the best trial at higher rates, if it has the highest and they are not
+    used up.
 
     >>> plan = Plan(trials=2, further=2)
     >>> rates = [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 3.0), (0.02, 2.0))]
@@ -54,7 +56,8 @@ def further(tried: Sequence[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]
     """
     if len(tried) >= plan.trials + 2 * plan.further:
         return []
-    best, rates = best_of(tried), sorted({trial["settings"]["rate"] for trial in tried})
+    best = best_of(tried)
+    rates = sorted({trial["settings"]["rate"] for trial in tried})
     rate = best["settings"]["rate"]
     if best["score"] is None or len(rates) < 2 or rate < rates[-1]:
         return []

@@ -99,7 +99,9 @@ def verdicts(view: View) -> list[Verdict]:
             try:
                 outcome, number, sentences = judge(view, dataset, get)
             except MissingCell as missing:
-                outcome, number, sentences = NOT_TESTABLE, "not run", (_missing(missing.cell),)
+                outcome = NOT_TESTABLE
+                number = "not run"
+                sentences = (_missing(missing.cell),)
             if view.setting.scale.name == "smoke" and outcome != NOT_TESTABLE:
                 word = f"By these numbers it would read: {outcome}."
                 reason = "Six rounds and two seeds only show that everything runs."

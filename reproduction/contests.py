@@ -66,7 +66,8 @@ def contest(
     chosen = setting.among(methods)
     cells = {BASE: replace(base, method="fedavg", follow=how)}
     for method in chosen:
-        own, called = replace(base, method=method), name_of(method)
+        own = replace(base, method=method)
+        called = name_of(method)
         full = how_tuned(setting.scale, base.dataset, method) if natural else "own rate"
         cells[f"{called}, tuned"] = replace(own, follow=full)
         if not brief or method in ("fedavg", "fo-ri-fedavg"):
@@ -85,7 +86,8 @@ def _base(dataset: str, **conditions: Any) -> Cell:
 def stride_contests(setting: Setting) -> list[Contest]:
     """Return windows a second apart at E = 1 and C = 0.3."""
     dataset = setting.ved[0]
-    rounds, seeds = setting.scale.stride_rounds, setting.scale.few_seeds
+    rounds = setting.scale.stride_rounds
+    seeds = setting.scale.few_seeds
     title = f"Windows a second apart on {dataset}, E = 1, C = 0.3, T = {rounds}"
     base = _base(dataset, stride=1, rounds=rounds, seeds=seeds)
     return [contest(setting, f"stride-{dataset}", title, base, OURS)]
@@ -93,7 +95,8 @@ def stride_contests(setting: Setting) -> list[Contest]:
 
 def printed_contests(setting: Setting) -> list[Contest]:
     """Return the contests with all rounds and seeds, as printed; none if these are no more."""
-    dataset, rounds = setting.ved[0], setting.scale.printed_rounds
+    dataset = setting.ved[0]
+    rounds = setting.scale.printed_rounds
     if rounds == setting.scale.stride_rounds:
         return []
     title = f"Windows a second apart on {dataset}, as printed, E = 1, C = 0.3, T = {rounds}"
@@ -104,7 +107,8 @@ def printed_contests(setting: Setting) -> list[Contest]:
 
 def work_contests(setting: Setting) -> list[Contest]:
     """Return windows a second apart with more epochs, fewer and more participants."""
-    dataset, scale = setting.ved[0], setting.scale
+    dataset = setting.ved[0]
+    scale = setting.scale
     return [
         contest(
             setting,
@@ -144,7 +148,8 @@ def dataset_contests(setting: Setting) -> list[Contest]:
 
 def split_contests(setting: Setting) -> list[Contest]:
     """Return the same over several splits of the trips; a list of one contest for each split."""
-    dataset, scale = setting.ved[0], setting.scale
+    dataset = setting.ved[0]
+    scale = setting.scale
     return [
         contest(
             setting,

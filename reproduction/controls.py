@@ -49,7 +49,8 @@ def control_cells(setting: Setting) -> list[Cell]:
 
 def show_controls(view: View) -> Findings:
     """Compare FO with FedAvg of equally long steps, and RI with an equally strong pull."""
-    blocks, remarks = [], []
+    blocks = []
+    remarks = []
     for _, dataset in view.setting.places:
         cells = control_cells_of(dataset) | baseline_cells(view.setting.scale, dataset)
         lines = [Line(name, "", view.get(cell)) for name, cell in cells.items()]

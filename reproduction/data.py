@@ -159,7 +159,8 @@ def open_dataset(
         described = f"synthetic, {count} {wanted.kind} vehicles, {wanted.trips} trips each"
         vehicles = list(synthetic_vehicles(count, trips=wanted.trips, kind=wanted.kind))
     else:
-        folder, described = stored_fleet(wanted, sources, scratch, say), source_of(wanted)
+        folder = stored_fleet(wanted, sources, scratch, say)
+        described = source_of(wanted)
         if (folder / "traces.json").is_file():
             traces = chosen(wanted, read_traces(folder))
             vehicles = [electrified_vehicle(v, kind=wanted.kind) for v in traces]

@@ -28,13 +28,15 @@ def curves(records: Mapping[str, Record | None], column: str, title: str) -> Fig
     axes = figure.subplots()
     appearance = looks(list(records))
     ends: dict[str, float] = {}
-    high, low = -np.inf, np.inf
+    high = -np.inf
+    low = np.inf
     for method, record in records.items():
         found = _common(record, column)
         if found is None:
             continue
         rounds, values = found
-        look, mark = appearance[method], series(method)
+        look = appearance[method]
+        mark = series(method)
         mean = values.mean(axis=0)
         axes.plot(rounds, mean, color=look.colour, ls=look.dash, lw=1.6, gid=mark, zorder=3)
         if len(values) > 1:
@@ -81,7 +83,8 @@ def sweep(
         spread = np.array([np.std(list(v.values()), ddof=1) if len(v) > 1 else 0.0 for v in own])
         if not np.isfinite(mean).any():
             continue
-        look, mark = appearance[method], series(method)
+        look = appearance[method]
+        mark = series(method)
         line = axes.errorbar(
             at,
             mean,
@@ -137,7 +140,8 @@ def cloud(
         return figure
     appearance = looks(list(drawn))
     for name, (x, y) in drawn.items():
-        look, mark = appearance[name], series(name)
+        look = appearance[name]
+        mark = series(name)
         axes.scatter(
             x,
             y,

@@ -10,7 +10,8 @@ from reproduction.study import Findings, Picture, Study, View
 
 def show_drift(view: View) -> Findings:
     """Return drift and its dispersion, by round and at t = 200."""
-    pictures, blocks = [], []
+    pictures = []
+    blocks = []
     for _, dataset in view.setting.places:
         records = by_method(view, dataset)
         facts = facts_line(list(records.values()))

@@ -90,7 +90,9 @@ def _printed(table: Mapping[str, Any], place: str, column: str = "") -> tuple[st
 
 def show_grid(name: str, view: View) -> Findings:
     """Show every table of a grid on its datasets, and FO-RI-FedAvg's error against all others."""
-    entry, blocks, pictures = GRIDS[name], [], []
+    entry = GRIDS[name]
+    blocks = []
+    pictures = []
     regimes = [column["name"] for column in entry["columns"]]
     for place, dataset in datasets_of(entry, view.setting):
         grid = grid_of(name, view.setting, dataset)
@@ -104,7 +106,8 @@ def show_grid(name: str, view: View) -> Findings:
             }
             title = f"{entry['title']}, {dataset}: {table['title']}"
             label = f"{name}-{dataset}-{position}"
-            unit, digits = table.get("unit", ""), table.get("digits", 2)
+            unit = table.get("unit", "")
+            digits = table.get("digits", 2)
             beside = [_printed(table, place, regime) for regime in regimes]
             blocks.append(
                 matrix(
@@ -125,7 +128,9 @@ def show_grid(name: str, view: View) -> Findings:
 
 def show_ablation(name: str, view: View) -> Findings:
     """Show every table of an ablation on all datasets."""
-    entry, blocks, pictures = ABLATIONS[name], [], []
+    entry = ABLATIONS[name]
+    blocks = []
+    pictures = []
     variants = entry["variants"]
     for place, dataset in datasets_of(entry, view.setting):
         records = [view.get(variant(dataset, _settings(one))) for one in variants]

@@ -60,7 +60,8 @@ def progress(studies: Iterable[Study], view: View, facts: Iterable[Any]) -> list
     fleets: dict[str, Mapping[str, Any]] = {}
     for dataset, fleet in facts:
         fleets.setdefault(dataset, fleet)
-    rows, seen = [], set[object]()
+    rows = []
+    seen = set[object]()
     for study in studies:
         results = {identity(cell, scale): cell for cell in study.cells(view.setting)}
         cells = {identity(cell, scale): cell for cell in all_cells(results.values(), scale)}

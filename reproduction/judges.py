@@ -74,7 +74,8 @@ def drift_tests(view: View, dataset: str) -> dict[str, Paired]:
 
     Among fewer than two participants drift has no dispersion.
     """
-    at, tests = view.setting.scale.at(200), {}
+    at = view.setting.scale.at(200)
+    tests = {}
     for share in SHARES:
         own, base = (
             view.get(replace(plain(dataset, m), participation=share))
@@ -94,7 +95,8 @@ def drift_tests(view: View, dataset: str) -> dict[str, Paired]:
 
 def churn_tests(view: View, dataset: str) -> dict[str, Paired]:
     """Return tuned FO-RI-FedAvg's dispersion of drift minus tuned FedAvg's under severe churn."""
-    round_, tests = view.setting.scale.at(200), {}
+    round_ = view.setting.scale.at(200)
+    tests = {}
     if dataset != view.setting.ved[0]:
         return {}
     grid = grid_of("churn-drift", view.setting, dataset)
@@ -190,7 +192,8 @@ def _steadier(view: View, dataset: str) -> list[str]:
     ri, base = (view.get(plain(dataset, method)) for method in ("ri-fedavg", "fedavg"))
     if ri is None or base is None:
         return []
-    round_, lost = view.setting.scale.at(200), (ri.diverged, base.diverged)
+    round_ = view.setting.scale.at(200)
+    lost = (ri.diverged, base.diverged)
     variance = paired(update_variance(ri, round_), update_variance(base, round_), *lost)
     rounds = paired(rounds_to_stability(ri), rounds_to_stability(base), *lost)
     return [
@@ -202,7 +205,8 @@ def _steadier(view: View, dataset: str) -> list[str]:
 def _fractional(view: View, dataset: str, get: Get) -> Judged:
     """Return FO must be faster or steadier than every control, and not end higher."""
     cells = control_cells_of(dataset)
-    fo, rounds = get(cells["FO-FedAvg"]), view.setting.scale.rounds
+    fo = get(cells["FO-FedAvg"])
+    rounds = view.setting.scale.rounds
     controls = {"FedAvg at the same rate": (fo, get(cells["FedAvg"]))}
     pair = (tuned(view.setting.scale, dataset, m) for m in ("fo-fedavg", "fedavg"))
     controls["FedAvg, both tuned"] = (get(next(pair)), get(next(pair)))
@@ -211,7 +215,8 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
         controls["FedAvg at the rate of FO's mean step"] = (fo, get(matched.cell))
     found = {name: convergence(*pair, rounds) for name, pair in controls.items()}
     tests = {f"{name} {what}": t for name, own in found.items() for what, t in own.items()}
-    lower, higher = lower_ones(tests), higher_ones(tests)
+    lower = lower_ones(tests)
+    higher = higher_ones(tests)
     holds = all(
         (lower[f"{name} rounds"] or lower[f"{name} steadiness"]) and not higher[f"{name} error"]
         for name in found
@@ -242,9 +247,12 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
 def _overhead(view: View, dataset: str, get: Get) -> Judged:
     """Judge whether the interval of FO-RI-FedAvg's overhead ends below the limit everywhere."""
     record = get(turns_cell(dataset))
-    turns, fleet = record.facts["turns"], record.facts["fleet"]
+    turns = record.facts["turns"]
+    fleet = record.facts["fleet"]
     windows = fleet["windows"]["train"] / fleet["vehicles"]
-    sentences, holds, number = [], True, ""
+    sentences = []
+    holds = True
+    number = ""
     for engine in turns["engines"]:
         found = {name: overhead(turns, engine, name) for name in CONTENDERS if name != "fedavg"}
         listed = ", ".join(
@@ -276,7 +284,8 @@ def _reductions(view: View, dataset: str, get: Get) -> Judged:
     }
     reduced = {name: (get(a), get(b)) for name, (a, b) in pairs.items()}
     own = get(plain(dataset, "fo-ri-fedavg"))
-    ri, fo = get(plain(dataset, "ri-fedavg")), get(plain(dataset, "fo-fedavg"))
+    ri = get(plain(dataset, "ri-fedavg"))
+    fo = get(plain(dataset, "fo-fedavg"))
     ordering = {"RI-FedAvg": against(own, ri), "FO-FedAvg": against(own, fo)}
     sentences = [
         f"{name}: largest difference of test RMSE in any round and seed "
@@ -318,7 +327,8 @@ def _same(a: Record, b: Record) -> bool:
 
 def _gate(view: View, dataset: str, get: Get) -> Judged:
     regimes = stress_cells_of(view.setting, dataset)
-    tests, first = {}, next(iter(regimes.values()))
+    tests = {}
+    first = next(iter(regimes.values()))
     for regime, cells in regimes.items():
         off, on = (view.get(cells[f"FO-RI-FedAvg, gate {word}"]) for word in ("off", "on"))
         if off is not None and on is not None:
@@ -461,7 +471,8 @@ def _largest_gap(a: Record, b: Record) -> float:
     """Return largest difference of the test RMSE of two records at equal seeds and rounds."""
     worst = 0.0
     for seed in a.seeds:
-        own, other = a.curve("test_rmse", seed), b.curve("test_rmse", seed)
+        own = a.curve("test_rmse", seed)
+        other = b.curve("test_rmse", seed)
         if len(own[1]) != len(other[1]):
             return np.inf
         worst = max(worst, float(np.abs(own[1] - other[1]).max(initial=0.0)))

@@ -165,7 +165,8 @@ def by_method(view: View, dataset: str) -> dict[str, Record | None]:
 
 def show_seeds(view: View) -> Findings:
     """Return final RMSE of each seed."""
-    blocks, pictures = [], []
+    blocks = []
+    pictures = []
     for _, dataset in view.setting.places:
         records = by_method(view, dataset)
         pair = {m: records[m] for m in ("fedavg", "fo-ri-fedavg") if m in records}

@@ -37,7 +37,8 @@ from reproduction.scale import scale_of
 from reproduction.settle import prerequisites, step_length
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-BEGIN, END = "<!-- verdict -->", "<!-- /verdict -->"
+BEGIN = "<!-- verdict -->"
+END = "<!-- /verdict -->"
 """Marks around the verdict in README.md."""
 NUMBERS: Final = ("None", "One", "Two", "Three", "Four", "Five", "Six", "Seven")
 FLEET_STUDIES: Final = ("scalability", "vehicle-types", "scaling")
@@ -50,7 +51,8 @@ Lookup = Callable[[str], Record | None]
 def write_markdown(lab: Lab, page: Path) -> Path:
     """Write the page."""
     view = LabView(setting_of(lab), lab)
-    setting, scale = view.setting, view.setting.scale
+    setting = view.setting
+    scale = view.setting.scale
     facts = list(fleet_facts(lab))
     rows = progress(STUDIES.values(), _only(view, ved=setting.ved[:1], eved=()), facts)
     text = (
@@ -221,7 +223,8 @@ def _sorted(tests: dict[str, Paired]) -> dict[str, list[str]]:
     """Return the datasets of tests by what came out: lower, higher or no clear difference."""
     outcomes: dict[str, list[str]] = {"lower": [], "higher": [], "no clear difference": []}
     for dataset, test in tests.items():
-        below, above = test.below(test.p, LEVEL), test.above(test.p, LEVEL)
+        below = test.below(test.p, LEVEL)
+        above = test.above(test.p, LEVEL)
         outcome = "lower" if below else "higher" if above else "no clear difference"
         outcomes[outcome].append(f"`{dataset}` ({told(test, 'it', 'the other', ' Wh')})")
     return {outcome: names for outcome, names in outcomes.items() if names}

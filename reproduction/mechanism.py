@@ -90,7 +90,8 @@ def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[i
 def show_coupling(view: View) -> Findings:
     """Return correlation of roughness and drift at t = 100, and the scatter."""
     at = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
-    blocks, pictures = [], []
+    blocks = []
+    pictures = []
     for place, dataset in view.setting.few_places:
         rows: list[tuple[Entry, ...]] = []
         records = []
@@ -183,7 +184,9 @@ def show_tertiles(view: View) -> Findings:
     blocks = []
     for place, dataset in view.setting.few_places:
         table = f"tertiles-{place.lower()}"
-        columns, rows, records = [Column("Method")], [], []
+        columns = [Column("Method")]
+        rows = []
+        records = []
         for name in ("Low", "Med", "High"):
             columns += [Column(name, "", 3), Column("printed"), Column("difference", "", 3)]
         for method in view.setting.among(OURS):
@@ -217,7 +220,8 @@ def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int
     """Return per seed the correlation of roughness at `early` with mean drift in `later`."""
     found = {}
     for seed in record.seeds:
-        before, after = by_vehicle(record, seed, (early, early)), by_vehicle(record, seed, later)
+        before = by_vehicle(record, seed, (early, early))
+        after = by_vehicle(record, seed, later)
         both = sorted(before.keys() & after.keys())
         rough = np.array([before[name][0] for name in both])
         own = pearson(rough, np.array([after[name][1] for name in both]))
@@ -230,7 +234,8 @@ def show_early(view: View) -> Findings:
     """Return roughness at t = 20 against drift in rounds 50 to 100."""
     scale = view.setting.scale
     # Rows count rounds from 1: the model of round t is probed in the row of t + 1.
-    early, later = scale.at(20) + 1, (scale.at(50) + 1, min(scale.at(100) + 1, scale.rounds))
+    early = scale.at(20) + 1
+    later = (scale.at(50) + 1, min(scale.at(100) + 1, scale.rounds))
     blocks = []
     for place, dataset in view.setting.few_places:
         rows: list[tuple[Entry, ...]] = []

@@ -35,7 +35,8 @@ def divergence(name: str, record: Record) -> str:
 
 def level_text(record: Record) -> str:
     """Return the same in words, with a word on seeds that diverged."""
-    lost, left = len(record.diverged), level(record)
+    lost = len(record.diverged)
+    left = level(record)
     if not lost:
         return f"{shown(left, 2)} Wh"
     if not isfinite(left):

@@ -132,7 +132,8 @@ def load_note(record: Record) -> str:
 
 def show_components(view: View) -> Findings:
     """Return where FO-RI-FedAvg's time goes."""
-    blocks, pictures = [], []
+    blocks = []
+    pictures = []
     for place, dataset in view.setting.places:
         record = view.get(turns_cell(dataset))
         facts = facts_line([record])
@@ -220,7 +221,8 @@ def scalability_cells(setting: Setting) -> list[Cell]:
 
 def show_scalability(view: View) -> Findings:
     """Time per round by the number of participants."""
-    setting, methods = view.setting, view.setting.among(("fedavg", "fo-ri-fedavg"))
+    setting = view.setting
+    methods = view.setting.among(("fedavg", "fo-ri-fedavg"))
     found = {m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods}
     columns = [Column("|S_t|")]
     for method in methods:

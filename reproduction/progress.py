@@ -25,7 +25,8 @@ class CellProgress:
     """Cells done of all that are missing, with the one at work and its rounds."""
 
     def __init__(self, console: Console, total: int) -> None:
-        self.console, self.total = console, total
+        self.console = console
+        self.total = total
         self.done = 0
         self.begun_at = time.monotonic()
         self.progress = Progress(

@@ -68,7 +68,9 @@ def rate_cells(setting: Setting) -> list[Cell]:
 
 def show_rates(view: View) -> Findings:
     """Show a table and a figure per condition, and name best rates that are an end."""
-    blocks, pictures, ends = [], [], list[str]()
+    blocks = []
+    pictures = []
+    ends = list[str]()
     for name, (title, base) in conditions(view.setting).items():
         records: dict[str, dict[float, Record | None]] = {
             method: {rate: view.get(c) for rate, c in tried(view.setting, base, method).items()}

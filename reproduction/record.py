@@ -92,7 +92,8 @@ class Record:
         A seed diverged if it was told so, if it has no row in the last round of its record, or if
         its test error ends no lower than that of the untrained network in round 0.
         """
-        rounds, found = self.rounds["round"], {}
+        rounds = self.rounds["round"]
+        found = {}
         last = int(rounds.max(initial=0))
         for seed in self.seeds:
             own = self.rounds["seed"] == seed
@@ -127,7 +128,8 @@ class Record:
 
     def at(self, column: str, upto: int | None, last: int = 1) -> dict[int, float]:
         """Return per seed the mean of the last values up to a round, without diverged seeds."""
-        found, lost = {}, self.diverged
+        found = {}
+        lost = self.diverged
         for seed in self.seeds:
             if seed in lost:
                 continue
@@ -139,7 +141,8 @@ class Record:
 
     def around(self, column: str, round: int, reach: int) -> dict[int, float]:
         """Return per seed the mean of a column around a round; diverged seeds are left out."""
-        found, lost = {}, self.diverged
+        found = {}
+        lost = self.diverged
         for seed in self.seeds:
             rounds, values = self.curve(column, seed)
             near = values[np.abs(rounds - round) <= reach]
@@ -229,7 +232,8 @@ def read_records(folder: Path) -> dict[str, Record]:
     if not (folder / "cells.json").is_file():
         return {}
     whole = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
-    about, made = whole["cells"], whole.get(MADE_WITH, [])
+    about = whole["cells"]
+    made = whole.get(MADE_WITH, [])
     parts: dict[str, dict[str, Columns]] = {key: {} for key in about}
     for name, schema in TABLES.items():
         try:
@@ -237,7 +241,8 @@ def read_records(folder: Path) -> dict[str, Record]:
             table = pq.read_table(pa.BufferReader((folder / f"{name}.parquet").read_bytes()))
         except (OSError, pa.ArrowInvalid) as error:
             raise RunError(f"{folder / f'{name}.parquet'} cannot be read: {error}") from error
-        columns, rows = _columns(table), _rows_by_key(table)
+        columns = _columns(table)
+        rows = _rows_by_key(table)
         for key in about:
             own = rows.get(key, np.zeros(0, dtype=np.int64))
             parts[key][name] = {column: columns[column][own] for column in schema.names}

@@ -40,7 +40,8 @@ def fully_searched(setting: Setting, dataset: str) -> list[str]:
 
 def show_search(view: View) -> Findings:
     """Return the incumbent after each trial, of every method."""
-    blocks, pictures = [], []
+    blocks = []
+    pictures = []
     trials = view.setting.scale.trials
     looked_at = sorted({1, max(1, trials // 3), max(1, 2 * trials // 3), trials})
     for dataset in searched(view.setting):

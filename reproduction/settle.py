@@ -21,7 +21,8 @@ RATE = Training().rate
 
 RATES = Range(1e-4, 3e-1)
 """η₀ of every method in a full search; the paper has 1e-4 to 1e-1."""
-ALPHA_OFF, LAMBDA_OFF = {"alpha": 1.0}, {"lam": 0.0}
+ALPHA_OFF = {"alpha": 1.0}
+LAMBDA_OFF = {"lam": 0.0}
 CONTAINS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "fedprox": {"fedavg": {"mu": 0.0}},
     "moon": {"fedavg": {"contrast_weight": 0.0}},

@@ -42,14 +42,16 @@ def facts_line(records: Sequence[Record | None]) -> str:
     for record in records:
         if record is None:
             continue
-        fleet, windows = record.facts["fleet"], record.facts["fleet"]["windows"]
+        fleet = record.facts["fleet"]
+        windows = record.facts["fleet"]["windows"]
         seeds = ", ".join(map(str, record.seeds)) or "none"
         line = (
             f"{record.cell.dataset} ({fleet['source']}): K = {fleet['vehicles']}, "
             f"{windows['train']:,} training and {windows['test']:,} test windows, energy "
             f"{labels(fleet['labels'])}; seeds {seeds}"
         )
-        own, device = devices_of.setdefault(line, []), device_and_engine(record)
+        own = devices_of.setdefault(line, [])
+        device = device_and_engine(record)
         if device not in own:
             own.append(device)
     lines = [f"{line}; {' and '.join(devices)}" for line, devices in devices_of.items()]

@@ -17,7 +17,8 @@ from reproduction.study import Block, Findings, Study, View
 
 def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, float], list[int]]:
     """Return the mean error of `name` per split, and the splits with a diverged seed."""
-    found, lost = {}, []
+    found = {}
+    lost = []
     for one in contests:
         cell = one.cells.get(name)
         record = view.get(cell) if cell is not None else None

@@ -70,12 +70,14 @@ def step_scale(
 
 def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -> None:
     """Take the first steps of round `at`, vehicle by vehicle, from the model [1, D]."""
-    training, seed = federation.training, federation.seeds[0]
+    training = federation.training
+    seed = federation.seeds[0]
     everyone = np.ones(len(federation.members.population), dtype=bool)
     rate = scheduled(training.rate, training.schedule, at)
     for position in participants(seed, at, everyone, training.participation).tolist():
         vehicle = int(federation.members.population[position])
-        name, windows = federation.fleet.names[vehicle], federation.pool.train.count(vehicle)
+        name = federation.fleet.names[vehicle]
+        windows = federation.pool.train.count(vehicle)
         steps = min(STEPS, training.epochs * -(-windows // training.batch))
         draw = Draw(seed, at, name, windows=windows, end=steps, batch=training.batch)
         batches = Batches(federation.pool, [vehicle], [draw])

@@ -49,7 +49,8 @@ def read_traces(folder: Path) -> list[Vehicle]:
     """Return the vehicles, as `write_traces` was given them."""
     table = pq.read_table(folder / "traces.parquet")
     columns = {name: table[name].to_numpy() for name in CHANNELS}
-    vehicles, start = [], 0
+    vehicles = []
+    start = 0
     for about in json.loads((folder / "traces.json").read_text(encoding="utf-8")):
         trips = []
         for name, recording, seconds in about["trips"]:

@@ -58,7 +58,8 @@ def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: On
     federation = _federation(cell, scale, fleet, device)
     facts |= _about(federation)
     if cell.work == "turns":
-        rounds, probe = timed_rounds(scale.timing_rounds), dict(scale.probe)
+        rounds = timed_rounds(scale.timing_rounds)
+        probe = dict(scale.probe)
         turns = measured(fleet, cell.participation, rounds, probe, on_round)
         return Record(
             cell, facts | {"turns": turns}, columns_of([], ROUNDS), columns_of([], VEHICLES)
@@ -123,7 +124,8 @@ def _record(
     The round in which a seed diverged is kept whichever it is, and is the last one of that seed.
     """
     rounds = {row["round"] for row in history.rounds}
-    last, near = max(rounds), scale.at(200)
+    last = max(rounds)
+    near = scale.at(200)
     every = run_config(cell, scale).training.evaluate_every
     kept = {0, last}
     if cell.purpose == "result":

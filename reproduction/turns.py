@@ -89,7 +89,8 @@ def measured(
     methods = contenders(probe)
     before = os.getloadavg()
     engines = ("plain", "cpu", *(("cuda",) if torch.cuda.is_available() else ()))
-    total, found = len(engines) * rounds, {}
+    total = len(engines) * rounds
+    found = {}
     for place, engine in enumerate(engines):
 
         def follow(done: int, begun: int = place * rounds) -> None:
@@ -172,7 +173,8 @@ def plain_turns(
         spent: dict[str, list[float]] = {}
         with threads(1):
             for name in in_turn(timed, number):
-                state, method = replace(states[name], round=number), methods[name]
+                state = replace(states[name], round=number)
+                method = methods[name]
                 begun = SimulatedFleet(made[name]).begin(method, state, first, Stopwatch())
                 spent[name] = plain_seconds(begun, method)
         by_age = first[0].vehicle in due
@@ -198,7 +200,8 @@ def plain_seconds(begun: LocalRound, method: Method) -> list[float]:
 
 def plain_probe(begun: LocalRound, rule: RoughnessProximal) -> Tensor:
     """Return the losses of all slices, one forward pass for each point: φ [M, m+1]."""
-    start, model = begun.start, begun.start.model
+    start = begun.start
+    model = begun.start.model
     batch = start.probe_batch(0, rule.probe_batch, "probe batch")
     weights = start.anchor[0]
     lines = unit(start.probe_directions(0, rule.directions)).to(weights.dtype)
@@ -269,7 +272,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=0, help="0: the scale's")
     parser.add_argument("--records", type=Path, default=Path("results/reproduction"))
     options = parser.parse_args()
-    scale, cell = scale_of(options.scale), turns_cell(options.dataset)
+    scale = scale_of(options.scale)
+    cell = turns_cell(options.dataset)
     lab = Lab(scale, Path("runs/reproduction") / scale.name, find_sources(options.data), "cpu")
     own = replace(scale, timing_rounds=options.rounds // 2) if options.rounds else scale
     record = train_cell(cell, own, lab.fleet(cell, print), "cpu", print)

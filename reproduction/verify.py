@@ -99,8 +99,10 @@ def obstacle(lab: Lab, key: str, record: Record, limit_s: float) -> str:
 
 def expected_seconds(record: Record, lab: Lab) -> float:
     """Return about how long a cell takes here, from its steps and a step that is timed."""
-    cell, config = record.cell, run_config(record.cell, lab.scale)
-    windows, vehicles = record.facts["fleet"]["windows"], record.facts["fleet"]["vehicles"]
+    cell = record.cell
+    config = run_config(record.cell, lab.scale)
+    windows = record.facts["fleet"]["windows"]
+    vehicles = record.facts["fleet"]["vehicles"]
     if not len(record.rounds["seed"]):
         return inf
     asked = participant_count(vehicles, cell.participation) * len(config.seeds)
@@ -158,7 +160,8 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
     if again.facts["fleet"]["hash"] != record.facts["fleet"]["hash"]:
         differences.append("telemetry")
     numbers, faults = (close if differences else exact)(record, again)
-    before, now = record.final("test_rmse"), again.final("test_rmse")
+    before = record.final("test_rmse")
+    now = again.final("test_rmse")
     # Committed records have single precision.
     apart = [abs(before[seed] - float(np.float32(now[seed]))) for seed in before if seed in now]
     largest = max(apart, default=0.0)
@@ -167,11 +170,14 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
 
 def exact(record: Record, again: Record) -> tuple[int, list[str]]:
     """Return (How many numbers were compared, faults) where all must agree to the last bit."""
-    faults, numbers = [], 0
+    faults = []
+    numbers = 0
     for table in ("rounds", "vehicles"):
-        before, now = getattr(record, table), getattr(again, table)
+        before = getattr(record, table)
+        now = getattr(again, table)
         for name in before:
-            one, other = _single(before[name]), _single(now[name])
+            one = _single(before[name])
+            other = _single(now[name])
             numbers += len(one)
             if one.shape != other.shape:
                 faults.append(f"{table}: {len(one)} rows, now {len(other)}")
@@ -192,18 +198,22 @@ def exact(record: Record, again: Record) -> tuple[int, list[str]]:
 
 def close(record: Record, again: Record) -> tuple[int, list[str]]:
     """Return (How many numbers were compared, faults) where roundings differ."""
-    faults, numbers = [], 0
+    faults = []
+    numbers = 0
     for name in SCHEDULE:
-        one, other = record.rounds[name], again.rounds[name]
+        one = record.rounds[name]
+        other = again.rounds[name]
         numbers += len(one)
         # Of seeds that diverge, the round may be another one.
         if not (record.diverged or again.diverged) and not np.array_equal(one, other):
             faults.append(f"rounds.{name}: not the same")
     if record.diverged.keys() != again.diverged.keys():
-        lost, now = sorted(record.diverged), sorted(again.diverged)
+        lost = sorted(record.diverged)
+        now = sorted(again.diverged)
         faults.append(f"diverged seeds: {lost} recorded, {now} now")
     for name in ERRORS:
-        before, now_of = record.final(name), again.final(name)
+        before = record.final(name)
+        now_of = again.final(name)
         seeds = sorted(before.keys() & now_of.keys())
         if not seeds:
             continue

@@ -58,12 +58,12 @@ class Limits:
 
     function: int = 60
     file: int = 500
-    files: int = 540
-    tokens: int = 440_000
-    vague_names: int = 1_400
-    openers: int = 560
-    packed: int = 500
-    skips: int = 40
+    files: int = 480
+    tokens: int = 405_000
+    vague_names: int = 615
+    openers: int = 0
+    packed: int = 5
+    skips: int = 24
 
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:

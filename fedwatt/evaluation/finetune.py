@@ -75,7 +75,7 @@ def personalise(
     keep: Callable[[PersonalModel], None] | None = None,
     own_models: OwnModels | None = None,
 ) -> Predictions:
-    """What personal models predict that all or some `vehicles` make of global ones [R, D].
+    """Return the predictions of global models [R, D] fine-tuned in all or some `vehicles`.
 
     Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
     given each model as it is found, so that no more than a stack of them is in memory. With

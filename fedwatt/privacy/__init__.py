@@ -1,4 +1,4 @@
-"""What a private training has given away so far."""
+"""Privacy budgets of training, and secure aggregation."""
 
 from fedwatt.privacy.accounting import Budget, budget, budget_for
 

@@ -101,18 +101,19 @@ class Budget:
 
     @property
     def seen_by_server(self) -> "Budget":
-        """The same for a server that sees noisy sums only, and may know who was drawn: q = 1."""
+        """The budget against a server that sees noisy sums and may know who was drawn: q = 1."""
         return replace(self, probability=1.0)
 
 
 def budget_for(method: "Method", training: "Training", fleet: "Fleet") -> Budget | None:
-    """What a method that trains on a fleet gives away; None if it is not private."""
+    """Return the privacy budget of a method on a fleet; None if it is not private."""
     population = int((~fleet.held_out).sum())
     return budget(method, participation=training.participation, population=population)
 
 
 def budget(method: "Method", *, participation: float, population: int) -> Budget | None:
-    """The budget of a method in a federation of K = `population` vehicles; None: not private.
+    """Return the budget of a method in a federation of K = `population` vehicles; None: not
+    private.
 
     δ must stay below 1/K: at 1/K, publishing one vehicle's data in full would count as private.
     """

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def draws_on_board(method: "Method", training: "Training") -> bool:
-    """Whether the vehicles of a secure sum draw for themselves."""
+    """Return whether the vehicles of a secure sum draw for themselves."""
     return method.server.private and training.sampling == "poisson"
 
 
 def drawn(probability: float) -> bool:
-    """Whether a vehicle is in; true with this probability."""
+    """Return whether a vehicle is in; true with this probability."""
     return randbits(53) * 2.0**-53 < probability

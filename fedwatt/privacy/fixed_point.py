@@ -34,7 +34,7 @@ CLIPPED = "clipped"
 
 @dataclass(frozen=True)
 class Layout:
-    """Which values lie where in a vector, for sums over at most `vehicles` vehicles."""
+    """The places of values in a vector, for sums over at most `vehicles` vehicles."""
 
     fields: Mapping[str, tuple[int, float]]
     """{name: (size, limit)}, in this order: `size` values between -limit and limit."""
@@ -66,7 +66,7 @@ class Layout:
         return {name: step(limit, self.vehicles, self.bits) for name, limit in limits.items()}
 
     def encode(self, values: Mapping[str, FloatArray]) -> Words:
-        """A vehicle's values as words, [length]; refuses values that are not finite.
+        """Return a vehicle's values as words, [length]; refuses values that are not finite.
 
         >>> layout = Layout({"a": (2, 8.0)}, vehicles=2)
         >>> layout.decode(layout.encode({"a": [1.5, -9]}) + layout.encode({"a": [0.25, 1]}))
@@ -77,7 +77,9 @@ class Layout:
                 f"A vector for a secure sum has the fields {', '.join(sorted(values))}, and "
                 f"{', '.join(sorted(self.fields))} are to be summed."
             )
-        parts, clipped, steps = [], 0, self.steps
+        parts = []
+        clipped = 0
+        steps = self.steps
         for name, (size, limit) in self.fields.items():
             own = np.asarray(values[name], dtype=np.float64).ravel()
             if len(own) != size or not np.isfinite(own).all():
@@ -92,7 +94,7 @@ class Layout:
         return reduced(signed.view(np.uint64).astype(word_type(self.bits)), self.bits)
 
     def decode(self, total: Words) -> dict[str, FloatArray]:
-        """The sums of all fields, and how many values were clipped, from a sum of words."""
+        """Return the sums of all fields, and how many values were clipped, from a sum of words."""
         kind = word_type(self.bits)
         if total.shape != (self.length,) or total.dtype != kind:
             raise DataError(
@@ -103,7 +105,9 @@ class Layout:
         above = kind.itemsize * 8 - self.bits
         lifted = np.left_shift(total, np.array(above, kind)).view(f"<i{kind.itemsize}")
         signed = np.right_shift(lifted, above).astype(np.float64)
-        sums, at, steps = {}, 0, self.steps
+        sums = {}
+        at = 0
+        steps = self.steps
         for name, (size, _) in self.fields.items():
             sums[name] = signed[at : at + size] * steps[name]
             at += size
@@ -130,7 +134,7 @@ def add_up(
 
 
 def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
-    """The machine word in which words of so many bits are added up."""
+    """Return the machine word in which words of so many bits are added up."""
     return np.dtype("<u4" if bits == 32 else "<u8")
 
 
@@ -150,7 +154,7 @@ def packed(words: Words, bits: int) -> bytes:
 
 
 def unpacked(content: bytes, bits: int) -> Words:
-    """The words that `packed` wrote."""
+    """Return the words that `packed` wrote."""
     table = np.frombuffer(content, dtype=np.uint8).reshape(-1, bits // 8)
     kind = word_type(bits)
     whole = np.zeros((len(table), kind.itemsize), dtype=np.uint8)
@@ -159,7 +163,8 @@ def unpacked(content: bytes, bits: int) -> Words:
 
 
 def step(limit: float, vehicles: int, bits: int) -> float:
-    """The smallest power of two at which `vehicles` times ⌈limit / step⌉ is below 2^(bits-1).
+    """Return the smallest power of two at which `vehicles` times ⌈limit / step⌉ is below
+    2^(bits-1).
 
     >>> step(1.0, 1, 32) == 2**-30
     True

@@ -26,7 +26,7 @@ from fedwatt.noise import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_
 
 
 def with_share(server: ServerRule, summand: Tensor, survivors: int, step: float) -> Tensor:
-    """A vehicle's summand [D] with its share of the noise, float64, in multiples of `step`.
+    """Return a vehicle's summand [D] with its share of the noise, float64, in multiples of `step`.
 
     `survivors` is t, the fewest vehicles that a sum is made of.
     """

@@ -1,4 +1,4 @@
-"""Whether and how a federation adds up in secret, and the terms of one exchange."""
+"""Settings of secure aggregation, and the terms of one exchange."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fedwatt.privacy.fixed_point import BITS
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What server and vehicles agree on before an exchange; sent first, bound into every key."""
+    """The terms that server and vehicles agree on; sent first, bound into every key."""
 
     run: str
     """Name of the training, so that exchanges of another one do not fit."""
@@ -39,7 +39,7 @@ class Terms:
 
     @property
     def digest(self) -> bytes:
-        """What every message of the exchange carries, and every key is derived with."""
+        """Digest that every message carries and every key is derived with."""
         return sha256(b"fedwatt secure sum " + json.dumps(vars(self)).encode()).digest()
 
 
@@ -86,7 +86,9 @@ class SecureSettings:
         return max(2, ceil(share * called), called // 2 + 1)
 
     def terms(self, *, run: str, number: int, called: int, length: int, purpose: str = "") -> Terms:
-        """The terms of one exchange with `called` vehicles over vectors of `length` words."""
+        """Return the terms of one exchange with `called` vehicles over vectors of `length`
+        words.
+        """
         return Terms(
             run=run,
             number=number,

@@ -1,1 +1,1 @@
-"""What an operator of a real fleet looks at: its page, metrics, alerts and backups."""
+"""The operator's tools: dashboard, metrics, alerts and backups."""

@@ -49,7 +49,7 @@ class AlertRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Send:
-    """Where alerts go besides RUN/alerts.jsonl and the log."""
+    """Destinations of alerts besides RUN/alerts.jsonl and the log."""
 
     webhook: str = ""
     """Address that gets each change as a POST of JSON."""
@@ -63,14 +63,14 @@ class Send:
 
 @dataclass(frozen=True)
 class AlertSettings:
-    """What a file such as alerts.toml holds."""
+    """The content of a file such as alerts.toml."""
 
     rules: AlertRules = field(default_factory=AlertRules)
     send: Send = field(default_factory=Send)
 
     @classmethod
     def read(cls, path: Path) -> "AlertSettings":
-        """The settings in a TOML file; SettingError if it holds anything else."""
+        """Return the settings in a TOML file; SettingError if it holds anything else."""
         try:
             table = parse_toml(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
@@ -96,12 +96,12 @@ class Alert:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What makes two alerts the same, however their numbers change."""
+        """Identity of an alert, whatever its numbers."""
         return self.name, self.subject
 
 
 def beyond_limits(view: FleetView, rules: AlertRules) -> list[Alert]:
-    """All that is beyond its limit now."""
+    """Return everything that is beyond its limit now."""
     with view.lock:
         view.refresh()
         parts = (_server, _no_model, _replies, _errors, _disk, _certificates, _vehicles)
@@ -121,7 +121,8 @@ def _server(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
 
 def _no_model(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
     """From the last round on, or from the run's first sign where there was none."""
-    run, state = view.run, view.run.state
+    run = view.run
+    state = view.run.state
     if not rules.no_model_minutes or state is None or state.status == FINISHED:
         return
     began = datetime.fromisoformat(run.began).timestamp() if run.began else view.clock()
@@ -132,7 +133,8 @@ def _no_model(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
 
 
 def _replies(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
-    run, replies = view.run, view.run.replies()
+    run = view.run
+    replies = view.run.replies()
     asked = len(run.in_round) - replies.get("spare", 0) - replies.get("away", 0)
     answered = replies.get("answered", 0)
     if asked and answered < rules.reply_share * asked:
@@ -148,7 +150,8 @@ def _errors(view: FleetView, rules: AlertRules) -> Iterator[Alert]:
         errors = {n: _error(line) for n, line in own.items() if _error(line) is not None}
         if not errors:
             continue
-        last, best = errors[max(errors)], min(errors.values())
+        last = errors[max(errors)]
+        best = min(errors.values())
         limit = rules.error_above
         if rules.error_over_best:
             limit = min(limit, rules.error_over_best * best)

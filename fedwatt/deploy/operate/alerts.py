@@ -103,13 +103,13 @@ class Watchman:
                 log.error("alerts did not reach the %s: %s; tried again later", channel, error)
 
     def counts(self) -> dict[str, int]:
-        """How many things each rule fires for now."""
+        """Return the number of firing alerts of each rule."""
         found = Counter(alert for alert, _ in firing(self.view.run.folder))
         return {name: found[name] for name in NAMES}
 
 
 def firing(folder: Path) -> dict[tuple[str, str], Change]:
-    """What fires in a run, by rule and subject, as its file tells."""
+    """Return the firing alerts of a run, by rule and subject, from its file."""
     found: dict[tuple[str, str], Change] = {}
     for change in history(folder):
         key = change.alert, change.subject

@@ -36,7 +36,7 @@ FLOWERS: Final = "flower"
 
 @dataclass(frozen=True)
 class Contents:
-    """What a backup holds."""
+    """The content of a backup."""
 
     version: str
     """Of fedwatt."""
@@ -120,7 +120,8 @@ def _inside(folder: Path) -> list[Path]:
 def _read(path: Path) -> tuple[bytes, int] | None:
     """Content and permissions of a file; None: it was removed meanwhile, as old checkpoints are."""
     try:
-        content, mode = path.read_bytes(), path.stat().st_mode & 0o777
+        content = path.read_bytes()
+        mode = path.stat().st_mode & 0o777
     except FileNotFoundError:
         return None
     return content[: content.rfind(b"\n") + 1] if path.suffix == ".jsonl" else content, mode
@@ -128,7 +129,8 @@ def _read(path: Path) -> tuple[bytes, int] | None:
 
 def _refuse_torn(offered: Iterable[str], taken: Iterable[str]) -> None:
     """RunError unless of each method's checkpoints one was copied whole."""
-    wanted, found = _by_checkpoint(offered), _by_checkpoint(taken)
+    wanted = _by_checkpoint(offered)
+    found = _by_checkpoint(taken)
     whole = {folder.parent for folder, files in wanted.items() if found[folder] == files}
     if torn := {folder.parent for folder in wanted} - whole:
         raise RunError(f"No checkpoint of {min(torn)} stayed long enough to be copied. Try again.")
@@ -141,13 +143,14 @@ def _by_checkpoint(names: Iterable[str]) -> Counter[PurePosixPath]:
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = len(content), mode
+    entry.size = len(content)
+    entry.mode = mode
     entry.mtime = int(datetime.now(UTC).timestamp())
     archive.addfile(entry, io.BytesIO(content))
 
 
 def read_contents(backup: Path) -> Contents:
-    """What a backup says that it holds; RunError if it is none."""
+    """Return the declared content of a backup; raise RunError if it is none."""
     try:
         with tarfile.open(backup, "r:") as archive:
             file = archive.extractfile(CONTENTS)

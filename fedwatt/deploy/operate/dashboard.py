@@ -61,7 +61,8 @@ class Dashboard:
             return _json({"trouble": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     def _answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
-        view, report = self.view, self.view.run.folder / "report.html"
+        view = self.view
+        report = self.view.run.folder / "report.html"
         match path:
             case "/":
                 return Reply(self.page)

@@ -60,7 +60,9 @@ class FleetView:
             self.next_look = now + max(LOOK_SECONDS, SHARE * (now - began))
 
     def _rows(self) -> list[dict[str, Any]]:
-        run, server, faulty = self.run, self.server, self.run.faults
+        run = self.run
+        server = self.server
+        faulty = self.run.faults
         names = run.members | run.standings.keys()
         if server is not None:
             names |= server.accepted.keys()
@@ -72,15 +74,19 @@ class FleetView:
         return sorted(rows, key=lambda row: (ORDER[row["state"]], natural_key(row["vehicle"])))
 
     def _row(self, own: Standing, faults: list[str]) -> dict[str, Any]:
-        """All that is shown of one vehicle in the table."""
-        name, server = own.vehicle, self.server
-        state, reason = own.state, str((own.away or own.trouble or {}).get("reason", ""))
+        """Return everything that is shown of one vehicle in the table."""
+        name = own.vehicle
+        server = self.server
+        state = own.state
+        reason = str((own.away or own.trouble or {}).get("reason", ""))
         online = None if server is None else server.online(name)
         member = name in self.run.members
         if server is not None and server.accepted and name not in server.accepted and member:
-            state, reason = "revoked", "its certificate was revoked, or is not in the key store"
+            state = "revoked"
+            reason = "its certificate was revoked, or is not in the key store"
         elif faults:
-            state, reason = "excluded", f"excluded after {len(faults)} faults: {faults[-1]}"
+            state = "excluded"
+            reason = f"excluded after {len(faults)} faults: {faults[-1]}"
         elif own.away is None and own.backing_off is not None:
             reason = back_off_reason(own.backing_off)
         elif state == "waiting" and name not in self.run.members:
@@ -104,17 +110,22 @@ class FleetView:
         }
 
     def _lag(self, own: Standing) -> int | None:
-        """Rounds since the vehicle's last answer, of the method that trains; None: it has none."""
+        """Return rounds since the vehicle's last answer, of the method that trains; None: it has
+        none.
+        """
         method, latest = self.run.latest
         if own.success is None or own.success["method"] != method:
             return None
         return latest - int(own.success["round"])
 
     def summary(self, state: str = "", find: str = "", most: int = MOST_VEHICLES) -> dict[str, Any]:
-        """The fleet at a glance, its rounds, and the vehicles of a state or a part of a name."""
+        """Return the fleet at a glance, its rounds, and the vehicles of a state or a part of a
+        name.
+        """
         with self.lock:
             self.refresh()
-            run, server = self.run, self.server
+            run = self.run
+            server = self.server
             found = [
                 row
                 for row in self.rows
@@ -159,7 +170,7 @@ class FleetView:
         return dict(sorted(Counter(row["version"] for row in self.rows if row["version"]).items()))
 
     def methods(self) -> list[dict[str, Any]]:
-        """How far each method is."""
+        """Return the progress of each method."""
         found = []
         for method, start in self.run.starts.items():
             own = self.run.rounds.get(method, {})
@@ -179,7 +190,7 @@ class FleetView:
         return found
 
     def rounds(self) -> list[dict[str, Any]]:
-        """The last rounds of the method that trains, the newest last."""
+        """Return the last rounds of the method that trains, the newest last."""
         own = self.run.rounds.get(self.run.method, {})
         return [self._round(own[number]) for number in sorted(own)[-MOST_ROUNDS:]]
 

@@ -30,9 +30,12 @@ def exposition(view: FleetView, firing: Mapping[str, int]) -> str:
 
 
 def _families(view: FleetView, firing: Mapping[str, int]) -> Iterator[Iterable[str]]:
-    run, server, methods = view.run, view.server, view.methods()
+    run = view.run
+    server = view.server
+    methods = view.methods()
     states = view.states()
-    doing, last = run.state, run.last_model()
+    doing = run.state
+    last = run.last_model()
     yield _family(
         "run_info",
         "The run that is watched.",
@@ -89,7 +92,7 @@ def _families(view: FleetView, firing: Mapping[str, int]) -> Iterator[Iterable[s
 
 
 def _family(name: str, about: str, samples: Iterable[Sample], kind: str = "gauge") -> Iterator[str]:
-    """The lines of one metric; none where nothing is known of it."""
+    """Yield the lines of one metric; none where nothing is known of it."""
     known = [(labels, value) for labels, value in samples if value is not None]
     if known:
         yield f"# HELP fedwatt_{name} {about}"

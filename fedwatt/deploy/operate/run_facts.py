@@ -1,4 +1,4 @@
-"""What the files of a run tell, read on from where the last look ended."""
+"""Facts from the files of a run, read from where the last look ended."""
 
 from bisect import bisect_left
 from collections import Counter, deque
@@ -30,7 +30,7 @@ class Tail:
     """Bytes that were read."""
 
     def new(self) -> list[tuple[int, int, dict[str, Any]]]:
-        """The complete lines since the last look, each with its first byte and its end."""
+        """Return the complete lines since the last look, each with its first byte and its end."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.at)
@@ -44,7 +44,7 @@ class Tail:
         return lines
 
     def between(self, start: int, end: int) -> list[dict[str, Any]]:
-        """The lines that begin at byte `start` and end at byte `end`."""
+        """Return the lines that begin at byte `start` and end at byte `end`."""
         with self.path.open("rb") as file:
             file.seek(start)
             return [parse_json(line) for line in file.read(end - start).splitlines() if line]
@@ -97,7 +97,8 @@ class RunFacts:
 
     def _event(self, start: int, end: int, line: dict[str, Any]) -> None:
         standings([line], self.standings)
-        event, name = line["event"], line["vehicle"]
+        event = line["event"]
+        name = line["vehicle"]
         self.outcomes[event] += 1
         self.by_vehicle.setdefault(name, deque(maxlen=KEPT)).append(start)
         if "round" in line:
@@ -132,7 +133,7 @@ class RunFacts:
 
     @property
     def state(self) -> RunState | None:
-        """What the run is doing; None: it has not begun."""
+        """State of the run; None before it begins."""
         path = self.folder / "deployment.json"
         return RunState.read(path) if path.exists() else None
 
@@ -147,19 +148,20 @@ class RunFacts:
         return datetime.fromisoformat(max(times)).timestamp() if times else None
 
     def vehicle_events(self, name: str) -> list[dict[str, Any]]:
-        """A vehicle's last events, the newest first."""
+        """Return a vehicle's last events, the newest first."""
         found = [self._at(start) for start in self.by_vehicle.get(name, ())]
         return found[::-1]
 
     def round_events(self, method: str, round: int) -> list[dict[str, Any]]:
-        """The events of a round."""
+        """Return the events of a round."""
         if (method, round) not in self.by_round:
             return []
-        lines, wanted = self.events.between(*self.by_round[method, round]), (method, round)
+        lines = self.events.between(*self.by_round[method, round])
+        wanted = (method, round)
         return [line for line in lines if (line.get("method"), line.get("round")) == wanted]
 
     def replies(self) -> dict[str, int]:
-        """How many vehicles of the latest round came to what."""
+        """Return the outcomes of the latest round and the number of vehicles of each."""
         return dict(Counter(self.in_round.values()))
 
     def _at(self, start: int) -> dict[str, Any]:
@@ -169,7 +171,7 @@ class RunFacts:
 
 
 def newest_run(folder: Path) -> Path:
-    """The run in a folder: itself, or the one below it that was begun or went on last."""
+    """Return the run in a folder: itself, or the one below it that was begun or went on last."""
     if (folder / "deployment.json").exists():
         return folder
     found = [path.parent for path in folder.glob("*/deployment.json")]

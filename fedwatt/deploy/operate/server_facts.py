@@ -19,7 +19,7 @@ SHARE: Final = 20
 
 
 def ask_nodes(flower: Flower) -> list[Node]:
-    """The vehicles that the running server knows; RunError if none answers."""
+    """Return the vehicles that the running server knows; RunError if none answers."""
     with Control(flower) as control:
         return control.nodes()
 
@@ -54,14 +54,17 @@ class ServerFacts:
             return
         try:
             self.nodes = {node.name: node for node in self.ask(self.flower)}
-            self.up, self.why = True, ""
+            self.up = True
+            self.why = ""
         except RunError as error:
-            self.nodes, self.up, self.why = {}, False, str(error)
+            self.nodes = {}
+            self.up = False
+            self.why = str(error)
         now = self.clock()
         self.next_look = now + max(LOOK_SECONDS, SHARE * (now - began))
 
     def online(self, name: str) -> bool | None:
-        """Whether a vehicle is connected; None: not known, because no server answers."""
+        """Return whether a vehicle is connected; None: not known, because no server answers."""
         if not self.up:
             return None
         return name in self.nodes and self.nodes[name].status == "online"

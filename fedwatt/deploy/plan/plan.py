@@ -82,7 +82,8 @@ class Plan:
 
     def lines(self) -> list[str]:
         """Return the plan in readable form, the points that matter most first."""
-        config, training = self.config, self.config.training
+        config = self.config
+        training = self.config.training
         secure = (
             f"over at least {config.secure.smallest_sum} vehicles"
             if config.secure.enabled
@@ -147,7 +148,8 @@ def read_plan(
     check_owner(owner, now)
     try:
         table = json.loads(signed)
-        plan, signature = table["plan"], bytes.fromhex(table["signature"])
+        plan = table["plan"]
+        signature = bytes.fromhex(table["signature"])
         content = canonical(plan)
         key = owner.public_key()
         assert isinstance(key, ed25519.Ed25519PublicKey)  # check_owner has seen to it

@@ -96,7 +96,8 @@ class DeployedBackend(ABC):
         """Return the vehicles that must be there for a round to make a model."""
         smallest = config.secure.smallest_sum if config.secure.enabled else 1
         replies = max(cls.fewest, smallest, config.deploy.minimum_replies, method.replies_needed)
-        training, quorum = config.training, config.deploy.quorum
+        training = config.training
+        quorum = config.deploy.quorum
         return vehicles_needed(quorum, replies, training.participation, training.sampling)
 
     def loop(self) -> Loop:
@@ -173,7 +174,8 @@ class DeployedBackend(ABC):
         )
         # Under secure aggregation only vehicles know how many steps they take.
         hidden = self.roster.hidden
-        name, wanted = present.members.name, sum(hidden or call.steps > 0 for call in calls)
+        name = present.members.name
+        wanted = sum(hidden or call.steps > 0 for call in calls)
         calls += self._reserves(state.round, present, calls)
         called = {name(call.vehicle): call for call in calls if hidden or call.steps}
         began = self.roster.requests.clock()

@@ -45,11 +45,11 @@ class Asked:
     answer: Reply | None = None
 
     def too_old(self, newest: int, limit: int) -> bool:
-        """Whether too many models were made since; a `limit` of 0 is none."""
+        """Return whether too many models were made since; a `limit` of 0 is none."""
         return 0 < limit < newest - self.version
 
     def fills(self, newest: int, limit: int) -> bool:
-        """Whether it takes a place of the buffer."""
+        """Return whether it takes a place of the buffer."""
         readable = self.answer is not None and self.answer.content is not None
         return readable and not self.too_old(newest, limit)
 
@@ -65,7 +65,8 @@ class BufferedBackend(PlainBackend):
 
     def check(self, method: Method) -> None:
         """Refuse what cannot work with replies to older models, or with so few vehicles."""
-        own, population = self.config.asynchronous, len(self.members().population)
+        own = self.config.asynchronous
+        population = len(self.members().population)
         refuse_impossible(own, self.config.availability, population)
         refuse_unbuffered(method, own)
 
@@ -112,7 +113,7 @@ class BufferedBackend(PlainBackend):
     def _until_full(
         self, state: State, present: Present, places: Mapping[str, int]
     ) -> dict[str, Asked]:
-        """What comes back until the buffer is full, or nobody is left to wait for."""
+        """Return the updates that arrive until the buffer is full or no vehicle is at work."""
         own = self.config.asynchronous
         arrived: dict[str, Asked] = {}
         draws = 0
@@ -141,7 +142,8 @@ class BufferedBackend(PlainBackend):
 
     def _send(self, state: State, present: Present, names: list[str]) -> None:
         """Ask vehicles to train the newest model."""
-        roster, seconds = self.roster, self.config.deploy.round_seconds
+        roster = self.roster
+        seconds = self.config.deploy.round_seconds
         request = self.training_requests(state, present)
         nodes = {roster.members[name].node: name for name in names if roster.there(name)}
         requests = {node: request(name) for node, name in nodes.items()}
@@ -152,14 +154,17 @@ class BufferedBackend(PlainBackend):
 
     def _wait(self) -> dict[str, Asked]:
         """Look until a question is over: answered, failed, or not answered in time."""
-        requests, seconds = self.roster.requests, self.config.deploy.round_seconds
+        requests = self.roster.requests
+        seconds = self.config.deploy.round_seconds
         form = self.training_form
         names = {trip.node: name for name, trip in self.trips.items()}
         waiting = {trip.number: trip.node for trip in self.trips.values()}
-        answers, outcome = dict[int, Reply](), Outcome()
+        answers = dict[int, Reply]()
+        outcome = Outcome()
 
         def over() -> list[str]:
-            now, left = requests.clock(), set(waiting.values())
+            now = requests.clock()
+            left = set(waiting.values())
             late = [n for n, trip in self.trips.items() if now - trip.sent >= seconds]
             return [name for node, name in names.items() if node not in left or name in late]
 

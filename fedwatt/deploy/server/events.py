@@ -79,7 +79,8 @@ class EventLog:
 
     def begin(self, method: str, round: int) -> None:
         """Let the events that follow belong to this round."""
-        self.method, self.round = method, round
+        self.method = method
+        self.round = round
         self.troubled.clear()
 
     def asked(
@@ -134,7 +135,8 @@ class EventLog:
             self.held = []
 
     def _write(self, lines: Iterable[dict[str, Any]]) -> None:
-        now, rows = datetime.now(UTC), list(lines)
+        now = datetime.now(UTC)
+        rows = list(lines)
         self.troubled |= {row["vehicle"] for row in rows if row["event"] in TROUBLES}
         # The request that took longest has just ended.
         longest = max((row.get("seconds", 0.0) for row in rows), default=0.0)

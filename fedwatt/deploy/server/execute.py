@@ -232,7 +232,8 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
 
     def finished(self) -> dict[str, NDArray[Any]] | None:
         """Return the final models of a finished run, so that no vehicle is asked again."""
-        config, out = self.run.config, self.run.out
+        config = self.run.config
+        out = self.run.out
         if not (out / COMPLETE).exists():
             return None
         layout = config.model.on(self.fleet()).layout
@@ -243,11 +244,13 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
 
     def share_hills(self) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
-        config, state = self.run.config, self.state
+        config = self.run.config
+        state = self.state
         if not shares_hills(config):
             return {}
         fleet = self.fleet()
-        out, resume = self.run.out, self.run.resume
+        out = self.run.out
+        resume = self.run.resume
         learned, contributors = elevation_of_run(out, self.roster, state, resume=resume)
         published = PublishedMap(learned, state.plan, config.deploy.round_seconds)
         self.roster.published = published
@@ -287,7 +290,8 @@ class LogLines(Observer):
     """Follows a run in the log, a line per round."""
 
     def __init__(self) -> None:
-        self.rounds, self.unit = 0, ""
+        self.rounds = 0
+        self.unit = ""
 
     def on_fleet(self, fleet: Fleet) -> None:
         """Log who takes part."""

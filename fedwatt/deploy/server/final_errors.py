@@ -99,7 +99,8 @@ class FinalErrors:
     def strata(self, name: str, reply: Reply) -> dict[str, ErrorSums]:
         """Return error sums by stratum; DataError if they cannot be used."""
         content = reply.usable()
-        strata, sums = content.values["strata"], content.arrays["sums"]
+        strata = content.values["strata"]
+        sums = content.arrays["sums"]
         assert isinstance(strata, list)
         if len(strata) != len(sums) or len(set(strata)) != len(strata):
             raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")

@@ -23,7 +23,7 @@ from fedwatt.privacy.fixed_point import FloatArray, Layout
 
 
 def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> NDArray[np.float64]:
-    """What vehicles with so many `windows` weigh beside `everybody`.
+    """Return the weights of vehicles with so many `windows` among `everybody`.
 
     >>> capped([900, 4_000_000], [900, 1100, 1000, 4_000_000], 5.0).tolist()
     [900.0, 5000.0]

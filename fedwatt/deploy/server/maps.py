@@ -53,7 +53,8 @@ def elevation_of_run(
     file = out / "field.parquet"
     if resume and file.exists():
         try:
-            found, provenance = read_field(file), read_provenance(file)
+            found = read_field(file)
+            provenance = read_provenance(file)
         except DataError as error:
             raise RunError(f"{error} Start anew with a new plan and another --out.") from error
         log.info("elevation: %d nodes, learned before", found.nodes)
@@ -73,7 +74,8 @@ def learn_elevation(roster: Roster, run: RunState) -> SharedField:
     grid = Grid(cell_m=config.terrain.cell_m)
     learned = learn_from_totals(sums, everyone, grid, config.terrain, secret_draws)
     if learned.field.nodes:
-        nodes, vehicles = learned.field.nodes, len(learned.contributors)
+        nodes = learned.field.nodes
+        vehicles = len(learned.contributors)
         log.info("elevation: %d nodes are published, of %d vehicles", nodes, vehicles)
     else:
         log.warning("elevation: nothing is published, because %s", learned.nothing)

@@ -115,7 +115,8 @@ class Roster:
 
         A continued run waits for those it had, and goes on with those that are there.
         """
-        before, seconds = len(self.members), self.config.deploy.enrolment_seconds
+        before = len(self.members)
+        seconds = self.config.deploy.enrolment_seconds
         vehicles = before or self.config.deploy.vehicles
 
         def enrolled() -> int:
@@ -154,7 +155,8 @@ class Roster:
 
     def _receive(self) -> None:
         """Admit the vehicles whose enrolment has come."""
-        before, outcome = set(self.asked.values()), Outcome()
+        before = set(self.asked.values())
+        outcome = Outcome()
         replies = self.requests.receive(self.enrolment, self.asked, outcome)
         admitted = [self._admit(node, reply) for node, reply in replies.items()]
         members = [member for member in admitted if member is not None]
@@ -173,7 +175,8 @@ class Roster:
         values = reply.content.values
         windows = reply.content.arrays.get("windows", np.zeros(3))
         train, validation, test = (int(count) for count in windows)
-        name, version = str(values["vehicle"]), str(values["version"])
+        name = str(values["vehicle"])
+        version = str(values["version"])
         member = Member(name, node, (train, validation, test))
         self.members[name] = member
         self.refusals.pop(node, None)
@@ -200,7 +203,8 @@ class Roster:
 
     def _fault(self, node: int, content: Content) -> str:
         """Return why an enrolment cannot be accepted; empty if it can."""
-        name, registered = str(content.values["vehicle"]), self.online.get(node, "")
+        name = str(content.values["vehicle"])
+        registered = self.online.get(node, "")
         if not name:
             return "it has no name"
         if registered and registered != name:
@@ -286,7 +290,8 @@ class Roster:
         """
         nodes = {name: self.members[name].node for name in requests if self.there(name)}
         sent = {node: requests[name] for name, node in nodes.items()}
-        outcome, names = Outcome(), {node: name for name, node in nodes.items()}
+        outcome = Outcome()
+        names = {node: name for name, node in nodes.items()}
         replies = self.requests.ask(
             form,
             sent,
@@ -309,7 +314,8 @@ class Roster:
         closed: bool = False,
     ) -> dict[str, Reply]:
         """Write down what became of a request to these vehicles; return their replies by name."""
-        now, waited = self.requests.clock(), round(outcome.waited, 1)
+        now = self.requests.clock()
+        waited = round(outcome.waited, 1)
         self.away |= {node: now + pause for node, pause in outcome.away.items()}
         became = self.events.asked(kind, nodes, replies, outcome, seconds=waited, closed=closed)
         self.missed = {

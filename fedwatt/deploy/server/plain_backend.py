@@ -47,7 +47,8 @@ class PlainBackend(DeployedBackend):
     @property
     def training_form(self) -> ReplyForm:
         """Return the form of updates."""
-        precision, diagnostics = self.terms.training.precision, self.config.deploy.diagnostics
+        precision = self.terms.training.precision
+        diagnostics = self.config.deploy.diagnostics
         return training_form(self.method, self.model, precision, diagnostics=diagnostics)
 
     def present(self, state: State | None) -> Present:
@@ -72,7 +73,8 @@ class PlainBackend(DeployedBackend):
         if not after:
             return progress.back_offs
         every = self.terms.training.evaluate_every if kind == "evaluate" else 1
-        missed, before = self.roster.missed, progress.back_offs.get(kind, {})
+        missed = self.roster.missed
+        before = progress.back_offs.get(kind, {})
         found = updated(before, asked, missed, round, after=after, every=every)
         fresh = {
             n: back_off for n, back_off in found.items() if n in asked and back_off.resume_round
@@ -91,7 +93,8 @@ class PlainBackend(DeployedBackend):
         """Return the updates of the vehicles called; those that cannot be used do not count."""
         request = self.training_requests(state, present)
         requests = {name: request(name) for name in called}
-        form, seconds = self.training_form, self.config.deploy.round_seconds
+        form = self.training_form
+        seconds = self.config.deploy.round_seconds
         share = self.config.deploy.close_share
         answers = self.roster.ask(form, requests, seconds, enough=wanted, share=share)
         if len(answers) < min(self.config.deploy.quorum, len(called)) and not self.private:
@@ -115,7 +118,7 @@ class PlainBackend(DeployedBackend):
         return self._stacked(round, before, members, called, found)
 
     def _reply(self, round: int, name: str, call: Call, answer: Reply) -> Content | None:
-        """A reply that may count; None, with a warning in the log, for one that must not."""
+        """Return a reply that may count; None, with a warning in the log, for one that must not."""
         trouble = answer.trouble or self._fault(name, call, answer)
         if trouble:
             log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
@@ -126,9 +129,10 @@ class PlainBackend(DeployedBackend):
         return answer.content
 
     def _fault(self, name: str, call: Call, answer: Reply) -> str:
-        """What is wrong with a reply that has the declared fields; empty if nothing."""
+        """Return the fault of a reply that has the declared fields; empty if it has none."""
         assert answer.content is not None
-        values, arrays = answer.content.values, answer.content.arrays
+        values = answer.content.values
+        arrays = answer.content.arrays
         missing = {*self.method.upload_names} - {*arrays}
         if missing:
             return f"it lacks '{min(missing)}'"
@@ -149,8 +153,11 @@ class PlainBackend(DeployedBackend):
         names: Mapping[str, Call],
         found: Mapping[str, Content | None],
     ) -> Work:
-        """Replies as the aggregation takes them; rejected ones are rows that do not count."""
-        rows, method = len(found), self.method
+        """Return replies as the aggregation takes them; rejected ones are rows that do not
+        count.
+        """
+        rows = len(found)
+        method = self.method
         usable = np.array([content is not None for content in found.values()])
         deltas = torch.zeros(rows, before.shape[1], dtype=before.dtype)
         uploads: dict[str, Tensor] = {}
@@ -202,7 +209,7 @@ class PlainBackend(DeployedBackend):
         uploads: dict[str, Tensor],
         usable: NDArray[np.bool_],
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Replies no longer than the limit; a longer one is shortened, and is a fault."""
+        """Return replies no longer than the limit; a longer one is shortened, and is a fault."""
         bound = self.config.deploy.norm_bound
         deltas, long = shortened(deltas, usable, bound)
         vectors = {
@@ -254,7 +261,8 @@ class PlainBackend(DeployedBackend):
 
     def _evaluations(self, names: list[str], request: Content) -> dict[str, Reply]:
         """Return the vehicles' errors of a model."""
-        seconds, share = self.config.deploy.evaluation_seconds, self.config.deploy.close_share
+        seconds = self.config.deploy.evaluation_seconds
+        share = self.config.deploy.close_share
         requests = dict.fromkeys(names, request)
         form = ReplyForm(str(request.values["kind"]))
         return self.roster.ask(form, requests, seconds, share=share)
@@ -283,12 +291,13 @@ class PlainBackend(DeployedBackend):
     def vehicle_errors(
         self, name: str, answer: Reply, heaviest: Sequence[float]
     ) -> tuple[ErrorSums, ErrorSums]:
-        """A vehicle's validation and test errors; DataError if they cannot be true.
+        """Return a vehicle's validation and test errors; DataError if they cannot be true.
 
         They are of the windows that it enrolled with, and count for no more than those of some
         vehicles together: whoever enrols with millions would be all that a report shows.
         """
-        own, enrolled = answer.usable().arrays, self.roster.members[name].windows
+        own = answer.usable().arrays
+        enrolled = self.roster.members[name].windows
         found = []
         for place, split in ((1, "validation"), (2, "test")):
             sums = possible_sums(own[split], enrolled[place])
@@ -297,7 +306,8 @@ class PlainBackend(DeployedBackend):
 
 
 def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:
-    """Why FedNova's ‖a_k‖₁ of H_k = `steps` cannot be divided by; empty if it can, or is not there.
+    """Return the reason why FedNova's ‖a_k‖₁ of H_k = `steps` cannot be divided by; empty if it
+    can, or is not there.
 
     Momentum repeats gradients most, with ρ → 1: ‖a_k‖₁ → 1 + 2 + ... + H_k.
 
@@ -308,7 +318,8 @@ def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:
     """
     if "accumulation" not in arrays:
         return ""
-    found, most = float(arrays["accumulation"]), steps * (steps + 1) / 2
+    found = float(arrays["accumulation"])
+    most = steps * (steps + 1) / 2
     # The closed forms are float64 and lose a few digits where ρ is nearly 1.
     if LEAST_ACCUMULATION <= found <= most * (1 + 1e-6):
         return ""

@@ -1,4 +1,4 @@
-"""What a server remembers of each vehicle between rounds, as `State.events` keeps it."""
+"""The server's state of each vehicle between rounds, as `State.events` stores it."""
 
 import json
 from collections.abc import Mapping
@@ -64,7 +64,8 @@ class Progress:
                 "version of fedwatt. Start anew with another --out."
             )
         names: list[str] = json.loads(bytes(events["names"].tolist()))
-        rounds, sums = events["counted"].tolist(), events["validation"].numpy()
+        rounds = events["counted"].tolist()
+        sums = events["validation"].numpy()
         present = np.flatnonzero(sums.any(axis=1)).tolist()  # rows of 0 stand for no errors
         evaluators = zip(names, events["evaluators"].tolist(), strict=True)
         back_offs: dict[str, dict[str, BackOff]] = {}

@@ -31,7 +31,7 @@ MOST_FAILURES: Final = 3
 
 
 def vehicles_needed(quorum: int, replies: int, participation: float, sampling: str) -> int:
-    """The fewest vehicles that must be there for a round of so many replies.
+    """Return the fewest vehicles that must be there for a round of so many replies.
 
     >>> vehicles_needed(1, 2, 0.3, "fixed")  # ⌈0.3 · 4⌉ = 2
     4
@@ -44,7 +44,7 @@ def vehicles_needed(quorum: int, replies: int, participation: float, sampling: s
 
 @dataclass(frozen=True)
 class Unanswered:
-    """What comes of a round that too few answered: it is to be asked again."""
+    """The outcome of a round with too few replies: it is repeated."""
 
     answered: frozenset[str]
     """Who did."""
@@ -70,7 +70,8 @@ class Quorum:
 
     def wait(self, done: int, there: Callable[[], int]) -> None:
         """Return when enough vehicles are there; RunError if that takes too long."""
-        present, pause = there(), FIRST_PAUSE
+        present = there()
+        pause = FIRST_PAUSE
         while present < self.needed:
             vehicles = counted(self.needed, "vehicle")
             self._paused(done, f"{present} of the {vehicles} that a round needs are there")
@@ -83,7 +84,7 @@ class Quorum:
             self.run.note(RUNNING)
 
     def unanswered(self, done: int, called: int, answered: int, *, in_time: bool) -> None:
-        """A round is to be asked again; RunError if vehicles only ever fail at it.
+        """Note that a round must be repeated; raise RunError if vehicles only ever fail at it.
 
         `in_time`: all have reacted before the deadline, so those that did not answer cannot.
         """
@@ -98,8 +99,9 @@ class Quorum:
         self.requests.sleep(FIRST_PAUSE)
 
     def answered(self) -> None:
-        """A round has been answered."""
-        self.failures, self.since = 0, None
+        """Note that a round has been answered."""
+        self.failures = 0
+        self.since = None
 
     def _paused(self, done: int, why: str) -> None:
         now = self.requests.clock()
@@ -113,5 +115,6 @@ class Quorum:
             self.run.note(PAUSED, f"after round {done}: {why}")
         elif now - self.reminded < REMIND_SECONDS:
             return
-        self.why, self.reminded = why, now
+        self.why = why
+        self.reminded = now
         log.warning("paused after round %d: %s", done, why)

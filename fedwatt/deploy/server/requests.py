@@ -36,7 +36,7 @@ REMEMBERED: Final = 5
 
 @dataclass(frozen=True)
 class Received:
-    """What a channel received for a request."""
+    """A channel's result for one request."""
 
     body: bytes | None
     trouble: str = ""
@@ -76,7 +76,7 @@ class Reply:
 
 @dataclass
 class Outcome:
-    """What is known of a request besides its replies, by node."""
+    """Facts about a request besides its replies, by node."""
 
     seconds: dict[int, float] = field(default_factory=dict)
     """How long a reply took, or the word that there is none."""
@@ -118,7 +118,9 @@ class Requests:
         outcome, began = outcome or Outcome(), self.clock()
         waiting = self.send(form, requests, seconds)
         replies: dict[int, Reply] = {}
-        sent, closes, last = len(waiting), inf, 0.0
+        sent = len(waiting)
+        closes = inf
+        last = 0.0
 
         def complete() -> bool:
             nonlocal closes, last
@@ -146,7 +148,8 @@ class Requests:
 
         Polls take half of the time at most: one of ten thousand vehicles may be long.
         """
-        deadline, began = self.clock() + seconds, self.clock()
+        deadline = self.clock() + seconds
+        began = self.clock()
         while not done():
             now = self.clock()
             if now >= deadline:

@@ -1,4 +1,4 @@
-"""What a deployed run keeps besides its checkpoints: RUN/deployment.json and RUN/sums.
+"""State of a deployed run besides its checkpoints: RUN/deployment.json and RUN/sums.
 
 deployment.json has the plan's digest, the number of the last secure aggregation, how many noisy
 models were made, and what the run is doing, for `fedwatt deploy status`. RUN/sums has the totals
@@ -116,15 +116,18 @@ class RunState:
         """Write down what the run is doing from now on, and why."""
         if status != self.status or not self.since:
             self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
-        self.status, self.about = status, about
+        self.status = status
+        self.about = about
         self.save()
 
     @property
     def doing(self) -> str:
         """Return what the run is doing, since when and why, as one sentence."""
-        status, about = self.status, self.about
+        status = self.status
+        about = self.about
         if status in (RUNNING, PAUSED) and not is_held(self.path.parent, RUN_LOCK):
-            status, about = INTERRUPTED, "its server was stopped; --resume continues it"
+            status = INTERRUPTED
+            about = "its server was stopped; --resume continues it"
         return f"{status} since {self.since} (UTC)" + (f": {about}" if about else "")
 
     def save(self) -> None:

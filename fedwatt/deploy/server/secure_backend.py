@@ -82,7 +82,8 @@ class SecureBackend(DeployedBackend):
 
     def _sum(self, state: State, present: Present, names: list[str], wanted: int) -> SumTotal:
         """Return one sum over the vehicles `names`; NoSum if too few see it through."""
-        name, model = f"round {state.round + 1}", self.method.adapted(self.model)
+        name = f"round {state.round + 1}"
+        model = self.method.adapted(self.model)
         layout = reply_layout(self.method, model, self.config.secure, vehicles=len(names))
         sums = SecureSums(self.roster, self.run, enough=wanted)
         request = self.training_requests(state, present)
@@ -110,7 +111,8 @@ class SecureBackend(DeployedBackend):
         Where a vehicle is in the sum for the first time, the model is not compared with earlier
         ones.
         """
-        progress, members = Progress.unpacked(events), present.members
+        progress = Progress.unpacked(events)
+        members = present.members
         groups: dict[bool, list[str]] = {False: [], True: []}
         for vehicle in members.evaluated:
             groups[members.held_out(vehicle)].append(members.name(vehicle))
@@ -159,7 +161,8 @@ class SecureBackend(DeployedBackend):
         usable = np.arange(len(calls)) < len(counted)
         delta = delta.to(self.device)
         uploads = {name: values.to(self.device) for name, values in uploads.items()}
-        length, each = float(delta.double().norm()), weight / len(counted)
+        length = float(delta.double().norm())
+        each = weight / len(counted)
         return Work(
             calls,
             delta.new_zeros((len(calls), 0)),

@@ -1,4 +1,4 @@
-"""How each vehicle of a run stands, worked out from the lines of events.jsonl.
+"""Status of each vehicle of a run, derived from the lines of events.jsonl.
 
 A vehicle's state is that of the last round in which it was asked: one trouble there outweighs the
 questions that it answered, since a vehicle that judges models and refuses to train is no help.
@@ -73,7 +73,7 @@ class Clock:
 
 @dataclass
 class Standing:
-    """What the events of a run tell about one vehicle."""
+    """The status of one vehicle, from the events of a run."""
 
     vehicle: str
     version: str = ""
@@ -107,7 +107,8 @@ class Standing:
         if event == ENROLLED:
             self.version = line["version"]
             if self.trouble is not None and self.trouble["event"] == TURNED_AWAY:
-                self.troubled, self.failures = None, 0
+                self.troubled = None
+                self.failures = 0
             return
         if event == BACK_OFF:
             self.back_offs[line["question"]] = line
@@ -131,7 +132,8 @@ class Standing:
             if event == UNCOUNTED and self.trained is not None and now == _round(self.trained):
                 self.trained = self.before
             self.failures += self.troubled != now
-            self.trouble, self.troubled = line, now
+            self.trouble = line
+            self.troubled = now
 
     @property
     def state(self) -> str:
@@ -165,7 +167,7 @@ class Standing:
 def standings(
     lines: Iterable[Line], known: dict[str, Standing] | None = None
 ) -> dict[str, Standing]:
-    """How vehicles stand after some lines more than those that made `known`."""
+    """Return the status of vehicles after further lines than those that made `known`."""
     found = {} if known is None else known
     clock = next((one.clock for one in found.values()), Clock())
     for line in lines:
@@ -173,13 +175,16 @@ def standings(
         if name not in found:
             found[name] = Standing(name, clock=clock)
         if "round" in line:
-            clock.method, clock.round = line["method"], line["round"]
+            clock.method = line["method"]
+            clock.round = line["round"]
         found[name].take(line)
     return found
 
 
 def fleet_lines(found: Iterable[Standing]) -> Iterator[str]:
-    """What `fedwatt deploy status` says about the vehicles of a run, those in trouble first."""
+    """Yield the lines of `fedwatt deploy status` on the vehicles of a run, those in trouble
+    first.
+    """
     order = list(STATES)
     ordered = sorted(found, key=lambda one: (order.index(one.state), one.vehicle))
     for standing in ordered[:MOST_LINES]:
@@ -191,8 +196,9 @@ def fleet_lines(found: Iterable[Standing]) -> Iterator[str]:
 
 
 def described(standing: Standing) -> Iterator[str]:
-    """A vehicle's last success and its last trouble."""
-    success, trouble = standing.success, standing.trouble
+    """Yield a vehicle's last success and its last trouble."""
+    success = standing.success
+    trouble = standing.trouble
     last = "no success yet" if success is None else f"last success {_when(success)}"
     about = f"{standing.vehicle}: {standing.state}, {last}"
     if success is not None:
@@ -252,7 +258,7 @@ def describe_run(out: Path) -> Iterator[str]:
 
 
 def _epsilon(checkpoint: Path) -> str:
-    """What a private method has spent by a checkpoint; empty of any other."""
+    """Return the budget that a private method has spent by a checkpoint; empty for others."""
     if not (checkpoint / "rounds.parquet").exists():
         return ""
     from fedwatt.runs.tables import read_table

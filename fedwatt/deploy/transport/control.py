@@ -81,7 +81,7 @@ class Control:
         return nodes
 
     def runs(self) -> list[Run]:
-        """Runs since the server was started, the first one first."""
+        """Return the runs since the server was started, the first one first."""
         infos = self._ask("list", "ListRuns").run_dict.values()
         runs = []
         for info in sorted(infos, key=lambda run: run.pending_at):

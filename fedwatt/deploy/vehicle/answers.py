@@ -1,4 +1,4 @@
-"""What a vehicle has answered under a plan, on its disk: at most once each, in growing rounds.
+"""Answers of a vehicle under a plan, on its disk: at most once each, in growing rounds.
 
     STATE/plans/DIGEST/plan.json         the signed plan
     STATE/plans/DIGEST/answers.jsonl     a line per answer, written before it is sent

@@ -1,4 +1,4 @@
-"""What a vehicle computes, from its plan and its own folder: updates, errors, contributions.
+"""Computations of a vehicle, from its plan and its folder: updates, errors, contributions.
 
 A vehicle goes through a round as those of a simulation do (`federation.local_round`), as a stack
 of one and with the same draws, which are keyed by its name. From the server it takes the model,
@@ -242,7 +242,8 @@ class Computer:
     def _update(self, task: Task) -> Content:
         """Return this vehicle's update of a round, and keep its state after it."""
         values = task.job.request.values
-        population, total = int(values["population"]), float(values["population_windows"])
+        population = int(values["population"])
+        total = float(values["population_windows"])
         if population < 1 or not total > 0:
             raise DataError("the request does not tell the size of the fleet")
         model = task.weights()
@@ -270,7 +271,9 @@ class Computer:
 
     def _update_contribution(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
         """Return the contribution of a round: w_k, w_k Δ_k and uploads, with a share of noise."""
-        training, job, secure = task.local.training, task.job, task.config.secure
+        training = task.local.training
+        job = task.job
+        secure = task.config.secure
         if draws_on_board(task.method, training) and not drawn(training.participation):
             arrays: dict[str, NDArray[Any]] = {"delta": np.zeros(task.model.layout.size)}
         else:
@@ -305,7 +308,9 @@ class Computer:
 
     def _final(self, task: Task) -> dict[str, ErrorSums]:
         """Return test errors by stratum of the request's model."""
-        local, pool, model = task.local, task.local.pool, task.weights()
+        local = task.local
+        pool = task.local.pool
+        model = task.weights()
         if LEVEL_WEIGHTS in task.job.request.arrays:
             level = predictions_of(*self._without_elevation(task))
             test = with_level(local, predictions_of(local, model), level)
@@ -363,7 +368,8 @@ class Computer:
 
 def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Work:
     """Return one round of this vehicle, as a stack of one."""
-    local, method = task.local, task.method
+    local = task.local
+    method = task.method
     speed = local.terms.speed(0, local.members.name(0))
     call = Call(0, 0, local.terms.steps(task.windows, speed))
     before = {name: row[None] for name, row in state.items()}
@@ -373,7 +379,8 @@ def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Wo
 
 def _by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
     """Return error sums of test windows, all and by stratum, from scaled predictions [W]."""
-    clients, windows = local.fleet.clients, local.pool.test
+    clients = local.fleet.clients
+    windows = local.pool.test
     total = vehicle_errors(clients, "test", windows, predictions)[0]
     return {"all": total} | stratum_errors(clients, windows, predictions)[0]
 

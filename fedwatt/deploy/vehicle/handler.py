@@ -217,7 +217,8 @@ class Vehicle:
         """Return a plain reply: a new one for a new round, the same bytes for a repeated one."""
         if kind in PLACE_KINDS:
             raise DataError("sums over places need secure aggregation")
-        slot, digest = Slot.of(kind, request), request_digest(request)
+        slot = Slot.of(kind, request)
+        digest = request_digest(request)
         answers.check_bounds(slot, plan.config.training.rounds)
         if answers.repeated(slot, digest):
             return answers.kept_reply(slot)
@@ -231,7 +232,8 @@ class Vehicle:
     def _contribute(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
         """Return a contribution under masks, once per round."""
         terms, vehicles = self.secrets.expected(request)
-        slot, digest = Slot.of(kind, request), request_digest(request)
+        slot = Slot.of(kind, request)
+        digest = request_digest(request)
         self._refuse_used(slot, digest, plan, answers)
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
         job = Job(plan.digest, kind, request, terms.called, terms.threshold)

@@ -40,7 +40,7 @@ Stage = protocol.Advertised | protocol.Shared | protocol.Sent
 
 @dataclass(frozen=True)
 class Purpose:
-    """What a sum is for."""
+    """The purpose of a sum."""
 
     plan: str
     kind: str

@@ -20,12 +20,14 @@ SEAL_BYTES = NONCE_BYTES + 16  # by how much a sealed message is longer than its
 
 
 def public_key(secret: bytes) -> bytes:
-    """The public half of a key pair whose private half is any 32 random bytes."""
+    """Return the public half of a key pair whose private half is any 32 random bytes."""
     return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
 
 
 def is_public_key(key: bytes) -> bool:
-    """Whether `key` is one with which a secret can be agreed: not cut short, of no small order."""
+    """Return whether `key` is one with which a secret can be agreed: not cut short, of no small
+    order.
+    """
     try:
         X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES)).exchange(
             X25519PublicKey.from_public_bytes(key)
@@ -55,7 +57,9 @@ def derived(material: bytes, exchange: bytes, purpose: str, *names: str) -> byte
 
 
 def framed(*parts: bytes) -> bytes:
-    """The parts one after the other, each behind its length, so that no two lists look alike."""
+    """Return the parts one after the other, each behind its length, so that no two lists look
+    alike.
+    """
     return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
@@ -69,8 +73,11 @@ def seal(
 
 
 def unseal(key: bytes, sealed: bytes, exchange: bytes, sender: str, receiver: str) -> bytes:
-    """The text; refuses a message that was altered, or meant for another receiver or exchange."""
-    nonce, rest = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    """Return the text; refuses a message that was altered, or meant for another receiver or
+    exchange.
+    """
+    nonce = sealed[:NONCE_BYTES]
+    rest = sealed[NONCE_BYTES:]
     beside = framed(exchange, sender.encode(), receiver.encode())
     try:
         return ChaCha20Poly1305(key).decrypt(nonce, rest, beside)

@@ -1,4 +1,4 @@
-"""What the vehicles of a method add up, and the replies that sums stand for.
+"""Contributions of a method's vehicles to a sum, and the updates that sums stand for.
 
 With w_k = n_k (or 1, where the server rule counts vehicles alike), the vector of vehicle k is w_k,
 w_k times the server rule's `summand`, which stands for Δ_k [D], and w_k times each upload:
@@ -32,7 +32,7 @@ from fedwatt.privacy.secure_settings import SecureSettings
 
 
 def secure_fault(method: Method) -> str | None:
-    """Why a method cannot do with sums; None if it can.
+    """Return the reason why a method cannot do with sums; None if it can.
 
     >>> from fedwatt.methods import get
     >>> secure_fault(get("fo-ri-fedavg"))
@@ -51,7 +51,9 @@ def secure_fault(method: Method) -> str | None:
 def reply_layout(
     method: Method, model: Model, settings: SecureSettings, *, vehicles: int
 ) -> Layout:
-    """The vector of a round with `vehicles` called; `model` as the method's rules adapted it."""
+    """Return the vector of a round with `vehicles` called; `model` as the method's rules adapted
+    it.
+    """
     fault = secure_fault(method)
     if fault:
         raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
@@ -74,7 +76,7 @@ def reply_values(
     layout: Layout,
     survivors: int = 1,
 ) -> dict[str, FloatArray]:
-    """What one vehicle adds: from Δ_k [D], n_k and its uploads without a stack of vehicles.
+    """Return the contribution of one vehicle, from Δ_k [D], its windows and its uploads.
 
     `survivors` are the fewest that a sum is made of, by which noise for privacy is shared out.
     A vehicle with more windows than the layout has room for weighs as much as there is room for.
@@ -92,7 +94,9 @@ def reply_values(
 def means(
     method: Method, model: Model, sums: Mapping[str, FloatArray]
 ) -> tuple[Tensor, float, Rows]:
-    """(the Δ [D] that stands for every vehicle's, Σ w_k, and what goes with it) from sums."""
+    """Return (the Δ [D] that stands for every vehicle's, Σ w_k, and what goes with it) from
+    sums.
+    """
     weight = float(sums["weight"][0])
     if not weight > 0:
         raise DataError("The vehicles of a secure sum have no windows at all.")

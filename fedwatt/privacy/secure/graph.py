@@ -1,4 +1,4 @@
-"""Which vehicles of a sum share masks and secrets: everybody, or k neighbours of each on a ring.
+"""The graph of a sum: the vehicles that share masks and secrets, all or k neighbours on a ring.
 
 Bell et al., *Secure Single-Server Aggregation with (Poly)Logarithmic Overhead*, CCS 2020: masks
 between all pairs are more than is needed. Vehicles stand on a ring in the order of a digest of
@@ -50,14 +50,16 @@ class Graph:
 
     @property
     def complete(self) -> bool:
-        """Whether all are paired with all."""
+        """Return whether all are paired with all."""
         return degree(len(self.names)) >= len(self.names) - 1
 
     def neighbours(self, name: str) -> tuple[str, ...]:
-        """Those that `name` shares masks with, ascending."""
+        """Return the vehicles that `name` shares masks with, ascending."""
         if self.complete:
             return tuple(other for other in self.names if other != name)
-        ring, at, half = self._ring, self._place[name], degree(len(self.names)) // 2
+        ring = self._ring
+        at = self._place[name]
+        half = degree(len(self.names)) // 2
         steps = (*range(-half, 0), *range(1, half + 1))
         return tuple(sorted(ring[(at + step) % len(ring)] for step in steps))
 

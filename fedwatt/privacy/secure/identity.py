@@ -40,7 +40,7 @@ class Identity:
         return public_bytes(self.key.public_key())
 
     def sign(self, *parts: bytes) -> bytes:
-        """A signature of the parts, in this order."""
+        """Return a signature of the parts, in this order."""
         return self.key.sign(framed(*parts), ALGORITHM)
 
 

@@ -27,7 +27,8 @@ def own_mask(terms: Terms, seed: bytes, vehicle: str) -> Words:
 
 
 def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
-    """A digest by which the seed of an own mask is known once it is put together from shares.
+    """Return a digest by which the seed of an own mask is known once it is put together from
+    shares.
 
     The seed is 32 random bytes: its SHA-256, bound to exchange and vehicle, gives nothing away.
     """
@@ -35,7 +36,7 @@ def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
 
 
 def pair_mask(terms: Terms, secret: bytes, other_key: bytes, me: str, other: str) -> Words:
-    """What `me` adds for its pair with `other`; the other adds its negative.
+    """Return the mask that `me` adds for its pair with `other`, which adds its negative.
 
     PRG(s_uv) for the one whose name comes first. `secret` is the private mask key of either.
     """

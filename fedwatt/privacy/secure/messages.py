@@ -1,4 +1,4 @@
-"""What travels in an exchange, in the order in which it does.
+"""Messages of an exchange, in order.
 
 Every message carries the digest of the exchange's terms, so none of another round, run or attempt
 fits. Vehicles are always listed in ascending order of their names. Signatures and vouchers are
@@ -120,7 +120,7 @@ def bits_of(names: tuple[str, ...], chosen: frozenset[str]) -> bytes:
 
 
 def names_of(names: tuple[str, ...], bits: bytes) -> tuple[str, ...]:
-    """Those of `names` whose bit is set.
+    """Return the names whose bit is set.
 
     >>> names_of(("a", "b", "c"), bytes([5]))
     ('a', 'c')

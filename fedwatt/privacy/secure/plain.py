@@ -16,10 +16,11 @@ Kind = TypeVar("Kind")
 
 
 def to_plain(whole: Any, prefix: str = "") -> dict[str, Plain]:
-    """The fields of a message or state by their (dotted) names, each behind `prefix`."""
+    """Return the fields of a message or state by their (dotted) names, each behind `prefix`."""
     table: dict[str, Plain] = {}
     for field in fields(whole):
-        name, value = prefix + field.name, getattr(whole, field.name)
+        name = prefix + field.name
+        value = getattr(whole, field.name)
         if is_dataclass(value):
             table |= to_plain(value, f"{name}.")
         else:
@@ -28,7 +29,7 @@ def to_plain(whole: Any, prefix: str = "") -> dict[str, Plain]:
 
 
 def from_plain(kind: type[Kind], table: Mapping[str, Any], prefix: str = "") -> Kind:
-    """The message or state of this kind, among other values if its own have a `prefix`.
+    """Return the message or state of this kind, among other values if its own have a `prefix`.
 
     Refuses fields that are missing, unknown or of a wrong type.
     """
@@ -43,7 +44,8 @@ def _take(kind: type[Kind], table: dict[str, Any], prefix: str) -> Kind:
     values: dict[str, Any] = {}
     hints = get_type_hints(kind)
     for field in fields(kind):  # type: ignore[arg-type]  # Kind is always a dataclass here
-        name, hint = prefix + field.name, hints[field.name]
+        name = prefix + field.name
+        hint = hints[field.name]
         if is_dataclass(hint):
             values[field.name] = _take(hint, table, f"{name}.")  # type: ignore[arg-type]
             continue

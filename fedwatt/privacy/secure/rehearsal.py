@@ -27,7 +27,7 @@ def rehearse(
     identities: Mapping[str, Identity] | None = None,
     trust: Trust | None = None,
 ) -> tuple[Words, tuple[str, ...]]:
-    """The sum over the survivors' vectors, and who they are.
+    """Return the sum over the survivors' vectors and their names, from an exchange in memory.
 
     `last` says of a vehicle the last thing that still arrives from it: "nothing", "keys", "shares",
     "vector", "agreement" or "everything" (the default). `overheard` is called with every message of
@@ -38,7 +38,7 @@ def rehearse(
     states: dict[str, Any] = {}
 
     def answers(what: str, asked: Iterable[str], answer: Callable[[str], Any]) -> dict[str, Any]:
-        """The answers that arrive; every vehicle goes on to its next state."""
+        """Return the answers that arrive; every vehicle goes on to its next state."""
         arrived = {}
         for name in asked:
             states[name], message = answer(name)

@@ -58,7 +58,7 @@ class Keyed:
     graph: Graph
 
     def roster(self, name: str) -> Roster:
-        """What a vehicle is sent of the others' keys."""
+        """Return the keys of the others that a vehicle is sent."""
         near = [self.adverts[other] for other in self.graph.neighbours(name)]
         return Roster(
             exchange=self.terms.digest,
@@ -80,7 +80,7 @@ class Routed:
     """By the vehicles whose shares were passed on, ascending."""
 
     def sharing(self, name: str) -> list[str]:
-        """Those of a vehicle's group that shared their keys, ascending."""
+        """Return the vehicles of a group that shared their keys, ascending."""
         return [other for other in self.keyed.graph.group(name) if other in self.commitments]
 
 
@@ -94,7 +94,7 @@ class Summed:
 
 
 def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rejected]:
-    """Who takes part, and with which keys."""
+    """Return the participants with their keys, and the rejected adverts."""
     seen: set[bytes] = set()
 
     def fault(advert: Advert) -> str:
@@ -111,8 +111,9 @@ def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rej
 
 
 def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str, Inbox], Rejected]:
-    """What each vehicle that shared its keys is sent of its neighbours' shares."""
-    terms, graph = keyed.terms, keyed.graph
+    """Return the shares routed to each vehicle that shared its keys, and the rejected ones."""
+    terms = keyed.terms
+    graph = keyed.graph
 
     def fault(sent: Shares) -> str:
         lengths = [len(sealed) for sealed in sent.ciphertexts]
@@ -138,13 +139,15 @@ class Adding:
 
     def __init__(self, routed: Routed) -> None:
         terms = routed.keyed.terms
-        self.routed, self.arrived = routed, set[str]()
+        self.routed = routed
+        self.arrived = set[str]()
         self.rejected: dict[str, str] = {}
         self.words = np.zeros(terms.length, dtype=word_type(terms.bits))
 
     def add(self, name: str, sent: Masked) -> None:
         """Add the vector of the vehicle `name`, or note why it is none of this sum."""
-        terms, size = self.routed.keyed.terms, len(sent.words)
+        terms = self.routed.keyed.terms
+        size = len(sent.words)
         trouble = _trouble(terms, name, sent, set(self.routed.commitments))
         if not trouble and size != terms.length * terms.bits // 8:
             trouble = f"{size} bytes are not {terms.length} words"
@@ -157,8 +160,11 @@ class Adding:
         self.words = self.words + unpacked(sent.words, terms.bits)
 
     def collected(self) -> tuple[Summed, Survivors, Rejected]:
-        """The sum of the vectors that arrived, and who they came from; NoTotal if too few did."""
-        terms, good = self.routed.keyed.terms, tuple(sorted(self.arrived))
+        """Return the sum of the vectors that arrived, and who they came from; NoTotal if too few
+        did.
+        """
+        terms = self.routed.keyed.terms
+        good = tuple(sorted(self.arrived))
         _refuse_few(terms, len(good), terms.threshold, "sent their vectors", self.rejected)
         arrived = bits_of(self.routed.keyed.graph.names, frozenset(good))
         survivors = Survivors(exchange=terms.digest, arrived=arrived)
@@ -167,7 +173,7 @@ class Adding:
 
 
 def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survivors, Rejected]:
-    """The sum of vectors that are all here."""
+    """Return the sum of vectors that are all here."""
     adding = Adding(routed)
     for name, sent in masked.items():
         adding.add(name, sent)
@@ -175,7 +181,7 @@ def collect(routed: Routed, masked: Mapping[str, Masked]) -> tuple[Summed, Survi
 
 
 def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agreements], Rejected]:
-    """Which of its neighbours agreed to the survivors, for each that agreed itself."""
+    """Return which of its neighbours agreed to the survivors, for each that agreed itself."""
     keyed = summed.routed.keyed
     good, rejected = _sorted_out(
         keyed.terms,
@@ -195,22 +201,28 @@ def pass_on(summed: Summed, agreed: Mapping[str, Agreed]) -> tuple[dict[str, Agr
 
 
 def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rejected]:
-    """The sum of the survivors' vectors, [length]: the one thing the server learns of them."""
-    routed, keyed = summed.routed, summed.routed.keyed
-    terms, graph = keyed.terms, keyed.graph
+    """Return the sum of the survivors' vectors, [length]: the one thing the server learns of
+    them.
+    """
+    routed = summed.routed
+    keyed = summed.routed.keyed
+    terms = keyed.terms
+    graph = keyed.graph
 
     def fault(sent: Revealed) -> str:
         lengths = [len(share) for share in sent.shares]
         whole = lengths == [SHARE_BYTES] * len(routed.sharing(sent.vehicle))
         return "" if whole else WRONG_SHARES
 
-    did, least = "revealed their shares", graph.shares_needed
+    did = "revealed their shares"
+    least = graph.shares_needed
     good, rejected = _sorted_out(terms, revealed, summed.survivors, fault, did, least=least)
     told = {
         name: dict(zip(routed.sharing(name), sent.shares, strict=True))
         for name, sent in good.items()
     }
-    survivors, total = set(summed.survivors), summed.words
+    survivors = set(summed.survivors)
+    total = summed.words
     for name in routed.commitments:
         secret = _secret(summed, name, told, rejected)
         if name in survivors:
@@ -227,9 +239,14 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
 def _secret(
     summed: Summed, name: str, told: Mapping[str, Mapping[str, bytes]], rejected: Rejected
 ) -> bytes:
-    """The seed of a survivor, or the mask key of one that dropped out, from its group's shares."""
-    routed, keyed = summed.routed, summed.routed.keyed
-    terms, graph, survived = keyed.terms, keyed.graph, name in summed.survivors
+    """Return the seed of a survivor, or the mask key of one that dropped out, from its group's
+    shares.
+    """
+    routed = summed.routed
+    keyed = summed.routed.keyed
+    terms = keyed.terms
+    graph = keyed.graph
+    survived = name in summed.survivors
     what = "seed" if survived else "mask key"
     places = {holder: place for place, holder in enumerate(graph.group(name), start=1)}
     chosen = [holder for holder in places if holder in told][: graph.shares_needed]
@@ -274,7 +291,9 @@ def _sorted_out(
 
     NoTotal if fewer than `least` (0: the threshold) `did` what they were asked to.
     """
-    good, rejected, allowed = {}, {}, None if known is None else set(known)
+    good = {}
+    rejected = {}
+    allowed = None if known is None else set(known)
     for name in sorted(messages):
         message = messages[name]
         if trouble := _trouble(terms, name, message, allowed) or fault(message):
@@ -286,7 +305,9 @@ def _sorted_out(
 
 
 def _trouble(terms: Terms, name: str, message: Any, allowed: set[str] | None) -> str:
-    """Why a message that came from `name` is none of this exchange; empty if it is."""
+    """Return the reason why a message that came from `name` is none of this exchange; empty if it
+    is.
+    """
     if message.exchange != terms.digest:
         return "of another exchange"
     if message.vehicle != name:

@@ -51,7 +51,9 @@ def weights_at_zero(places: Sequence[int]) -> list[int]:
 
 
 def combine(weights: Sequence[int], shares: Sequence[bytes]) -> bytes:
-    """The secret from t shares and the weights of their places; refuses what is no secret."""
+    """Return the secret from t shares and the weights of their places; refuses what is no
+    secret.
+    """
     values = [int.from_bytes(share, "little") for share in shares]
     secret = sum(w * v for w, v in zip(weights, values, strict=True)) % PRIME
     if any(len(share) != SHARE_BYTES for share in shares) or secret >= 2**256:

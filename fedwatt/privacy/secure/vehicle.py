@@ -124,10 +124,13 @@ def share_keys(
 ) -> tuple[Shared, Shares]:
     """Shares of the two secrets for every neighbour; with `trust` all of them must be signed."""
     _in_order(state, Advertised, roster.exchange)
-    me, terms, names = state.vehicle, state.terms, roster.vehicles
+    me = state.vehicle
+    terms = state.terms
+    names = roster.vehicles
     _listed(names, me, terms, at_most=terms.called)
     graph = Graph(terms, names)
-    neighbours, group = graph.neighbours(me), graph.group(me)
+    neighbours = graph.neighbours(me)
+    group = graph.group(me)
     _check_keys(state, roster, neighbours, trust)
     seed = entropy(KEY_BYTES)
     of_seed = split(seed, graph.shares_needed, len(group), entropy)
@@ -149,7 +152,9 @@ def share_keys(
 def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]:
     """Return the vehicle's vector [length] under its masks."""
     _in_order(state, Shared, inbox.exchange)
-    me, terms, roster = state.vehicle, state.terms, state.roster
+    me = state.vehicle
+    terms = state.terms
+    roster = state.roster
     # Words of 48 and of 64 bits are of one machine type: what tells them apart is their size.
     fits = words.shape == (terms.length,) and words.dtype == word_type(terms.bits)
     if not fits or not np.array_equal(words, reduced(words, terms.bits)):
@@ -165,9 +170,11 @@ def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]
     if len(set(senders)) != len(senders) or len(senders) + 1 < graph.signatures_needed:
         raise DataError(f"{me} was sent the shares of too few neighbours, or of one twice.")
     masked = words + own_mask(terms, state.seed, me)
-    texts, publics = {me: state.own_shares}, {me: b""}
+    texts = {me: state.own_shares}
+    publics = {me: b""}
     for name, sealed in zip(senders, inbox.ciphertexts, strict=True):
-        mask_key, cipher_key = roster.mask_keys[place[name]], roster.cipher_keys[place[name]]
+        mask_key = roster.mask_keys[place[name]]
+        cipher_key = roster.cipher_keys[place[name]]
         key = agreed_key(state.cipher_secret, cipher_key, terms.digest, "shares", name, me)
         texts[name] = unseal(key, sealed, terms.digest, name, me)
         if len(texts[name]) != 2 * SHARE_BYTES:
@@ -191,7 +198,9 @@ def agree(
 ) -> tuple[Sent, Agreed]:
     """Its signature of who survived; the same again if the same is asked for again."""
     _in_order(state, Sent, survivors.exchange)
-    me, terms, names = state.vehicle, state.terms, state.vehicles
+    me = state.vehicle
+    terms = state.terms
+    names = state.vehicles
     alive = names_of(names, survivors.arrived)
     if len(survivors.arrived) != (len(names) + 7) // 8:
         raise DataError(f"{me} was told of survivors in other numbers than its roster's.")
@@ -217,7 +226,8 @@ def reveal(
 ) -> tuple[Sent, Revealed]:
     """One share of each vehicle of its group, where enough of them agreed to the same survivors."""
     _in_order(state, Sent, agreements.exchange)
-    me, terms = state.vehicle, state.terms
+    me = state.vehicle
+    terms = state.terms
     if not state.arrived:
         raise DataError("A message of a secure sum came out of turn: survivors were not agreed to.")
     alive = set(names_of(state.vehicles, state.arrived))
@@ -240,7 +250,7 @@ def reveal(
 
 
 def _advertised(terms: Terms, name: str, mask_key: bytes, cipher_key: bytes) -> tuple[bytes, ...]:
-    """What an advert's signature is of."""
+    """Return the parts that an advert's signature covers."""
     return b"advert", terms.digest, name.encode(), mask_key, cipher_key
 
 
@@ -254,7 +264,8 @@ def _check_keys(
     state: Advertised, roster: Roster, neighbours: tuple[str, ...], trust: Trust | None
 ) -> None:
     """Refuse a roster whose keys are missing, repeated, this vehicle's own, or not signed."""
-    me, terms = state.vehicle, state.terms
+    me = state.vehicle
+    terms = state.terms
     columns = (roster.mask_keys, roster.cipher_keys, roster.publics, roster.vouchers)
     own = {public_key(state.mask_secret), public_key(state.cipher_secret)}
     keys = (*roster.mask_keys, *roster.cipher_keys)
