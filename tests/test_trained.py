@@ -336,7 +336,7 @@ def test_training_into_a_folder_goes_on_after_a_stop(fleet: Fleet, tmp_path: Pat
         (lambda t, f: t.predict(f, seed=7), "There is no seed 7; there are 1, 2"),
         (lambda t, f: t.predict(f, model="worst"), "Unknown model of a run 'worst'"),
         (lambda t, f: t.frame("round"), "Unknown table 'round'. Did you mean 'rounds'"),
-        (lambda t, f: t.predict(synthetic_fleet(2)), "The model reads windows of 10 s"),
+        (lambda t, f: t.predict(synthetic_fleet(2)), "The model reads 10 s"),
         (lambda t, f: t.export("m.onnx", vehicle="car-9"), "Unknown vehicle 'car-9'"),
         (lambda t, f: fedwatt.Federation(f, 3), "A model is a name, a torch.nn.Module or a class"),
         (lambda t, f: fedwatt.Federation(f, lambda: 3), "gives a int; it must be a class or"),
