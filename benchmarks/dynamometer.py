@@ -39,15 +39,19 @@ from fedwatt.synthetic.roadload import (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
-RECORD, PAGE = ROOT / "results" / "dynamometer.json", ROOT / "docs" / "data.md"
+RECORD = ROOT / "results" / "dynamometer.json"
+PAGE = ROOT / "docs" / "data.md"
 MASS_KG = 1919.0
 BENCH_C = 20.0  # rolling resistance and air density have no correction there
-CONSTANT_N, LINEAR_NS_PER_M, SQUARE_NS2_PER_M2 = 179.4, 0.28 * 3.6, 0.0235 * 3.6**2
+CONSTANT_N = 179.4
+LINEAR_NS_PER_M = 0.28 * 3.6
+SQUARE_NS2_PER_M2 = 0.0235 * 3.6**2
 FASTSIM_CARS = {
     "FASTSim, Tesla Model 3": "2022 Tesla Model 3 RWD thrml.yaml",
     "FASTSim, Renault Zoe": "2022_Renault_Zoe_ZE50_R135.yaml",
 }
-FASTSIM_AIR_KG_M3, FASTSIM_GRAVITY = 1.172, 9.80154849496314
+FASTSIM_AIR_KG_M3 = 1.172
+FASTSIM_GRAVITY = 9.80154849496314
 FEDWATT = "fedwatt"
 
 
@@ -124,7 +128,8 @@ def nearest_class() -> str:
 def physics_wh(vehicle: VehicleParameters, speed_mps: FloatArray) -> float:
     """Return the energy at the pack that the project's physics gives for a speed trace."""
     speed = middles(speed_mps)
-    level, air_c = np.zeros_like(speed), np.full_like(speed, BENCH_C)
+    level = np.zeros_like(speed)
+    air_c = np.full_like(speed, BENCH_C)
     wheel_w = wheel_power_w(vehicle, speed, np.diff(speed_mps), level, air_c)
     # The bench's road load has a linear term, for which the vehicle's parameters have no place.
     wheel_w = wheel_w + LINEAR_NS_PER_M * speed**2
@@ -246,7 +251,8 @@ def summary(errors_percent: FloatArray) -> dict[str, Any]:
 def block(record: Mapping[str, Any]) -> str:
     """Return the sentences of docs/data.md."""
     rows = list(record["overall"])
-    whole, cycles = record["overall"][FEDWATT], record["driving_cycles"][FEDWATT]
+    whole = record["overall"][FEDWATT]
+    cycles = record["driving_cycles"][FEDWATT]
     words = (
         f"Over the {record['tests']} tests the mean absolute error of a test's energy is "
         f"**{whole['mean_absolute_percent']:.1f} %** (mean error {whole['mean_percent']:+.1f} %; "

@@ -1,4 +1,4 @@
-"""How far onnxruntime is from PyTorch on every test window of a fleet."""
+"""Largest difference of onnxruntime from PyTorch over every test window of a fleet."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,8 @@ def agreement(
     plain_card = export(run, file)
     plain = EnergyModel(file, features=fleet.features)
     worst = {"scaled features": 0.0, "physical features": 0.0}
-    windows, squares = 0, []
+    windows = 0
+    squares = []
     for client in fleet.clients:
         ends = client.ends["test"]
         reference = torch_predictions(model, weights, client)
@@ -52,7 +53,7 @@ def agreement(
 
 
 def with_scaling(run: TrainedModel, card: ModelCard, client: Client, file: Path) -> EnergyModel:
-    """The model from physical features to Wh; error bars do not matter here."""
+    """Return the model from physical features to Wh, without prediction intervals."""
     network = Network(run.weights, client.scaler, client.label_center_wh, client.label_scale_wh)
     made = build(ModelCard(**{**vars(card), "output": "Wh"}), network)
     file.write_bytes(made.SerializeToString())
@@ -66,6 +67,7 @@ def physical(vehicle: Vehicle, fleet: Fleet) -> np.ndarray:
 
 
 def torch_predictions(model: Model, weights: torch.Tensor, client: Client) -> np.ndarray:
+    """Return PyTorch's scaled predictions of a vehicle's test windows."""
     ends = client.ends["test"]
     found = []
     with torch.inference_mode():

@@ -27,14 +27,16 @@ def both_agree(
     file = folder / "both.onnx"
     card = export(run, file)
     card = replace(card, output="Wh", level=card.level | {"borne_out": True})
-    runs, worst = pair(run), {"hills": 0.0, "level": 0.0}
+    runs = pair(run)
+    worst = {"hills": 0.0, "level": 0.0}
     for clients in zip(hilly.clients, level.clients, strict=True):
         networks = [
             Network(one.weights, own.scaler, own.label_center_wh, own.label_scale_wh)
             for one, own in zip(runs, clients, strict=True)
         ]
         file.write_bytes(build(card, *networks).SerializeToString())
-        model, ends = EnergyModel(file), clients[0].ends["test"]
+        model = EnergyModel(file)
+        ends = clients[0].ends["test"]
         series = physical(vehicles[clients[0].name], hilly)
         for name, one, own in zip(worst, runs, clients, strict=True):
             wanted = own.energy_wh(torch_predictions(*in_torch(one), own))
@@ -45,7 +47,7 @@ def both_agree(
 
 
 def subjects(run: TrainedModel, folder: Path) -> list[Subject]:
-    """The network with hills alone and with its level model, in PyTorch and as files."""
+    """Return the network with elevation, alone and with the one without, in both engines."""
     (hilly, weights), (level, level_weights) = (in_torch(one) for one in pair(run))
     columns = run.config.data.columns
     kept = torch.tensor([columns.index(name) for name in pair(run)[1].config.data.columns])
@@ -75,13 +77,13 @@ def subjects(run: TrainedModel, folder: Path) -> list[Subject]:
 
 
 def pair(run: TrainedModel) -> tuple[TrainedModel, TrainedModel]:
-    """The model with hills and its level model."""
+    """Return the model with elevation and the one without."""
     assert run.level is not None
     return run, run.level
 
 
 def in_torch(run: TrainedModel) -> tuple[Model, torch.Tensor]:
-    """The network and its weights [D]."""
+    """Return the network and its weights [D]."""
     data = run.config.data
     model = get_model(run.config.model.name, window=data.window, features=len(data.columns))
     parts = [torch.from_numpy(run.weights[name]).ravel() for name in model.layout.shapes]

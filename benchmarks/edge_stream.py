@@ -40,7 +40,9 @@ def stream(
     for name, vehicle in vehicles.items():
         splits = split_of_trips(vehicle, settings)
         test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
-        gaps, settled, errors = [], [], []
+        gaps = []
+        settled = []
+        errors = []
         for trip in test:
             source = re.match(r"\d+", trip.name)
             assert source is not None
@@ -53,7 +55,8 @@ def stream(
             gaps.append(np.abs(made - batch))
             settled.append(settled_windows(models[name], trip))
             errors.append(np.stack([made - measured, batch - measured]))
-        gap, sure = np.concatenate(gaps), np.concatenate(settled)
+        gap = np.concatenate(gaps)
+        sure = np.concatenate(settled)
         squares = np.mean(np.concatenate(errors, axis=1) ** 2, axis=1)
         found[name] = {
             "trips": len(test),

@@ -54,16 +54,20 @@ from fedwatt.windows.client import split_of_trips
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "edge_ved.json"
 UNFINISHED = RESULTS.with_suffix(".partial.json")
-POWERTRAIN, MINIMUM_TRIPS = ("ev", "phev-electric"), 20
-STRIDE, ROUNDS, RATE = 5, 20, 0.05
+POWERTRAIN = ("ev", "phev-electric")
+MINIMUM_TRIPS = 20
+STRIDE = 5
+ROUNDS = 20
+RATE = 0.05
 STREAMED = ("ved-11", "ved-371", "ved-457")
 SPLITS = ("train", "validation", "test")
-PLAIN, HILLS = "base", "base, terrain"
+PLAIN = "base"
+HILLS = "base, terrain"
 Weights = dict[str, torch.Tensor]
 
 
 def ved_file() -> Path:
-    """The electric and plug-in cars of VED, where they are at hand."""
+    """Return the file of VED's electric and plug-in cars; exit if it is missing."""
     folder = Path(os.environ.get("FEDWATT_DATA", ROOT.parent / "shared" / "data"))
     file = folder / "ved" / "EV_PHEV.parquet"
     if not file.is_file():
@@ -72,6 +76,7 @@ def ved_file() -> Path:
 
 
 def say(text: str) -> None:
+    """Print a line with the seconds since the start."""
     print(f"{time.monotonic() - BEGAN:6.0f} s  {text}", flush=True)
 
 
@@ -86,6 +91,7 @@ class Bench:
 
     @cached_property
     def vehicles(self) -> dict[str, Vehicle]:
+        """Import VED's vehicles."""
         say("importing VED")
         cleaning = replace(VED_CLEANING, minimum_trips=MINIMUM_TRIPS)
         found = import_ved([ved_file()], powertrain=POWERTRAIN, cleaning=cleaning)
@@ -93,47 +99,55 @@ class Bench:
 
     @cached_property
     def learned(self) -> Learned:
+        """Learn the elevation maps."""
         say("learning the hills")
         fixed = TerrainSettings(source="learn", choose_prior=False)
         return learn(self.vehicles.values(), fixed, settings(HILLS))
 
     @cached_property
     def fleet(self) -> Fleet:
+        """Return the fleet without elevation."""
         return build_fleet(self.vehicles.values(), settings(PLAIN), "VED")
 
     @cached_property
     def hilly(self) -> Fleet:
+        """Return the fleet with learned elevation."""
         driven = give_terrain(self.vehicles.values(), self.learned)
         return build_fleet(driven, settings(HILLS), "VED")
 
     @cached_property
     def federated(self) -> torch.Tensor:
+        """Train the shared model without elevation."""
         return trained(self.fleet)
 
     @cached_property
     def federated_hills(self) -> torch.Tensor:
+        """Train the shared model with elevation."""
         return trained(self.hilly)
 
     @cached_property
     def tuned(self) -> Weights:
+        """Fine-tune the shared model without elevation in each vehicle."""
         return fine_tuned(self.fleet, self.federated)
 
     def field(self, name: str, features: str) -> Field | None:
-        """The vehicle's own field, where the features need one."""
+        """Return the vehicle's map where the features need one."""
         return self.learned.own[name] if features == HILLS else None
 
     def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
-        """The federated model as a run folder would have it, with hills its level model, too."""
+        """Return the shared model as a run folder holds it, with elevation both networks."""
         if features == HILLS:
             return as_run(self.federated_hills, HILLS, backbone, level=self.federated)
         return as_run(self.federated, features, backbone)
 
 
 def settings(features: str) -> DataSettings:
+    """Return the windows' settings with these features."""
     return DataSettings(stride=STRIDE, features=features)
 
 
 def federation_of(fleet: Fleet, backbone: str = "mlp", **own: Any) -> Federation:
+    """Return a federation of the fleet with the benchmark's training settings."""
     model = get_model(backbone, window=60, features=len(fleet.features))
     terms = {"rounds": ROUNDS, "participation": 1.0, "rate": RATE} | own
     return Federation(fleet, model, training=Training(**terms), seeds=(1,), device="cpu")
@@ -156,6 +170,7 @@ def fine_tuned(fleet: Fleet, weights: torch.Tensor) -> Weights:
 
 
 def alone(fleet: Fleet) -> Weights:
+    """Train a model in each vehicle by itself."""
     one_each = (Fleet((client,), fleet.settings, client.name) for client in fleet.clients)
     return {one.source: trained(one) for one in one_each}
 
@@ -185,6 +200,7 @@ def as_run(
     backbone: str = "mlp",
     level: torch.Tensor | None = None,
 ) -> TrainedModel:
+    """Return weights as the trained model of a run."""
     data = {"stride": STRIDE, "features": features}
     config = from_tables(
         {"seeds": [1], "data": data, "model": {"name": backbone}, "method": [{"name": "fedavg"}]}
@@ -198,7 +214,9 @@ def as_run(
 # ------------------------------------------------------------------------------ parts
 def judged(bench: Bench) -> dict[str, Any]:
     """Every kind of model on the test trips of every vehicle."""
-    names, fleet, hilly = list(bench.vehicles), bench.fleet, bench.hilly
+    names = list(bench.vehicles)
+    fleet = bench.fleet
+    hilly = bench.hilly
     federated = dict.fromkeys(names, bench.federated)
     kinds: dict[str, tuple[str, Callable[[], Weights]]] = {
         "federated": (PLAIN, lambda: federated),
@@ -226,7 +244,8 @@ def judged(bench: Bench) -> dict[str, Any]:
 
 def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str, Any]:
     """Window and trip errors and coverage of the 90 % intervals on test trips."""
-    vehicle, file = bench.vehicles[name], bench.folder / "model.onnx"
+    vehicle = bench.vehicles[name]
+    file = bench.folder / "model.onnx"
     card = export(run, file, vehicle=vehicle, field=bench.field(name, features))
     model = EnergyModel(file)
     splits = split_of_trips(vehicle, settings(features))
@@ -235,12 +254,16 @@ def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str
     trips = [predict_trip(model, trip, name) for trip in test]
     hills = [predicted.hills for predicted in trips if predicted.hills is not None]
     bars = ErrorBars.of(card)
-    inside, widths, whole, trip_widths = [], [], [], []
+    inside = []
+    widths = []
+    whole = []
+    trip_widths = []
     for (_, o), predicted in zip(found, trips, strict=True):
         low, high = bars.around(o.windows_wh, o.speed_mps, predicted.hills)
         inside.append((low <= o.measured_wh) & (o.measured_wh <= high))
         widths.append((high - low).mean())
-        low_trip, high_trip = float(predicted.low_wh[-1]), float(predicted.high_wh[-1])
+        low_trip = float(predicted.low_wh[-1])
+        high_trip = float(predicted.high_wh[-1])
         whole.append(low_trip <= o.trip_measured_wh <= high_trip)
         trip_widths.append(high_trip - low_trip)
     errors = np.concatenate([o.windows_wh - o.measured_wh for _, o in found])
@@ -271,9 +294,11 @@ def forms(bench: Bench) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for features, end in ((PLAIN, ""), (HILLS, "_hills")):
         for form in ("float32", "float16", "int8"):
-            sizes, losses = [], []
+            sizes = []
+            losses = []
             for name in STREAMED:
-                vehicle, file = bench.vehicles[name], bench.folder / "model.onnx"
+                vehicle = bench.vehicles[name]
+                file = bench.folder / "model.onnx"
                 field = bench.field(name, features)
                 card = export(bench.run(features), file, vehicle=vehicle, form=form, field=field)
                 losses.append(card.loss_wh or 0.0)
@@ -304,9 +329,11 @@ def streams(bench: Bench) -> dict[str, Any]:
     """Raw test trips sample by sample, with and without hills."""
     found: dict[str, Any] = {}
     for features, kind in ((PLAIN, "stream"), (HILLS, "stream_hills")):
-        file, models = bench.folder / "model.onnx", {}
+        file = bench.folder / "model.onnx"
+        models = {}
         for name in STREAMED:
-            vehicle, field = bench.vehicles[name], bench.field(name, features)
+            vehicle = bench.vehicles[name]
+            field = bench.field(name, features)
             export(bench.run(features), file, vehicle=vehicle, field=field)
             models[name] = EnergyModel(file)
         say(f"streaming raw trips, features: {features}")
@@ -316,12 +343,12 @@ def streams(bench: Bench) -> dict[str, Any]:
 
 
 def latency(bench: Bench) -> list[dict[str, Any]]:
-    """Every backbone in both engines."""
+    """Measure every backbone in both engines."""
     return [asdict(one) for one in measure(backbone_subjects(), longest_s=10.0)]
 
 
 def latency_hills(bench: Bench) -> list[dict[str, Any]]:
-    """The MLP with hills, alone and with its level model in one file."""
+    """Measure the MLP with elevation, alone and in one file with the one without."""
     model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
     draw = generator(0, "edge")
     run = as_run(model.initial(draw).float(), HILLS, level=level.initial(draw).float())
@@ -329,12 +356,12 @@ def latency_hills(bench: Bench) -> list[dict[str, Any]]:
 
 
 def methods(bench: Bench) -> list[dict[str, Any]]:
-    """The MLP of every method: the same graph with other numbers in it."""
+    """Measure the MLP of every method: the same graph with other numbers in it."""
     return [asdict(one) for one in measure(method_subjects())]
 
 
 def memory(bench: Bench) -> dict[str, Any]:
-    """Peak memory (MB) of a process that predicts a day, and its growth after the first hour."""
+    """Measure memory (MB) of a process that predicts a day: its peak, and its growth."""
     data = DataSettings(features=HILLS)
     vehicles = list(synthetic_vehicles(3, trips=20))
     fixed = TerrainSettings(minimum_vehicles=1, source="learn", choose_prior=False)
@@ -373,6 +400,7 @@ def measure_parts(parts: list[str], found: dict[str, Any], keep: Path) -> dict[s
 
 
 def main() -> None:
+    """Measure the chosen parts and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", help=f"of {', '.join(PARTS)}")
     parser.add_argument("--resume", action="store_true")

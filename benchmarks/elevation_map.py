@@ -53,7 +53,8 @@ def map_figure(field: Field, vehicles: int) -> Figure:
         f"Hills of Ann Arbor, learned by {vehicles} cars from their battery energy\n"
         f"(contours every {relief.step_m:g} m)"
     )
-    low, high = float(np.nanmin(relief.height_m)), float(np.nanmax(relief.height_m))
+    low = float(np.nanmin(relief.height_m))
+    high = float(np.nanmax(relief.height_m))
     land = ListedColormap(colormaps["terrain"](relief.colours(np.linspace(low, high, 256))))
     bar = figure.colorbar(
         ScalarMappable(Normalize(low, high), land), ax=axes, shrink=0.7, pad=0.02, aspect=30

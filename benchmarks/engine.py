@@ -114,7 +114,8 @@ def bench_modules(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str
     The bar is twice the time.
     """
     recipe = recipe or Recipe()
-    fleet, own = recipe.fleet(), network(MLP(WINDOW, FEATURES))
+    fleet = recipe.fleet()
+    own = network(MLP(WINDOW, FEATURES))
     ways = {}
     for name, model in (("by name", MLP(WINDOW, FEATURES)), ("own module", own)):
         federation = Federation(fleet, model, training=recipe.training, device="cpu")
@@ -167,7 +168,8 @@ def limited(way: Callable[[], None], count: int) -> Callable[[], None]:
 
 def gathering(federation: Federation, recipe: Recipe) -> Callable[[], None]:
     """What it takes to gather a round's windows, as torch does it; the round in C need not."""
-    pool, vehicles = federation.pool, list(range(recipe.participants))
+    pool = federation.pool
+    vehicles = list(range(recipe.participants))
     draws = [
         Draw(1, 0, name, windows=recipe.windows, end=recipe.steps, batch=recipe.batch)
         for name in federation.fleet.names[: recipe.participants]
@@ -209,7 +211,8 @@ def beside_jax(ways: Mapping[str, Callable[[], None]], repeats: int) -> dict[str
 def next_round(process: "subprocess.Popen[str]") -> Callable[[], None]:
     """Return a function that lets another program train one more round and waits for it."""
     assert process.stdin is not None and process.stdout is not None
-    request, answer = process.stdin, process.stdout
+    request = process.stdin
+    answer = process.stdout
 
     def wait() -> None:
         if not answer.readline():

@@ -74,7 +74,8 @@ def kept_words(record: Mapping[str, Any]) -> str:
 def broken_words(record: Mapping[str, Any]) -> str:
     """How badly means of best and last validate, and what a run keeps."""
     every = [own for splits in record.values() for own in splits.values()]
-    broken, worst = sum(own[RATIO] > BROKEN for own in every), max(every, key=itemgetter(RATIO))
+    broken = sum(own[RATIO] > BROKEN for own in every)
+    worst = max(every, key=itemgetter(RATIO))
     tested = 100 * (worst["mean of the 1 best and last"] / worst["mean of the 1 best"] - 1)
     added = max(_added(splits)[1]["kept by a run"] for splits in record.values())
     strict = max(map(_added_by_strict, record.values()))

@@ -148,7 +148,8 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
             "own_mb": rest["RssAnon"],
         }
     )
-    name, method = "", get("fedavg")
+    name = ""
+    method = get("fedavg")
     state: State | None = None
     while True:
         try:
@@ -156,7 +157,8 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
         except EOFError:
             return
         if state is None or asked != name:
-            name, method = asked, get(asked)
+            name = asked
+            method = get(asked)
             state, _ = federation.start(method)
         _forget_peak()
         begun = process_time()

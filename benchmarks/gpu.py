@@ -39,7 +39,8 @@ STACKS = {3: (3, 1), 15: (15, 1), 30: (30, 1), 150: (30, 5), 600: (30, 20)}
 """Rows of the stack: (participants, seeds)."""
 RECURRENT = {"GRU": GRU(FEATURES), "LSTM": LSTM(FEATURES)}
 RECURRENT_STACKS = {size: STACKS[size] for size in (15, 150)}
-SHORT, LONG = 30, 300
+SHORT = 30
+LONG = 300
 """Local steps of the two rounds."""
 
 
@@ -139,7 +140,8 @@ def main() -> None:
         "precisions": {},
     }
     quick = {size: STACKS[size] for size in (3, 30)}
-    model, stacks = MLP(WINDOW, FEATURES), quick if options.quick else STACKS
+    model = MLP(WINDOW, FEATURES)
+    stacks = quick if options.quick else STACKS
     for precision in ("float32", "tf32")[: 2 if options.tf32 else 1]:
         found["precisions"][precision] = beside_loop(
             recipe, fleet, model, stacks, repeats, tf32=precision == "tf32"

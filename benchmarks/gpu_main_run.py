@@ -31,7 +31,9 @@ from fedwatt.methods import get
 from fedwatt.telemetry.store import load_fleet
 from fedwatt.windows import Fleet
 
-VEHICLES, SEEDS, ROUNDS = 10, range(1, 6), 300
+VEHICLES = 10
+SEEDS = range(1, 6)
+ROUNDS = 300
 METHODS = (
     *("fedavg", "fedprox", "scaffold", "fednova", "fedadam", "moon", "feddyn", "fedel"),
     *("fo-fedavg", "ri-fedavg", "fo-ri-fedavg"),

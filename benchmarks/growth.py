@@ -26,7 +26,8 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "growth.json"
-PAGE, FIGURE = ROOT / "docs" / "scale.md", ROOT / "docs" / "figures" / "growth.svg"
+PAGE = ROOT / "docs" / "scale.md"
+FIGURE = ROOT / "docs" / "figures" / "growth.svg"
 
 USUAL: Final = {"vehicles": 100_000, "participants": 50, "width": 64, "trips": 6, "seeds": 1}
 STEPS: Final = 10
@@ -71,7 +72,8 @@ def one(axis: str, value: int, rounds: int) -> dict[str, Any]:
     method = get("fedavg")
     begin = time.process_time()
     state, _ = federation.start(method)
-    start, resting = time.process_time() - begin, _memory_mb("VmRSS")
+    start = time.process_time() - begin
+    resting = _memory_mb("VmRSS")
     seconds = []
     for _ in range(rounds + 1):
         begin = time.process_time()
@@ -134,7 +136,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
     ]
     for axis, (title, _) in AXES.items():
         own = [row for row in rows if row["axis"] == axis]
-        first, last = own[0], own[-1]
+        first = own[0]
+        last = own[-1]
         lines.append(
             f"| {title} | {first['at']:,} | {last['at']:,} | {first['seconds']:.2f} s | "
             f"{last['seconds']:.2f} s | {slope(own, 'seconds'):.2f} |"

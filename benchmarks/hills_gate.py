@@ -64,7 +64,8 @@ def work(name: str, ved: Path, changchun: Path, seed: int, wrong: bool) -> dict[
             driven = list(give_terrain(vehicles, learned))
         fleet = build_fleet(driven, data, name)
         found[features] = (*predictions(fleet, seed), fleet.clients[0])
-    hilly, level = found["base, terrain"], found["base"]
+    hilly = found["base, terrain"]
+    level = found["base"]
     client = hilly[2]
     true = client.energy_wh(client.labels["test"])
     errors = [

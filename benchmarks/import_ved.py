@@ -53,7 +53,9 @@ def with_fedwatt(path: Path) -> dict[str, float]:
 
     cleaning = replace(VED_CLEANING, minimum_trips=1)
     vehicles = import_ved([path], powertrain=("ev", "phev-electric"), cleaning=cleaning)
-    energy_wh, samples, count = 0.0, 0, 0
+    energy_wh = 0.0
+    samples = 0
+    count = 0
     for vehicle in vehicles:
         count += 1
         energy_wh += sum(float(trip.channels["energy_wh"].sum()) for trip in vehicle.trips)
@@ -83,7 +85,8 @@ def with_pandas(path: Path) -> dict[str, float]:
     standing = (table["speed"] == 0) & (trip["speed"].shift() == 0)
     cut = gap_s > np.where(standing, 31, 10)
     table["part"] = cut.groupby([table["vehicle"], table["trip"]]).cumsum()
-    energy_wh, samples = 0.0, 0
+    energy_wh = 0.0
+    samples = 0
     for _, part in table.groupby(["vehicle", "trip", "part"]):
         seconds = (part["time_ms"].to_numpy() - part["time_ms"].iloc[0]) / 1000
         if seconds[-1] < 120:
@@ -150,7 +153,8 @@ def bench_import(path: Path, *, repeats: int = 3) -> Figures:
 
 def report(figures: dict[str, list[Figures]]) -> list[str]:
     """Lines for people: medians of each pipeline, then how they compare."""
-    lines, middle = [], {}
+    lines = []
+    middle = {}
     for name, runs in figures.items():
         found = middle[name] = {key: median(run[key] for run in runs) for key in runs[0]}
         lines.append(

@@ -60,7 +60,8 @@ NAMES: Final = {
 USED: Final = ("paper", "j1_fixed")
 """Indices that methods use."""
 SIDES: Final = {"drift": "drift", "transfer": "transfer ratio", "error": "test error"}
-OWN, OURS = RoughnessProximal(), SharpnessProximal()
+OWN = RoughnessProximal()
+OURS = SharpnessProximal()
 
 
 # ------------------------------------------------------------------------------- measuring
@@ -86,7 +87,8 @@ def indices(start: Start, row: int) -> dict[str, float]:
 
 def begun(federation: Federation, state: State, round: int) -> LocalRound:
     """A round of FedAvg after `state`, drawn as round number `round`, up to its first step."""
-    port, now = federation.simulated, replace(state, round=round)
+    port = federation.simulated
+    now = replace(state, round=round)
     return port.begin(get("fedavg"), now, port.calls(state, port.present(state)), Stopwatch())
 
 
@@ -94,7 +96,8 @@ def sides(federation: Federation, state: State) -> dict[str, list[float]]:
     """What else is known of each vehicle in a round in which all take part."""
     after, record = federation.advance(get("fedavg"), state)
     own = begun(federation, state, state.round)
-    start, deltas = own.start, train(own.job)
+    start = own.start
+    deltas = train(own.job)
     drift = {row["vehicle"]: row["drift"] for row in record.clients}
     error = {row["vehicle"]: row["rmse"] for row in federation.vehicle_rows(state.weights)}
     transfer = []
@@ -104,7 +107,8 @@ def sides(federation: Federation, state: State) -> dict[str, list[float]]:
         def loss(weights: Tensor, on: Batch = batch) -> float:
             return float(start.loss(start.model.predict(weights, on.windows), on.labels).mean())
 
-        before, alone = loss(start.anchor[row]), loss(start.anchor[row] + deltas[row])
+        before = loss(start.anchor[row])
+        alone = loss(start.anchor[row] + deltas[row])
         gained = before - loss(after.weights[0])
         share = gained / (before - alone) if before > alone else np.nan
         transfer.append(float(np.clip(share, -1, 1)))
@@ -146,7 +150,8 @@ def plain_loop(folder: Path) -> dict[str, float]:
     federation = Federation(fleet, seeds=(1,), device="cpu")
     start = begun(federation, federation.start(get("fedavg"))[0], 0).start
     batch = start.probe_batch(0, 128, "plain loop")
-    windows, labels = batch.windows.double(), batch.labels.double()
+    windows = batch.windows.double()
+    labels = batch.labels.double()
     weights = start.anchor[0].double()
     lines = unit(start.probe_directions(0, 16))
 
@@ -196,7 +201,8 @@ def ranked(record: Sequence[dict[str, Any]], index: str, side: str) -> tuple[flo
 
     found = []
     for row in record:
-        one, other = np.mean(row["indices"][index], axis=0), np.array(row[side])
+        one = np.mean(row["indices"][index], axis=0)
+        other = np.array(row[side])
         known = np.isfinite(one) & np.isfinite(other)
         found.append(float(spearmanr(one[known], other[known]).statistic))
     half = t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found))

@@ -49,7 +49,8 @@ def main() -> None:
     """Answer each line of the input with the seconds of one more round."""
     import jax
 
-    recipe, rng = Recipe(), np.random.default_rng(1)
+    recipe = Recipe()
+    rng = np.random.default_rng(1)
     fleet = recipe.fleet()
     clients = fleet.clients[: recipe.participants]
     series = np.stack([client.series for client in clients])

@@ -71,6 +71,7 @@ def network_file(folder: Path, seed: int, share: int, inputs: str) -> Path:
 
 
 def main() -> None:
+    """Train the networks that are missing."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--fleet", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)

@@ -26,7 +26,9 @@ from fedwatt.journeys.route_model import RouteModel
 from fedwatt.telemetry import Vehicle
 
 FLEET = "fleet's Wh/km"
-BEFORE, AFTER, INSIDER = "before any trip", "after 20 trips", "as an insider"
+BEFORE = "before any trip"
+AFTER = "after 20 trips"
+INSIDER = "as an insider"
 DISPLAY = "before any trip, its mean consumption known"
 LEVEL = "before any trip, its level known"
 FIRST_TRIPS = 20
@@ -78,7 +80,7 @@ def newcomer_rows(
 
 
 def at_level(model: RouteModel, passes: Sequence[Pass]) -> RouteModel:
-    """A model whose energy is right in the median of a car's own passes."""
+    """Return the model, scaled to be right in the median of a car's own passes."""
     ratios = []
     for one in passes:
         try:
@@ -91,7 +93,7 @@ def at_level(model: RouteModel, passes: Sequence[Pass]) -> RouteModel:
 
 
 def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) -> Field:
-    """The others' hills and, on top, what a newcomer learns on board from its first trips."""
+    """Return the others' elevation, extended by what a new vehicle learns from its first trips."""
     few = replace(vehicle, trips=tuple(one.trip for one in first))
     data = replace(data_settings(seed), split=FIRST_SPLIT)
     surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)

@@ -28,7 +28,7 @@ def recorded(vehicles: Sequence[Vehicle]) -> dict[str, dict[str, Pass]]:
 
 
 def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int) -> Any:
-    """Passes that teach, and test passes of at least 2 km, by vehicle."""
+    """Return training passes, and test passes of at least 2 km, by vehicle."""
     taught: dict[str, tuple[Pass, ...]] = {}
     tested: dict[str, tuple[Pass, ...]] = {}
     for vehicle in vehicles:
@@ -47,21 +47,22 @@ def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], s
 
 
 def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> RouteBoard:
+    """Return the vehicle side of routes for one vehicle and its training passes."""
     return RouteBoard(tuple(taught), hills, mass_kg(vehicle), GRID)
 
 
 def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The rows of trips that were not refused."""
+    """Return the rows of trips that were not refused."""
     return [row for row in rows if "refused" not in row]
 
 
 def wh_per_km(taught: Sequence[Pass]) -> float:
-    """Mean consumption of passes."""
+    """Return the mean consumption of passes."""
     energy = sum(one.measured("energy") for one in taught)
     return energy / sum(one.route.metres for one in taught) * 1000
 
 
 def three(values: Sequence[float]) -> list[float]:
-    """Median, mean and 90th percentile, %."""
+    """Return median, mean and 90th percentile, %."""
     found = 100 * np.array(values)
     return [round(float(x), 2) for x in (np.median(found), found.mean(), np.percentile(found, 90))]

@@ -91,7 +91,9 @@ def under_way(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
     found = model.forecast(one.route, one.temperature_c)
     for share in SHARES:
         going = one.driven(model.under_way(found), share / 100)
-        spent, left, key = going.measured_wh, going.forecast_left_wh, str(share)
+        spent = going.measured_wh
+        left = going.forecast_left_wh
+        key = str(share)
         forecast = float(going.energy_wh[-1]) - left
         errors["corrected"][key] = abs(going.total_wh / total - 1)
         errors["uncorrected"][key] = abs((spent + left) / total - 1)
@@ -106,7 +108,8 @@ def under_way(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
 def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
     """Errors of a test trip from its route; `per_km` is the vehicle's mean Wh/km."""
     found = model.forecast(one.route, one.temperature_c)
-    energy, seconds = one.measured("energy"), one.measured("duration")
+    energy = one.measured("energy")
+    seconds = one.measured("duration")
     levels = found.energy_levels_wh[-1]
     low50, high50 = interval(levels, 0.5)
     low90, high90 = interval(levels, 0.9)
@@ -127,7 +130,7 @@ def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The keys of "summary" that are about routes."""
+    """Return the part of "summary" on routes."""
     refused = len(rows) - len(rows := forecast_only(rows))
 
     def of(name: str) -> list[float]:
@@ -203,7 +206,7 @@ def spread(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 @lru_cache(maxsize=1)
 def opened(folder: Path) -> Any:
-    """The vehicles and their passes, once a process."""
+    """Return the vehicles and their passes; opened once per process."""
     vehicles = vehicles_of(folder)
     return vehicles, recorded(vehicles)
 
@@ -255,12 +258,13 @@ def table(keys: Mapping[str, Any]) -> str:
 
 
 def blocks() -> dict[str, str]:
-    """The block of docs/journeys.md on routes."""
+    """Return the block of docs/journeys.md on routes."""
     known = json.loads(RECORD.read_text(encoding="utf-8"))
     return {"routes": table(known["summary"])}
 
 
 def main() -> None:
+    """Measure the splits that are missing, or write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))

@@ -13,7 +13,8 @@ from benchmarks.terrain_rows import overall, with_interval
 from fedwatt.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADLINE, ONE = "share 3, {}", "share 1, {}"
+HEADLINE = "share 3, {}"
+ONE = "share 1, {}"
 FIRST = ("0", "1", "2", "3", "4")
 """Splits of the headline; the others are beside them for paired differences."""
 ROWS = ("network", "local ridge", "mixed-effects ridge", "mean of members", "in trip")
@@ -106,7 +107,8 @@ def cold_over_warm(splits: Mapping[str, Any]) -> dict[str, float]:
 
 def paired(splits: Mapping[str, Any], better: str, than: str) -> str:
     """Return the mean difference of a row to another over splits, with its 95 % interval."""
-    first, second = window_rmse(splits, better), window_rmse(splits, than)
+    first = window_rmse(splits, better)
+    second = window_rmse(splits, than)
     return with_interval([first[seed] - second[seed] for seed in first], sign="+", digits=2)
 
 

@@ -125,7 +125,8 @@ def trip_windows(trip: Trip, client: Client) -> TripWindows:
 def network_predictions(client: Client, weights: torch.Tensor, series: Any, ends: IntArray) -> Any:
     """Return scaled predictions of a network, `weights` [D], for windows that end at `ends`."""
     model = get_model("mlp", window=client.window, features=len(client.features))
-    rows, parts = torch.from_numpy(np.asarray(series)), []
+    rows = torch.from_numpy(np.asarray(series))
+    parts = []
     with torch.no_grad():
         for some in np.array_split(ends, max(len(ends) // 4096, 1)):
             windows = rows[torch.from_numpy(some[:, None] + np.arange(1 - client.window, 1))]
@@ -140,7 +141,8 @@ def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: st
     file = network_file(networks, seed, share, inputs)
     weights = torch.from_numpy(np.load(file)["weights"])
     shared = fleet_ridge(fleet.clients)
-    mixtures, validated = [], []
+    mixtures = []
+    validated = []
     for client, own in zip(fleet.clients, weights, strict=True):
         network = network_predictions(client, own, client.series, client.ends["validation"])
         mixtures.append(chosen_mixture(client, shared, network))
@@ -155,7 +157,8 @@ def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: st
         client = fleet.clients[place]
         others = whole.without(parts[place])
         factors = {kind: others.factor(kind, scores[place][kind]) for kind in KINDS}
-        local, mixed = local_ridge(client), mixed_ridge(client, shared)
+        local = local_ridge(client)
+        mixed = mixed_ridge(client, shared)
         members = {
             "network": Mixture(1.0, np.zeros(len(local))),
             "local ridge": Mixture(0.0, local),
@@ -253,6 +256,7 @@ def _test_trips(
 
 
 def main() -> None:
+    """Measure the splits that are missing, or write the page."""
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -98,7 +98,8 @@ def kept(found: dict[str, list[float]], kind: str, tolerance: float) -> float:
 
 def kept_by_run(found: dict[str, list[float]]) -> tuple[float, float]:
     """Test error of the model that a run keeps, and how its mean validates beside the best one."""
-    mean, best = found["best 1 and last validation"][0], found["best 1 validation"][0]
+    mean = found["best 1 and last validation"][0]
+    best = found["best 1 validation"][0]
     (keeps,) = keeps_mean(torch.tensor([mean]), torch.tensor([best])).tolist()
     return found["best 1 and last test" if keeps else "best 1 test"][0], mean / best
 

@@ -41,7 +41,8 @@ SPLIT = (0.7, 0.1, 0.2)
 SPLIT_SEEDS = range(5)
 SYNTHETIC_VEHICLES = 40
 STANDING_MPS = 0.5
-BLUE, ORANGE = "#0072b2", "#d55e00"
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
 
 # name: unit, edges of the histogram
 DISTRIBUTIONS = {
@@ -60,7 +61,9 @@ TRIP_BINS_WH = np.array([0, 250, 500, 750, 1000, 1500, 2500, 6000])
 # Fitted parameters: one works per second (auxiliaries), one per metre (rolling resistance) and one
 # per unit of energy (drivetrain losses).
 FITTED = ("auxiliary_w", "rolling_coefficient", "drivetrain losses")
-PASSES, DIFFERENCE, LARGEST_STEP = 15, 1e-3, 0.5
+PASSES = 15
+DIFFERENCE = 1e-3
+LARGEST_STEP = 0.5
 # Relative errors are weighted as if absolute: slopes and wind make a few trips very wrong.
 SMALL_ERROR = 0.05
 LEAST_TRIP_WH = 150.0
@@ -256,7 +259,8 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
         count += 1
         for trip in vehicle.trips:
             trips += 1
-            speed, energy = trip.channels["speed_mps"], trip.channels["energy_wh"]
+            speed = trip.channels["speed_mps"]
+            energy = trip.channels["energy_wh"]
             km = speed.sum() / 1000
             moving = speed > STANDING_MPS
             seconds, standing = seconds + len(speed), standing + int((~moving).sum())
@@ -338,10 +342,8 @@ def distributions_figure(found: dict[str, Any]) -> Figure:
 
 def words(check: dict[str, Any]) -> str:
     """Return the sentences of docs/data.md about the errors of trips."""
-    errors, by_split = (
-        check["test_trips_median_error_percent"],
-        [split["fitted"] for split in check["test_trips_median_error_percent_by_split"]],
-    )
+    errors = check["test_trips_median_error_percent"]
+    by_split = [split["fitted"] for split in check["test_trips_median_error_percent_by_split"]]
     return (
         "For VED's electric cars the median error of a test trip is "
         f"**{errors['unfitted']} %**, and **{errors['fitted']} %** with three parameters per car "
@@ -368,7 +370,8 @@ def main() -> None:
             "synthetic": distributions(synthetic_vehicles(SYNTHETIC_VEHICLES)),
         },
     }
-    out, figures = REPOSITORY / "results", REPOSITORY / "docs" / "figures"
+    out = REPOSITORY / "results"
+    figures = REPOSITORY / "docs" / "figures"
     out.mkdir(exist_ok=True)
     figures.mkdir(parents=True, exist_ok=True)
     (out / "leaf_physics.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -73,10 +73,14 @@ class Link:
 
     def __init__(self, address: str, tls: ssl.SSLContext, key: ec.EllipticCurvePrivateKey) -> None:
         host, _, port = address.rpartition(":")
-        self.host, self.port, self.tls, self.key = host, int(port), tls, key
+        self.host = host
+        self.port = int(port)
+        self.tls = tls
+        self.key = key
         self.public = public_key_to_bytes(key.public_key())
         self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self.signed, self.signature = 0.0, b""
+        self.signed = 0.0
+        self.signature = b""
         self.patience = 1.0
         """Seconds for which a poll may be held."""
         self.heard = False
@@ -138,8 +142,12 @@ class LightVehicle:
     """A vehicle that answers and does not train."""
 
     def __init__(self, name: str, link: Link, poll: float, fault: str) -> None:
-        self.name, self.link, self.poll, self.fault = name, link, poll, fault
-        self.node, self.beaten = Node(), 0.0
+        self.name = name
+        self.link = link
+        self.poll = poll
+        self.fault = fault
+        self.node = Node()
+        self.beaten = 0.0
         link.ahead = AHEAD if fault == "clock" else timedelta()
         self.noticed: list[tuple[str, float]] = []
 
@@ -163,7 +171,8 @@ class LightVehicle:
         )
         found = fleet_pb2.ActivateNodeResponse()
         await self.link.ask("activate-node", request, found)
-        self.node, self.beaten = Node(node_id=found.node_id), time.monotonic()
+        self.node = Node(node_id=found.node_id)
+        self.beaten = time.monotonic()
 
     async def _serve(self) -> None:
         pause = min(FIRST_PAUSE, self.poll)
@@ -175,12 +184,14 @@ class LightVehicle:
                 answer = heartbeat_pb2.SendNodeHeartbeatResponse()
                 await self.link.ask("send-node-heartbeat", beat, answer)
                 self.beaten = time.monotonic()
-            request, began = fleet_pb2.PullMessagesRequest(node=self.node), time.monotonic()
+            request = fleet_pb2.PullMessagesRequest(node=self.node)
+            began = time.monotonic()
             messages.want_parts(request)
             found = fleet_pb2.PullMessagesResponse()
             content = await self.link.ask("pull-messages", request, found)
             if self.link.heard:
-                self.beaten, self.link.patience = time.monotonic(), WAIT_SECONDS
+                self.beaten = time.monotonic()
+                self.link.patience = WAIT_SECONDS
             if found.messages_list:
                 await self._answer(found, messages.attached(content))
                 pause = min(FIRST_PAUSE, self.poll)
@@ -189,7 +200,8 @@ class LightVehicle:
                 pause = min(1.3 * pause, self.poll)
 
     async def _answer(self, found: Any, parts: dict[str, bytes]) -> None:
-        about, tree = found.messages_list[0].metadata, found.message_object_trees[0]
+        about = found.messages_list[0].metadata
+        tree = found.message_object_trees[0]
         seconds = time.time() - about.created_at
         single = bool(parts)
         if not single:
@@ -226,7 +238,7 @@ class LightVehicle:
             await self.link.ask("push-object", pushed, message_pb2.PushObjectResponse())
 
     async def _pulled(self, run: int, tree: Any) -> dict[str, bytes]:
-        """The parts of a question, one by one."""
+        """Return the parts of a request, fetched one by one."""
         parts = {part: await self._part(run, part) for part in messages.numbers_in(tree)}
         received = message_pb2.ConfirmMessageReceivedRequest(
             node=self.node, run_id=run, message_object_id=tree.object_id
@@ -236,7 +248,7 @@ class LightVehicle:
         return parts
 
     async def _part(self, run: int, part: str) -> bytes:
-        """A part of a question, as soon as the server has it."""
+        """Return a part of a request as soon as the server has it."""
         request = message_pb2.PullObjectRequest(node=self.node, run_id=run, object_id=part)
         pause = FIRST_PAUSE
         while True:
@@ -268,7 +280,7 @@ ERRORS: Final = ErrorSums(20, 20_000.0, 400.0, 5.0, 2_000.0, 0).as_array()
 
 
 def fault_of(number: int, per_cent: int) -> str:
-    """What is wrong with the vehicle of this number, where `per_cent` of all are at fault.
+    """Return the fault of the vehicle of this number, where `per_cent` of all have one.
 
     >>> [fault_of(number, 20) for number in range(6)]
     ['silent', '', '', '', '', 'garbage']

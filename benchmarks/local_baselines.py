@@ -1,7 +1,7 @@
-"""Measure what federating gains over local-only vehicles on VED, with and without elevation.
+r"""Measure what federating gains over local-only vehicles on VED, with and without elevation.
 
     fedwatt data import ved VED --powertrain ev,phev-electric --out fleets/ved
-    fedwatt data import ved VED --powertrain ev,phev-electric --dem srtm3_posts.csv \\
+    fedwatt data import ved VED --powertrain ev,phev-electric --dem srtm3_posts.csv \
         --out fleets/ved-srtm
     python -m benchmarks.local_baselines --fleet fleets/ved --srtm fleets/ved-srtm
     python -m benchmarks.local_baselines --record
@@ -140,7 +140,8 @@ def local_errors(fleet: Path, srtm: Path, split: int) -> dict[str, dict[str, flo
             local_networks([federation], vehicles, share, config.personal),
         ]
         print(split, name, flush=True)
-    windows, clients = federation.pool.test, fleets["level"].clients
+    windows = federation.pool.test
+    clients = fleets["level"].clients
     models["level"].append(joined([mean_baseline(client) for client in clients]))
     for opened in fleets.values():
         for one, other in zip(opened.clients, clients, strict=True):
@@ -227,7 +228,8 @@ def tables(record: Mapping[str, Any]) -> dict[str, str]:
         "|---|--:|--:|--:|--:|--:|",
     ]
     for name, own in record["gains"].items():
-        vehicles, splits = own["over vehicles"], own["over splits"]
+        vehicles = own["over vehicles"]
+        splits = own["over splits"]
         lines.append(
             f"| {name} | {_signed(vehicles['mean'], 2)} | {_interval(vehicles, 2)} | "
             f"{_interval(splits, 2)} | {_signed(own['median'], 2)} | "
@@ -270,6 +272,7 @@ def sentence(record: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
+    """Train the splits that are missing, or record and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
     parser.add_argument("--srtm", type=Path, default=Path("fleets/ved-srtm"))

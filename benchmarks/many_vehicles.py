@@ -1,4 +1,4 @@
-"""What a fleet of many costs one server: light vehicles over real TLS and keys, a real run.
+"""Cost of many vehicles for one server: light vehicles over real TLS and keys, a real run.
 
     fedwatt bench fleet --vehicles 1000 --asked 100
     python benchmarks/many_vehicles.py [NUMBER ...]   measures rows of `ROWS`, or all: half an hour
@@ -86,7 +86,7 @@ name = "fedavg"
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of a server."""
+    """Load of a server: vehicles, requests per round and settings of the run."""
 
     vehicles: int
     asked: int
@@ -109,7 +109,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Cost:
-    """What it cost."""
+    """Measured cost of a load."""
 
     connected_s: float
     """Until all vehicles were connected, from the first one's start."""
@@ -186,7 +186,8 @@ def _measured(
     time.sleep(SETTLE_SECONDS)
     before = cpu_seconds(link)
     time.sleep(IDLE_SECONDS)
-    idle, idle_mb = (cpu_seconds(link) - before) / IDLE_SECONDS, peak_mb(link)
+    idle = (cpu_seconds(link) - before) / IDLE_SECONDS
+    idle_mb = peak_mb(link)
     say("Submitting the run ...")
     submitted = time.monotonic()
     run = start("submit", "deploy", "submit", "--out", "run", "--address", flower.address)
@@ -217,12 +218,13 @@ class Watched:
     """The rounds of a run, and when this process saw them."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.began = path, 0.0
+        self.path = path
+        self.began = 0.0
         self.times: list[float] = []
         self.replies: list[int] = []
 
     def rounds(self) -> int:
-        """How many are done."""
+        """Return the number of finished rounds."""
         events = read_rows(self.path)
         if events and not self.began:
             self.began = time.monotonic()
@@ -323,7 +325,7 @@ def nodes(control: Control) -> list[str]:
 
 
 def pid_of(*parts: str) -> int:
-    """The process whose command has all of `parts` in it; 0 if there is none."""
+    """Return the process whose command has all of `parts` in it; 0 if there is none."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -345,7 +347,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def peak_mb(pid: int) -> float:
-    """The most memory that a process has had."""
+    """Return the peak memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
@@ -366,7 +368,7 @@ def lost_answers(path: Path, faulty: int) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return a free port."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
@@ -393,7 +395,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     )
     lines = []
     for row in rows:
-        load, cost = row["load"], row["cost"]
+        load = row["load"]
+        cost = row["cost"]
         server = "fast path" if load.get("fast_path", True) else "Flower's public interface"
         if load["faulty"]:
             server += f", {load['faulty']} % of vehicles at fault"
@@ -408,7 +411,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def about(found: dict[str, Any]) -> str:
-    """What it was measured on."""
+    """Return a sentence on the hardware, the versions and the load of the machine."""
     busy = [row["busy"] for row in found["rows"]]
     return (
         f"Measured on {found['machine']['cores']} cores ({found['machine']['processor']}), Python "
@@ -419,8 +422,9 @@ def about(found: dict[str, Any]) -> str:
 
 
 def lost(row: dict[str, Any]) -> str:
-    """A sentence about replies that did not come; empty where all did."""
-    replies, asked = row["cost"]["replies"], row["load"]["asked"]
+    """Return a sentence on missing replies; empty where all arrived."""
+    replies = row["cost"]["replies"]
+    asked = row["load"]["asked"]
     if row["load"]["faulty"] and "lost" in row["cost"]:
         return (
             f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "

@@ -15,7 +15,8 @@ def filled(text: str, blocks: Mapping[str, str]) -> str:
     '<!-- a -->\\n\\nnew\\n\\n<!-- /a --> stays'
     """
     for name, block in blocks.items():
-        begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        begin = f"<!-- {name} -->"
+        end = f"<!-- /{name} -->"
         whole = f"{begin}\n\n{block}\n\n{end}"
         place = f"{re.escape(begin)}.*?{re.escape(end)}"
         text, times = re.subn(place, _as_it_is(whole), text, flags=re.DOTALL)

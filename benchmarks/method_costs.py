@@ -37,7 +37,8 @@ VARIANTS = {"scaffold": "option 1", "fedel": "computers of speeds 1 and 0.5"}
 
 
 def measure(repeats: int) -> dict[str, Any]:
-    before, rule = os.getloadavg()[0], RoughnessProximal()
+    before = os.getloadavg()[0]
+    rule = RoughnessProximal()
     fleet = RECIPE.fleet()
 
     def federation(availability: Availability | None = None) -> Federation:
@@ -76,7 +77,8 @@ def measure_some(names: Sequence[str], repeats: int, known: dict[str, Any]) -> d
     ways = {name: rounds_of(fed, get(name)) for name in ("fedavg", *names)}
     with threads(1):
         seconds = interleaved(ways, repeats=repeats, warm_up=2)
-    base, times = known["seconds_a_round"]["fedavg"], known["times_fedavg"]
+    base = known["seconds_a_round"]["fedavg"]
+    times = known["times_fedavg"]
     for name in names:
         times[name] = seconds[name] / seconds["fedavg"]
         known["seconds_a_round"][name] = times[name] * base

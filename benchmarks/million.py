@@ -24,7 +24,10 @@ BEGUN: Final = time.perf_counter()
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "million.json"
 PAGE = ROOT / "docs" / "scale.md"
-VEHICLES, PARTICIPANTS, JUDGED, TRIPS = 1_000_000, 1_000, 200, 6
+VEHICLES = 1_000_000
+PARTICIPANTS = 1_000
+JUDGED = 200
+TRIPS = 6
 ROWS: Final = (
     ("sketch", "fedavg"),
     ("sketch", "scaffold"),
@@ -56,7 +59,8 @@ def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
     found: dict[str, Any] = {"start_s": time.perf_counter() - BEGUN}
     seen: list[dict[str, Any]] = []
     for _ in range(rounds + 2):  # the first two make, compile or record what the others find
-        begin, busy = time.perf_counter(), _busy(fleet)
+        begin = time.perf_counter()
+        busy = _busy(fleet)
         state, record = federation.advance(method, state)
         if device == "cuda":
             torch.cuda.synchronize()
@@ -129,7 +133,8 @@ def page(rows: list[dict[str, Any]]) -> str:
     ]
     notes = []
     for row in rows:
-        own, gpu = row["machine"], row["device"]
+        own = row["machine"]
+        gpu = row["device"]
         where = f"{own['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
         lines.append(
             f"| {where} | {row['source']} | {name_of(row['method'])} | {row['start_s']:.1f} s | "

@@ -75,7 +75,8 @@ def engine(found: Found) -> dict[str, str]:
 
 
 def probe(found: Found) -> dict[str, str]:
-    own, rounds = found["probe"], found["rounds"]
+    own = found["probe"]
+    rounds = found["rounds"]
     share = table(
         "windows of a vehicle|FedAvg, ms per round|three probes, ms|added at R = 5",
         (

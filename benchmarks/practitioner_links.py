@@ -64,7 +64,8 @@ def linked(
     """Return one row per link from sums over its pieces; `energy_wh` [links] is measured."""
     size = int(link.max()) + 1
     total = {name: np.bincount(link, values, size) for name, values in pieces.items()}
-    metres, seconds = np.maximum(total["metres"], 1.0), np.maximum(total["seconds"], 1.0)
+    metres = np.maximum(total["metres"], 1.0)
+    seconds = np.maximum(total["seconds"], 1.0)
     elapsed_s = np.cumsum(seconds) - seconds
     return pd.DataFrame(
         {
@@ -92,7 +93,8 @@ def links_before_departure(vehicles: tuple[Vehicle, ...], seed: int) -> LinkedTr
     tables: dict[int, list[pd.DataFrame]] = {length: [] for length in LENGTHS_M}
     trips = []
     for vehicle in vehicles:
-        name, own = vehicle.name, boards[vehicle.name]
+        name = vehicle.name
+        own = boards[vehicle.name]
         model = fleet.personal(own, name)
         field = on_board(fleet.driving, own.sums, GRID, contributed=True)
         per_km = wh_per_km(taught[name])

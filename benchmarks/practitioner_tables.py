@@ -23,9 +23,12 @@ from fedwatt.elevation.settings import TerrainSettings
 from fedwatt.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
-PEERS, FEDWATT = ROOT / "results" / "practitioners.json", ROOT / "results" / "journeys_ved.json"
-PAGE, README = ROOT / "docs" / "journeys.md", ROOT / "README.md"
-DRAWS, LEVEL = 2000, 0.95
+PEERS = ROOT / "results" / "practitioners.json"
+FEDWATT = ROOT / "results" / "journeys_ved.json"
+PAGE = ROOT / "docs" / "journeys.md"
+README = ROOT / "README.md"
+DRAWS = 2000
+LEVEL = 0.95
 Cells = dict[tuple[str, str], dict[str, float]]
 """(split, vehicle) -> trip -> absolute error in %; or (split, vehicle) -> "" -> RMSE in Wh."""
 SHARED_BY = TerrainSettings().minimum_vehicles
@@ -158,13 +161,14 @@ class Comparison:
 
     @property
     def statistic(self) -> Statistic:
-        """What the README shows."""
+        """Return the statistic that the README shows."""
         return median_error if self.unit == "%" else rmse
 
 
 def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[Comparison]:
     """Return all tasks whose rows both records hold."""
-    routes, windows = peers.get("routes", {}), peers.get("windows", {})
+    routes = peers.get("routes", {})
+    windows = peers.get("windows", {})
     elevation = f"elevation learned by the fleet (places of {SHARED_BY} or more vehicles)"
     earlier = "the vehicle's earlier trips"
     expected = (
@@ -177,7 +181,8 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
     def trips(part: Mapping[str, Any], rows: Mapping[str, str]) -> dict[str, Cells]:
         return {name: peer_cells(part, "errors_percent", row) for name, row in rows.items()}
 
-    forest, boosted = "RouteE, forest of the vehicle", "boosted trees of all vehicles"
+    forest = "RouteE, forest of the vehicle"
+    boosted = "boosted trees of all vehicles"
     on_map = f"{boosted}, SRTM in place of learned elevation"
     with_climate = {boosted: "boosted trees, learned elevation", on_map: "boosted trees, SRTM"}
     without = {boosted: "boosted trees, learned elevation, without climate power"}
@@ -303,11 +308,13 @@ def page_block(found: Sequence[Comparison], setups: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
+    """Write the tables of docs/journeys.md and README.md from the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--print", action="store_true", help="show the tables and write nothing")
     peers, journeys = (json.loads(file.read_text(encoding="utf-8")) for file in (PEERS, FEDWATT))
     found = comparisons(peers, journeys)
-    page, table = page_block(found, peers["setups"]), readme_table(found)
+    page = page_block(found, peers["setups"])
+    table = readme_table(found)
     if parser.parse_args().print:
         print(f"{page}\n\n{table}")
         return

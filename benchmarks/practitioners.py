@@ -1,4 +1,4 @@
-"""What practitioners use, on the same trips and splits as fedwatt's journeys.
+"""Baselines that practitioners use, on the trips and splits of fedwatt's journeys.
 
     python -m venv PEERS && PEERS/bin/pip install -e . 'routee.powertrain[scikit]' lightgbm
     PEERS/bin/python -m benchmarks.practitioners --fleet FLEET --posts srtm3_posts.csv
@@ -68,7 +68,8 @@ WEATHER = (*USUAL, "temperature_c", "minutes")
 STOPS = (*WEATHER, "standing_share", "drive_per_m")
 CLIMATE = ("climate_kw",)
 FORESTS = ({"max_depth": 10, "min_samples_split": 10}, {"max_depth": 8, "min_samples_split": 40})
-TREES, TUNING_TREES = 100, 40
+TREES = 100
+TUNING_TREES = 40
 SPLIT_SEED = 1
 FOREST_NUMBERS = range(len(FORESTS))
 SMOOTHED_S = 15
@@ -87,7 +88,8 @@ BOOSTED = {
     "seed": 1,
     "deterministic": True,
 }
-ROUNDS, PATIENCE = 800, 40
+ROUNDS = 800
+PATIENCE = 40
 
 
 # ------------------------------------------------------------------------------- RouteE
@@ -182,7 +184,8 @@ def fitted_wh(
     groups = [links] if pooled else [own for _, own in links.groupby("vehicle", sort=False)]
     found = []
     for own in groups:
-        known, new = own[own["split"].isin(taught)], own[own["split"] == asked]
+        known = own[own["split"].isin(taught)]
+        new = own[own["split"] == asked]
         found.append(trip_wh(new, train(known, setup)(new)))
     return pd.concat(found)
 
@@ -272,7 +275,7 @@ def _means(series: FloatArray, begins: IntArray, length: int) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class BoostedModel:
-    """Boosted trees in place of a model file: what `edge.trips` asks of one."""
+    """Boosted trees with the interface of a model file that `edge.trips` needs."""
 
     booster: Any
     number: int
@@ -280,7 +283,7 @@ class BoostedModel:
     field: None = None
 
     def refuse_unless_telemetry(self) -> None:
-        """It takes physical features and gives Wh."""
+        """Accept: the trees take physical features and predict Wh."""
 
     def energies(self, series: FloatArray, ends: IntArray, known: None = None) -> FloatArray:
         """Wh of the windows of physical features [seconds, features] that end at `ends`."""
@@ -329,9 +332,11 @@ def boosted(data: BoostedData) -> Any:
     import lightgbm
 
     last = data.x["train"][0].shape[1] - 1
-    x, y = np.concatenate(data.x["train"]), np.concatenate(data.y["train"])
+    x = np.concatenate(data.x["train"])
+    y = np.concatenate(data.y["train"])
     train = lightgbm.Dataset(x, y, categorical_feature=[last])
-    x, y = np.concatenate(data.x["validation"]), np.concatenate(data.y["validation"])
+    x = np.concatenate(data.x["validation"])
+    y = np.concatenate(data.y["validation"])
     held = train.create_valid(x, y)
     stop = lightgbm.early_stopping(PATIENCE, verbose=False)
     return lightgbm.train(BOOSTED, train, ROUNDS, valid_sets=[held], callbacks=[stop])
@@ -343,7 +348,8 @@ def boosted_rows(
     """Return RMSE of test windows, Wh, and relative errors of test trips, %, by vehicle."""
     data = window_data(vehicles, settings_of_split)
     booster = boosted(data)
-    windows, trips = {}, {}
+    windows = {}
+    trips = {}
     names = feature_names(settings_of_split.features)
     about: dict[str, Any] = {"method": "", "run_hash": "", "library": "", "backbone": "mlp"}
     units = tuple("" for _ in names)
@@ -385,7 +391,8 @@ def window_split(folder: Path, posts: Path, seed: int, tuned: Tuned) -> dict[str
     learned = tuple(give_terrain(level, learn(level, TerrainSettings(), data)))
     terrain = read_terrain([posts])
     mapped = tuple(with_posts(vehicle, terrain) for vehicle in level)
-    rmse, trips = {}, {}
+    rmse = {}
+    trips = {}
     for row, vehicles, climate in (
         ("boosted trees, learned elevation", learned, True),
         ("boosted trees, SRTM", mapped, True),
@@ -404,6 +411,7 @@ def window_split(folder: Path, posts: Path, seed: int, tuned: Tuned) -> dict[str
 
 # -------------------------------------------------------------------------------- record
 def main() -> None:
+    """Train and evaluate the baselines of all missing splits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--fleet", type=Path, required=True)
     parser.add_argument("--posts", type=Path, required=True)

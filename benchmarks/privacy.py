@@ -1,4 +1,4 @@
-"""What differential privacy costs in accuracy, on the embedded fleet and on a larger one.
+"""Accuracy under differential privacy, on the built-in synthetic fleet and on a larger one.
 
     python benchmarks/privacy.py            measure, then write the table of docs/methods.md
     python benchmarks/privacy.py --table    write the table of what was measured before
@@ -29,12 +29,15 @@ from fedwatt.windows import DataSettings, Fleet
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "results" / "privacy.json"
-ROUNDS, SEEDS, PARTICIPATION = 40, (1, 2, 3), 0.3
+ROUNDS = 40
+SEEDS = (1, 2, 3)
+PARTICIPATION = 0.3
 SETTINGS = ((0.0, 0.1), (0.3, 0.1), (1.0, 0.1), (1.0, 0.03), (4.0, 0.03))
 """(z, c): clipping alone first, then more and more noise."""
 
 
 def measure(fleet: Fleet, hidden: tuple[int, ...], method: Method) -> dict[str, object]:
+    """Train one method; return its error over seeds and its privacy budget."""
     model = get_model("mlp", window=fleet.window, features=len(fleet.features), hidden=hidden)
     training = Training(
         rounds=ROUNDS, participation=PARTICIPATION, sampling="poisson", evaluate_every=ROUNDS
@@ -54,6 +57,7 @@ def measure(fleet: Fleet, hidden: tuple[int, ...], method: Method) -> dict[str, 
 
 
 def study(fleet: Fleet, hidden: tuple[int, ...]) -> dict[str, object]:
+    """Measure FedAvg and all noise settings on one fleet with one network."""
     model = get_model("mlp", window=fleet.window, features=len(fleet.features), hidden=hidden)
     methods = {"FedAvg": get("fedavg")}
     for z, c in SETTINGS:
@@ -88,7 +92,7 @@ def table(found: dict[str, Any]) -> Iterator[str]:
 
 
 def epsilon(name: str, methods: dict[str, Any]) -> str:
-    """ε of a method in words; ∞ without noise."""
+    """Return ε of a method as text; ∞ without noise."""
     if name == "FedAvg":
         return "–"
     spent = methods[name]["epsilon"]
@@ -96,14 +100,14 @@ def epsilon(name: str, methods: dict[str, Any]) -> str:
 
 
 def error(row: dict[str, Any]) -> str:
-    """A cell: mean and spread over seeds."""
+    """Return a cell: mean and standard deviation over seeds."""
     if row["test_rmse_wh"] is None:
         return "a seed diverged"
     return f"{row['test_rmse_wh']:.2f} ± {row['std_wh']:.2f}"
 
 
 def measured() -> dict[str, Any]:
-    """All three studies."""
+    """Return the record of all three studies."""
     data = DataSettings(stride=5)
     small = synthetic_fleet(vehicles=20, settings=data)
     large = synthetic_fleet(vehicles=200, settings=data, trips=6)
@@ -116,6 +120,7 @@ def measured() -> dict[str, Any]:
 
 
 def main() -> None:
+    """Measure, unless `--table` is given, and write the table."""
     if "--table" not in sys.argv[1:]:
         RESULTS.write_text(json.dumps(measured(), indent=2) + "\n", encoding="utf-8")
     found = json.loads(RESULTS.read_text(encoding="utf-8"))

@@ -71,7 +71,8 @@ def naive_slices(
 
 def bench_probe(*, repeats: int = 7) -> dict[str, Any]:
     """One MLP vehicle's probe at the paper's defaults, in float64 on one core, both ways."""
-    rule, model = RoughnessProximal(), MLP(WINDOW, FEATURES)
+    rule = RoughnessProximal()
+    model = MLP(WINDOW, FEATURES)
     weights, lines, batch = drawn(model, directions=rule.directions, batch=rule.probe_batch)
     s = torch.linspace(-rule.radius, rule.radius, rule.points + 1, dtype=torch.float64)
     results: dict[str, Tensor] = {}
@@ -168,7 +169,8 @@ class ProbingRound:
     """
 
     def __init__(self, federation: Federation, directions: int, points: int, batch: int) -> None:
-        self.federation, self.probe_s = federation, list[float]()
+        self.federation = federation
+        self.probe_s = list[float]()
         """Seconds of the probes of each round."""
         self.method = get(
             "fo-ri-fedavg", probe_every=1, directions=directions, points=points, probe_batch=batch

@@ -46,7 +46,8 @@ class Recipe:
     @property
     def flops(self) -> int:
         """Operations of all products of a round of the MLP: forward, weights, errors."""
-        wide, narrow = WINDOW * FEATURES * 64, 64 * 32 + 32
+        wide = WINDOW * FEATURES * 64
+        narrow = 64 * 32 + 32
         return self.client_steps * 2 * self.batch * (2 * (wide + narrow) + narrow)
 
     @property
@@ -71,7 +72,8 @@ def noise_fleet(vehicles: int, windows: int) -> Fleet:
     clients = []
     for k in range(vehicles):
         rng = np.random.default_rng(k)
-        ends, begin = {}, 0
+        ends = {}
+        begin = 0
         for split, count in (("train", windows), ("validation", 8), ("test", 8)):
             ends[split] = np.arange(count) + begin + WINDOW - 1
             begin += count + WINDOW - 1
@@ -96,14 +98,16 @@ class Loop:
     """A loop over vehicles with an `nn.Module`, `torch.optim.SGD` and autograd, on any device."""
 
     def __init__(self, fleet: Fleet, recipe: Recipe, network: nn.Module, device: str) -> None:
-        self.recipe, self.network = recipe, network.to(device)
+        self.recipe = recipe
+        self.network = network.to(device)
         self.series = [torch.from_numpy(c.series).to(device) for c in fleet.clients]
         self.labels = [torch.from_numpy(c.labels["train"]).to(device) for c in fleet.clients]
         self.loss = nn.MSELoss()
 
     def batches(self, vehicle: int) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch in a fresh order, gathered on the device as quickly as the engine does it."""
-        series, labels = self.series[vehicle], self.labels[vehicle]
+        series = self.series[vehicle]
+        labels = self.labels[vehicle]
         rows = series.as_strided((len(labels), WINDOW * FEATURES), (FEATURES, 1))
         order = torch.randperm(len(labels), device=labels.device)
         for index in torch.split(order, self.recipe.batch):

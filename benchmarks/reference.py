@@ -71,7 +71,10 @@ class PlainRun:
     def __init__(
         self, fleet: Fleet, model: Model, method: Method, training: Training, seed: int
     ) -> None:
-        self.fleet, self.model, self.training, self.seed = fleet, model, training, seed
+        self.fleet = fleet
+        self.model = model
+        self.training = training
+        self.seed = seed
         self.rules = {type(rule): rule for rule in method.local}
         self.dtype = getattr(torch, training.precision)
         self.weights = model.initial(generator(seed, "initial model")).to(self.dtype)
@@ -93,7 +96,8 @@ class PlainRun:
 
     def train_vehicle(self, client: Client, t: int) -> Tensor:
         """w_k [D]: p ⊙ (∇loss + μ (w - w_t)) in every step, with p = 1 in the first."""
-        mu, gate = self.pull(client, t), self.gate()
+        mu = self.pull(client, t)
+        gate = self.gate()
         fractional = self.rules.get(Fractional)
         eta = scheduled(self.training.rate, self.training.schedule, t)
         module = torch_module(self.model, self.weights)
@@ -115,7 +119,8 @@ class PlainRun:
 
     def pull(self, client: Client, t: int) -> float:
         """μ: that of FedProx, and λ_t · r(index) of a vehicle's roughness."""
-        mu, fixed = 0.0, self.rules.get(Proximal)
+        mu = 0.0
+        fixed = self.rules.get(Proximal)
         if isinstance(fixed, Proximal):
             mu = fixed.mu
         rule = self.rules.get(RoughnessProximal)
@@ -219,7 +224,8 @@ def bench_reference(
         refuse_unknown(fleet, get(name), training)
     results = []
     for name in methods:
-        stacked, plain = [], []
+        stacked = []
+        plain = []
         for _ in range(repeats):
             stacked.append(_stacked_seconds(federation, get(name)))
             plain.append(_plain_seconds(federation, get(name)))

@@ -29,7 +29,11 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "robustness.json"
 FIGURE = ROOT / "docs" / "figures" / "robustness.svg"
 
-VEHICLES, FAULTY, ROUNDS, SEEDS, STRIDE = 20, 4, 30, (1, 2, 3), 20
+VEHICLES = 20
+FAULTY = 4
+ROUNDS = 30
+SEEDS = (1, 2, 3)
+STRIDE = 20
 FAULTS = {
     "": "no\nfaults",
     "+sign-flip": "sign flip\n×{scale:g}",
@@ -49,13 +53,13 @@ DEFENCES = {
 
 
 def faulty_names(fleet: Fleet, seed: int) -> list[str]:
-    """The faulty vehicles of a draw."""
+    """Return the names of the faulty vehicles of a draw."""
     share = FAULTY / VEHICLES
     return [c.name for c in fleet.clients if is_faulty(c.name, seed=seed, share=share)]
 
 
 def fault_seed(fleet: Fleet) -> int:
-    """The first draw that makes exactly `FAULTY` vehicles faulty."""
+    """Return the first draw with exactly `FAULTY` faulty vehicles."""
     return next(seed for seed in range(1000) if len(faulty_names(fleet, seed)) == FAULTY)
 
 
@@ -103,7 +107,7 @@ def measure() -> dict[str, Any]:
 
 @styled
 def robustness_figure(results: dict[str, Any]) -> Figure:
-    """RMSE of every defence under every fault; darker cells are further from clean averaging."""
+    """Draw the RMSE of every defence under every fault; darker is further from clean averaging."""
     rmse = results["test_rmse_wh"]
     base = fmean(rmse[""][""])
     figure = Figure(figsize=(WIDTH_IN, 2.9))
@@ -143,7 +147,9 @@ def robustness_figure(results: dict[str, Any]) -> Figure:
     axes.tick_params(length=0, colors=INK)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    vehicles, faulty, seeds = results["vehicles"], len(results["faulty"]), len(results["seeds"])
+    vehicles = results["vehicles"]
+    faulty = len(results["faulty"])
+    seeds = len(results["seeds"])
     figure.supxlabel(
         f"Test RMSE (Wh) with {faulty} of {vehicles} vehicles faulty, mean of {seeds} seeds.\n"
         f"Bold and tinted: more than 10 % above averaging without faults ({base:.1f}).",
@@ -156,6 +162,7 @@ def robustness_figure(results: dict[str, Any]) -> Figure:
 
 
 def main() -> None:
+    """Measure, unless `--draw` is given, and draw."""
     if "--draw" not in sys.argv:
         write_text(RESULTS, json.dumps(measure(), indent=2) + "\n")
     figure = robustness_figure(json.loads(RESULTS.read_text(encoding="utf-8")))

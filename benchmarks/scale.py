@@ -29,10 +29,17 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "scale.json"
 PAGE = ROOT / "docs" / "scale.md"
 
-SIZES, PARTICIPANTS, TRIPS, STEPS, ROUNDS = (100, 1_000, 10_000), 100, 10, 20, 9
+SIZES = (100, 1_000, 10_000)
+PARTICIPANTS = 100
+TRIPS = 10
+STEPS = 20
+ROUNDS = 9
 TRAINED = ("fedavg", "scaffold")
 COUNTED = ("fedavg", "fo-ri-fedavg", "scaffold", "fednova", "fedadam", "moon", "feddyn", "fedel")
-AVAILABLE, LEAVE, LOSS, PAPER_ROUNDS = 0.2, 0.02, 0.05, 300
+AVAILABLE = 0.2
+LEAVE = 0.02
+LOSS = 0.05
+PAPER_ROUNDS = 300
 
 
 def measure() -> dict[str, Any]:
@@ -90,7 +97,8 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
 
 def about_rounds(record: dict[str, Any]) -> str:
     """Return the time and memory of a round in the smallest and the largest fleet."""
-    rounds, computer = record["rounds"], record["machine"]
+    rounds = record["rounds"]
+    computer = record["machine"]
     costs_of_methods = []
     for method in TRAINED:
         rows = [row for row in rounds["rows"] if row["method"] == method]

@@ -1,4 +1,4 @@
-"""What secure sums cost beside plain rounds: bytes and seconds, by the size of the fleet.
+"""Cost of secure aggregation beside plain rounds: bytes and seconds, by the size of the fleet.
 
     python benchmarks/secure.py              the table of docs/privacy.md
     python benchmarks/secure.py --tenth      100 and 1,000 vehicles with a tenth of drop-outs
@@ -79,7 +79,7 @@ class Exchange:
     def ask(
         self, stage: str, messages: dict[str, Any], answer: Callable[[str, Any], Any]
     ) -> dict[str, Any]:
-        """The answers that arrive of those that are still there."""
+        """Return the answers of the vehicles that have not dropped out."""
         arrived = {}
         for name, message in messages.items():
             if name in self.last and STAGES.index(self.last[name]) < STAGES.index(stage):
@@ -93,20 +93,22 @@ class Exchange:
         return arrived
 
     def serve(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A step of the server."""
+        """Run a step of the server and add its processor time."""
         begin = process_time()
         found = function(*arguments)
         self.on_server += process_time() - begin
         return found
 
     def trusted(self, name: str) -> Trust | None:
-        """Whose signatures a vehicle checks: only the one that is timed, to save time."""
+        """Return the certificates that a vehicle checks; only the timed vehicle checks any."""
         return self.trust if name == self.one else None
 
     def run(self) -> int:
-        """Everything, and how many survived; the total is checked."""
-        terms, states = self.terms, self.states
-        bits, length = terms.bits, terms.length
+        """Run all stages, check the total and return the number of survivors."""
+        terms = self.terms
+        states = self.states
+        bits = terms.bits
+        length = terms.length
         words = {
             name: unpacked(k.to_bytes(bits // 8, "little") * length, bits)
             for k, name in enumerate(self.names, start=1)
@@ -141,7 +143,7 @@ class Exchange:
 
 
 def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
-    """A round and an evaluation of the default model, of which one in so many drops out."""
+    """Measure a round and an evaluation of the default model; one in `one_in` drops out."""
     model = get_model("mlp", window=60, features=8)
     layout = reply_layout(get("fedavg"), model, SecureSettings(), vehicles=vehicles)
     train = Exchange(vehicles, layout, one_in)
@@ -167,7 +169,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The table of docs/privacy.md."""
+    """Return the table of docs/privacy.md."""
     lines = [
         "| vehicles | survive | plain, kB | under masks, kB | ratio | seconds on board "
         "| seconds on the server |",
@@ -183,13 +185,14 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def tenth() -> None:
-    """What a vehicle of a large sum costs the server, beside one of a hundred."""
+    """Measure the cost per vehicle for the server in sums of 100 and of 1,000 vehicles."""
     record_tenth(*(measure(vehicles, one_in=10) for vehicles in (100, 1000)))
 
 
 def record_tenth(few: dict[str, Any], many: dict[str, Any]) -> None:
-    """Write down what was measured of both."""
-    ms, kilobytes = [], []
+    """Write the record and the sentence of both sums."""
+    ms = []
+    kilobytes = []
     for row in (few, many):
         ms.append(1000 * row["server_seconds"] / row["vehicles"])
         kilobytes.append((row["bytes_up"] + row["bytes_down_besides_models"]) / 1000)
@@ -207,6 +210,7 @@ def record_tenth(few: dict[str, Any], many: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Measure all fleets, or the two sums of `--tenth`."""
     if sys.argv[1:] == ["--tenth"]:
         tenth()
         return

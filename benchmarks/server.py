@@ -18,7 +18,8 @@ from fedwatt.methods.server import Replies
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 
-WINDOW, FEATURES = 60, 8
+WINDOW = 60
+FEATURES = 8
 
 Update = Callable[[Sequence[Rows]], object]
 """Makes the next model of the unpacked messages."""
@@ -61,7 +62,8 @@ def _job(name: str, model_name: str, replies: int) -> tuple[list[bytes], Update]
         noise = {part: 1e-3 * rng.standard_normal(tuple(value.shape)) for part, value in up.items()}
         return save({part: torch.from_numpy(n).to(up[part].dtype) for part, n in noise.items()})
 
-    weights, state = torch.zeros(model.layout.size), method.server.state(model)
+    weights = torch.zeros(model.layout.size)
+    state = method.server.state(model)
     ones = torch.ones(replies, dtype=torch.float64)
 
     def update(unpacked: Sequence[Rows]) -> object:

@@ -41,7 +41,10 @@ from fedwatt.windows.on_demand import sketched_fleet  # noqa: E402
 
 RESULTS = ROOT / "results" / "spread.json"
 PAGE = ROOT / "docs" / "scale.md"
-VEHICLES, PARTICIPANTS, TRIPS, RATE = 10_000, 1_000, 6, 0.01
+VEHICLES = 10_000
+PARTICIPANTS = 1_000
+TRIPS = 6
+RATE = 0.01
 METHOD: Final = get("fedavg")
 _here: list[Federation] = []
 

@@ -91,7 +91,8 @@ def balanced(fleet: Fleet, seed: int, held_out: str = "") -> Fleet:
     clients = []
     for client in fleet.clients:
         chosen = balanced_choice(seed, client.name, len(client.ends["test"]))
-        ends, labels = dict(client.ends), dict(client.labels)
+        ends = dict(client.ends)
+        labels = dict(client.labels)
         known = dict(client.known)
         parts: list[dict[str, Any]] = [ends, labels, *([known] if known else [])]
         for part in parts:
@@ -119,7 +120,8 @@ def ridge_errors(
     The means of features are taken over each of `parts` of a window.
     """
     data = data_settings(seed)
-    split_of, names = split_of_trips(vehicle, data), physics_features(list(vehicle.trips))
+    split_of = split_of_trips(vehicle, data)
+    names = physics_features(list(vehicle.trips))
     means: dict[str, list[np.ndarray]] = {"train": [], "validation": [], "test": []}
     energy: dict[str, list[np.ndarray]] = {"train": [], "validation": [], "test": []}
     length = data.window // parts

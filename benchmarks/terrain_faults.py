@@ -202,7 +202,8 @@ def level_rows(folder: Path, seed: int, device: str, method: str, name: str) -> 
 
 def faulty_rows(folder: Path, seed: int, device: str, method: str, fault: str, me: str) -> Rows:
     """Errors of one vehicle with a fault, and of the others beside it."""
-    data, level = data_settings(seed), level_model(folder, seed, device, method)
+    data = data_settings(seed)
+    level = level_model(folder, seed, device, method)
     vehicles = [spoiled(v, fault, seed, data) if v.name == me else v for v in vehicles_of(folder)]
     rows = hilly_rows(vehicles, seed, device, method, fault, level, [me])
     others = [rmse**2 for name, rmse in rows[f"{fault}, global"].items() if name != me]

@@ -121,7 +121,8 @@ def covered_ends(trip: Trip, rise: FloatArray) -> IntArray:
 
 def tiles(ends: IntArray) -> IntArray:
     """Of the ends of windows, those that follow each other without overlapping."""
-    chosen, last = [], -WINDOW
+    chosen = []
+    last = -WINDOW
     for end in ends:
         if end - last >= WINDOW:
             chosen.append(end)
@@ -139,7 +140,8 @@ class Windows:
         mapped = map_rises(folder, posts)
         self.ends = [covered_ends(trip, mapped[vehicle.name, trip.name]) for trip in self.trips]
         self.starts = np.cumsum([0, *(trip.seconds for trip in self.trips)])[:-1]
-        self.name, self.seed = vehicle.name, seed
+        self.name = vehicle.name
+        self.seed = seed
 
     def of(self, split: str, stride: int = 1) -> list[tuple[int, IntArray]]:
         """Number of each trip of a split, and the ends of its windows."""
@@ -152,7 +154,8 @@ class Windows:
         chosen = rows[balanced_choice(self.seed, self.name, len(rows))]
         whole = []
         for number, ends in self.of("test"):
-            own, trip = tiles(ends), self.trips[number]
+            own = tiles(ends)
+            trip = self.trips[number]
             speed = np.concatenate([[0], np.cumsum(trip.channels["speed_mps"])])
             energy = np.concatenate([[0], np.cumsum(trip.channels["energy_wh"])])
             metres = (speed[own + 1] - speed[own + 1 - WINDOW]).sum()
@@ -166,7 +169,8 @@ def judged(windows: Windows, predicted_wh: FloatArray, true_wh: FloatArray) -> d
     """RMSE of balanced windows in Wh and median error of trips in %, from test predictions."""
     chosen, whole = windows.test()
     error = (predicted_wh - true_wh)[: len(chosen)]
-    begin, shares = len(chosen), []
+    begin = len(chosen)
+    shares = []
     for rows, wh in whole:
         total = predicted_wh[begin : begin + len(rows)].sum()
         begin += len(rows)
@@ -178,7 +182,8 @@ def ridge_rows(folder: Path, posts: Path, seed: int, kind: str) -> Rows:
     rows: dict[str, dict[str, float]] = {f"ridge, {kind}, {what}": {} for what in JUDGED}
     for vehicle in vehicles_of(folder):
         windows = Windows(folder, posts, vehicle, seed)
-        names, own = physics_features(list(vehicle.trips)), []
+        names = physics_features(list(vehicle.trips))
+        own = []
         found = rises(folder, posts, seed, kind, vehicle)
         given = {trip.name: rise for trip, rise in zip(vehicle.trips, found, strict=True)}
         for trip in windows.trips:
@@ -278,7 +283,8 @@ def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Itera
 
 def nodes(folder: Path, posts: Path) -> dict[str, Any]:
     """The field of all training trips of split 1 against the posts, k = 1 and k = 3."""
-    terrain, found = read_terrain([posts]), {}
+    terrain = read_terrain([posts])
+    found = {}
     for k in (1, 3):
         settings = replace(FIXED, minimum_vehicles=k)
         field, _ = learn_shared(vehicles_of(folder), settings, data_settings(1))

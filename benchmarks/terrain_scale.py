@@ -28,10 +28,14 @@ from fedwatt.windows import DataSettings
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_scale.json"
 GRID = Grid(cell_m=80.0)
-VEHICLES, SIDE_M = 10_000, 82_000.0
-TRIPS, SEGMENTS, SEGMENT_M = 10, 100, 100.0
+VEHICLES = 10_000
+SIDE_M = 82_000.0
+TRIPS = 10
+SEGMENTS = 100
+SEGMENT_M = 100.0
 DEGREE_M = 6_371_000 * np.pi / 180
-LATITUDE, LONGITUDE = 45.0, 8.0
+LATITUDE = 45.0
+LONGITUDE = 8.0
 NOISE_WH = 8.0
 WH_PER_M = 4.4
 PENDING_PAIRS = 32_000_000  # that wait before they are merged: half a gigabyte
@@ -72,7 +76,8 @@ def add_all(messages: Iterable[Contribution]) -> Contribution:
     Merging into the sum costs as much as the sum is long, so it is done seldom: after so many
     waiting pairs, or as many as the sum already has if these are more.
     """
-    total, held = NOTHING, 0
+    total = NOTHING
+    held = 0
     waiting: list[Contribution] = []
     for message in messages:
         waiting.append(message)

@@ -64,7 +64,8 @@ def fault_words() -> str:
     if not cells:
         return ""
     single: list[tuple[float, str]] = []
-    chance, worst = -1.0, dict[str, float]()
+    chance = -1.0
+    worst = dict[str, float]()
     for row, own in cells.items():
         fault, which = row.rsplit(", ", 1)
         level = cells.get(f"no terrain, {which}")

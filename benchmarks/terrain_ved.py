@@ -1,4 +1,4 @@
-"""What hills and personal models are worth on VED: per-vehicle ridge and federated networks.
+"""Value of elevation and personalised models on VED: ridge per vehicle, federated networks.
 
     python benchmarks/terrain_ved.py --fleet FLEET --parts ridge,network,newcomers,refresh
 
@@ -82,7 +82,9 @@ RIDGE = (
 
 # ------------------------------------------------------------------------------ ridge
 def ridge_rows(folder: Path, seed: int) -> Rows:
-    vehicles, data = vehicles_of(folder), data_settings(seed)
+    """Return the errors of every vehicle's ridge regression, by elevation source."""
+    vehicles = vehicles_of(folder)
+    data = data_settings(seed)
 
     def errors(of: Sequence[Vehicle], field_of: Callable[[str], Field]) -> dict[str, float]:
         return {v.name: ridge_error(v, field_of(v.name), seed) for v in of}
@@ -103,7 +105,7 @@ def _without(vehicles: Sequence[Vehicle], me: str) -> list[Vehicle]:
 
 
 def shuffled(vehicle: Vehicle, seed: int) -> Vehicle:
-    """The vehicle with every trip's positions taken from another of its trips: the control."""
+    """Return the control: each trip has the positions of another trip of the vehicle."""
     order = generator(seed, "shuffled positions", vehicle.name).permutation(len(vehicle.trips))
     trips = []
     for trip, other in zip(vehicle.trips, order, strict=True):
@@ -119,7 +121,9 @@ def shuffled(vehicle: Vehicle, seed: int) -> Vehicle:
 
 # ---------------------------------------------------------------------------- networks
 def network_rows(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
-    vehicles, settings = vehicles_of(folder), FIELDS[name]
+    """Return the errors of the shared and the personalised networks of one method."""
+    vehicles = vehicles_of(folder)
+    settings = FIELDS[name]
     data = data_settings(seed, "base, terrain" if settings else "base")
     if settings:
         vehicles = tuple(give_terrain(vehicles, learn(vehicles, settings, data)))
@@ -131,8 +135,9 @@ def network_rows(folder: Path, seed: int, device: str, method: str, name: str) -
 def newcomer_rows(
     folder: Path, seed: int, device: str, methods: Sequence[str], name: str, me: str
 ) -> Rows:
-    """Errors of one vehicle whose trips are in no field and in no global model."""
-    vehicles, settings = vehicles_of(folder), NEWCOMER[name]
+    """Return the errors of one vehicle whose trips are in no map and in no shared model."""
+    vehicles = vehicles_of(folder)
+    settings = NEWCOMER[name]
     data = data_settings(seed, "base, terrain" if settings else "base")
     if settings:
         learned = learn(_without(vehicles, me), settings, data)
@@ -154,9 +159,11 @@ def newcomer_rows(
 
 
 def refresh_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
-    """The fleet's field, learned anew every few rounds with residuals of the current network."""
-    vehicles, data = vehicles_of(folder), data_settings(seed, "base, terrain")
-    learned, rule = learn(vehicles, ALL, data), get(method)
+    """Return errors with a map that is learned anew every few rounds from the residuals."""
+    vehicles = vehicles_of(folder)
+    data = data_settings(seed, "base, terrain")
+    learned = learn(vehicles, ALL, data)
+    rule = get(method)
 
     def federation() -> Federation:
         fleet = balanced(build_fleet(give_terrain(vehicles, learned), data, "ved"), seed)
@@ -178,7 +185,7 @@ def refresh_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
 
 
 def _predicted(federation: Federation, state: State) -> dict[str, np.ndarray]:
-    """Wh that the current model gives each vehicle's training windows."""
+    """Return the Wh that the current model predicts for each vehicle's training windows."""
     windows = federation.pool.train
     weights = state.weights[:, : federation.model.layout.size]
     scaled = predict(federation.model, weights, federation.pool, windows)[0]
@@ -192,7 +199,7 @@ def _predicted(federation: Federation, state: State) -> dict[str, np.ndarray]:
 def tasks(
     folder: Path, seeds: Sequence[int], parts: Sequence[str], methods: Sequence[str], device: str
 ) -> Iterator[Task]:
-    """Every task of the parts, the most wanted first."""
+    """Yield every task of the parts."""
     both = ("global", "personal")
     for seed in seeds:
         if "ridge" in parts:
@@ -216,12 +223,14 @@ def tasks(
 
 
 def main() -> None:
+    """Fill the cells that are missing."""
     options = parser(__doc__, RECORD)
     options.add_argument("--parts", default="ridge,network,newcomers,refresh")
     options.add_argument("--methods", default=",".join(METHODS))
     chosen = options.parse_args()
     seeds = [int(part) for part in chosen.seeds.split(",")]
-    parts, methods = chosen.parts.split(","), chosen.methods.split(",")
+    parts = chosen.parts.split(",")
+    methods = chosen.methods.split(",")
     due = list(tasks(chosen.fleet, seeds, parts, methods, chosen.device))
     run(due, Record(chosen.record), chosen.workers)
 

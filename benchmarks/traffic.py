@@ -1,4 +1,4 @@
-"""What rounds of a very large fleet cost, without training: who takes part, bytes, time, server.
+"""Traffic of a very large fleet, simulated without training: participants, bytes, time, server.
 
 Who is there, who is asked and whose reply is lost are the draws of the federation itself, made for
 all vehicles at once. A round then lasts as long as its vehicles take:
@@ -68,7 +68,7 @@ class LargeFleet:
 
 @dataclass(frozen=True)
 class Load:
-    """What a method asks of a round."""
+    """Bytes and server time of a method, per vehicle and round."""
 
     down_bytes: int
     """To each vehicle that is asked."""
@@ -100,7 +100,8 @@ class Traffic:
 
     def summary(self) -> dict[str, Any]:
         """Figures of a typical round and of all of them together."""
-        vehicles, hours = len(self.times), self.seconds.sum() / 3600
+        vehicles = len(self.times)
+        hours = self.seconds.sum() / 3600
         return {
             "rounds": len(self.seconds),
             "hours": hours,
@@ -153,7 +154,7 @@ def simulate(
     seed: int = 1,
     on_round: Callable[[int], None] | None = None,
 ) -> Traffic:
-    """Rounds of `fleet` under `load`; who takes part does not depend on the load."""
+    """Simulate rounds of `fleet` under `load`; the participants do not depend on the load."""
     links_down, links_up, computers, sizes = _differences(fleet, seed)
     available = first_available(seed, fleet.vehicles, availability)
     times = np.zeros(fleet.vehicles, np.int64)
@@ -202,7 +203,7 @@ def simulate_methods(
     seed: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Traffic]:
-    """Rounds under the load of every method; methods that send as much share a simulation."""
+    """Simulate rounds of every method; methods with the same bytes share a simulation."""
     sizes = list(dict.fromkeys((load.down_bytes, load.up_bytes) for load in loads.values()))
     found: dict[tuple[int, int], Traffic] = {}
     for place, (down, up) in enumerate(sizes):
@@ -223,7 +224,7 @@ def simulate_methods(
 
 
 def round_end(seconds: FloatArray, asked: int, enough: float, deadline_s: float) -> float:
-    """When a round ends in which replies would come after `seconds` [P].
+    """Return the end of a round whose replies would arrive after `seconds` [P].
 
     >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), asked=5, enough=0.6, deadline_s=60.0)
     3.0

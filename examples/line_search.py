@@ -24,8 +24,10 @@ class LineSearch(LocalRule):
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """One gradient a step, and a loss for each halving."""
-        gradient, share = loss.gradient(weights), torch.ones_like(weights[:, :1])
-        here, slope = loss.value(weights)[:, None], gradient.square().sum(-1, keepdim=True)
+        gradient = loss.gradient(weights)
+        share = torch.ones_like(weights[:, :1])
+        here = loss.value(weights)[:, None]
+        slope = gradient.square().sum(-1, keepdim=True)
         for _ in range(self.halvings):
             there = loss.value(weights - share * loss.rate * gradient)[:, None]
             enough = there <= here - self.c * share * loss.rate * slope

@@ -19,7 +19,8 @@ def compile_once(folder: Path, command: list[str]) -> int:
     if len(sources) != 1 or "-o" not in command:
         return subprocess.call(command)
     place = command.index("-o") + 1
-    made, own = Path(command[place]), {sources[0], command[place]}
+    made = Path(command[place])
+    own = {sources[0], command[place]}
     flags = "\0".join(word for word in command if word not in own)
     known = hashlib.sha256(flags.encode() + Path(sources[0]).read_bytes()).hexdigest()
     if not (folder / known).exists():

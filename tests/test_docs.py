@@ -82,7 +82,8 @@ COMMAND = get_command(app)
 
 def trouble_with(line: str) -> str:
     """What is wrong with a command that is shown; nothing if it and its options exist."""
-    words, node = line.split(), COMMAND
+    words = line.split()
+    node = COMMAND
     while words and words[0] in getattr(node, "commands", {}):
         node = node.commands[words.pop(0)]
     if node is COMMAND:

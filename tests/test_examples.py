@@ -23,8 +23,10 @@ from fedwatt.telemetry.store import read_vehicle, write_fleet
 from tests.examples import EXAMPLES
 from tests.runs.killing import kill_after
 
-SAM, FEDAVGM = f"{EXAMPLES}/sam.py:sam", f"{EXAMPLES}/fedavgm.py:fedavgm"
-CONV, NEXT_MINUTE = f"{EXAMPLES}/conv.py:Conv", f"{EXAMPLES}/next_minute.py:next_minute"
+SAM = f"{EXAMPLES}/sam.py:sam"
+FEDAVGM = f"{EXAMPLES}/fedavgm.py:fedavgm"
+CONV = f"{EXAMPLES}/conv.py:Conv"
+NEXT_MINUTE = f"{EXAMPLES}/next_minute.py:next_minute"
 SETTINGS = {"window": 20, "stride": 31, "evaluation_stride": 31}
 
 
@@ -61,14 +63,16 @@ def test_the_documentation_quotes_them_as_they_are() -> None:
 def test_from_python(method: str, model: str, target: str, stored: Path, tmp_path: Path) -> None:
     fleet = load_fleet(stored, DataSettings(**SETTINGS, target=target))
     federation = Federation(fleet, model, training=Training(rounds=2))
-    trained, fedavg = federation.train(method), federation.train("fedavg")
+    trained = federation.train(method)
+    fedavg = federation.train("fedavg")
     assert torch.equal(trained.state.weights, fedavg.state.weights) == (method == "fedavg")
     back = load(trained.save(tmp_path / "run"))
     found = back.predict(fleet)
     # Equal but for where weights lie in memory, which may change how a product is rounded.
     np.testing.assert_allclose(found["car-001"], trained.predict(fleet)["car-001"], rtol=1e-6)
     back.export(tmp_path / "model.onnx")
-    file, client = EnergyModel(tmp_path / "model.onnx"), fleet.clients[0]
+    file = EnergyModel(tmp_path / "model.onnx")
+    client = fleet.clients[0]
     scaled = file.energies(client.series, client.ends["test"])
     np.testing.assert_allclose(client.energy_wh(scaled), found["car-001"], rtol=1e-4, atol=1e-2)
 
@@ -144,7 +148,8 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
     assert done.exit_code == 0, done.output
     config = from_tables(read_config(Path("killed/config.toml")))
     execute(config, Path("whole"), Observers(()))
-    killed, alone = load("killed", method="sam"), load("whole", method="sam")
+    killed = load("killed", method="sam")
+    alone = load("whole", method="sam")
     assert torch.equal(killed.state.weights, alone.state.weights)
     assert Path("killed/report.html").stat().st_size > 10_000
     # For a vehicle: telemetry in, Wh of the next minute out.

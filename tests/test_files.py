@@ -23,7 +23,8 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path) -> None:
 
 
 def test_one_at_a_time_is_inside_a_folder(tmp_path) -> None:
-    arrived, inside = Event(), Event()
+    arrived = Event()
+    inside = Event()
 
     def other() -> None:
         arrived.set()

@@ -37,7 +37,8 @@ def test_a_wide_one_is_normal() -> None:
 
 def test_system_noise_is_on_its_grid_and_never_the_same() -> None:
     noise = SystemNoise()
-    drawn, again = noise.standard_normal(1000), noise.standard_normal(1000)
+    drawn = noise.standard_normal(1000)
+    again = noise.standard_normal(1000)
     assert not np.array_equal(drawn, again)
     assert np.array_equal(drawn / GRID, np.rint(drawn / GRID))
     assert isinstance(noise.standard_normal(), float)

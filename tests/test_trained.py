@@ -96,7 +96,8 @@ def test_a_trip_is_aligned_as_its_vehicle_was_for_training() -> None:
     assert client.lag_s == pytest.approx(2.0, abs=0.5)
     one = Federation(fleet, MLP(10, 8, (5,)), training=TRAINING).train("fedavg")
     trip = next(trip for trip in ahead[0].trips if trip.name == client.trips["test"][0])
-    found, expected = one.predict(trip, vehicle="car-001")[::97], one.predict(fleet)["car-001"]
+    found = one.predict(trip, vehicle="car-001")[::97]
+    expected = one.predict(fleet)["car-001"]
     np.testing.assert_allclose(found, expected[: len(found)], rtol=1e-5)
     np.testing.assert_array_equal(one.predict(ahead[0])[trip.name][::97], found)
     # A vehicle that has been aligned is not delayed again.

@@ -49,7 +49,8 @@ class Cell:
 
 def cells(page: str) -> list[Cell]:
     """A page as cells; `written` puts them together again."""
-    found, end = [], 0
+    found = []
+    end = 0
     for block in _BLOCK.finditer(page):
         if text := page[end : block.start()].strip("\n"):
             found.append(Cell("markdown", text))

@@ -84,7 +84,8 @@ def latency_table(found: "Sequence[Latency]", name: Callable[[str], str], title:
 
 
 def _range(numbers: list[int]) -> str:
-    low, high = min(numbers), max(numbers)
+    low = min(numbers)
+    high = max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 

@@ -35,7 +35,9 @@ algorithm = fed_avg.federated_averaging(
 )
 pairs = [vehicle(number) for number in range(VEHICLES)]
 fleet = [fedjax.ClientDataset({"x": x, "y": y}) for x, y in pairs]
-state, seconds, key = algorithm.init(start), [], jax.random.PRNGKey(0)
+state = algorithm.init(start)
+seconds = []
+key = jax.random.PRNGKey(0)
 for _ in range(rounds_asked() + 1):
     begin = perf_counter()
     key, *keys = jax.random.split(key, PARTICIPANTS + 1)

@@ -13,7 +13,8 @@ from fedwatt import __version__
 from fedwatt.federation import Federation
 from fedwatt.methods import get
 
-recipe, method = Recipe(), get("fedavg")
+recipe = Recipe()
+method = get("fedavg")
 federation = Federation(recipe.fleet(), training=recipe.training, device="cpu")
 state, _ = federation.start(method)
 seconds = []

@@ -40,7 +40,9 @@ class Vehicle(NumPyClient):
 
     def fit(self, parameters: list[Any], config: dict[str, Any]) -> Any:
         """One epoch of plain SGD."""
-        own, (windows, labels), loss = network(), data(self.number), nn.MSELoss()
+        own = network()
+        windows, labels = data(self.number)
+        loss = nn.MSELoss()
         with torch.no_grad():
             for parameter, values in zip(own.parameters(), parameters, strict=True):
                 parameter.copy_(torch.from_numpy(np.array(values)))

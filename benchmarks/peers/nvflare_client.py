@@ -12,7 +12,8 @@ if __name__ == "__main__":
     flare.init()
     number = int(flare.get_site_name().removeprefix("site-")) - 1
     windows, labels = (torch.from_numpy(array) for array in vehicle(number))
-    network, loss = Network(), nn.MSELoss()
+    network = Network()
+    loss = nn.MSELoss()
     while flare.is_running():
         received = flare.receive()
         network.load_state_dict({key: torch.as_tensor(v) for key, v in received.params.items()})

@@ -26,7 +26,8 @@ class Trained(Network):
     def loss(self, windows: Any, labels: Any, eval: bool = False) -> torch.Tensor:
         """Mean squared error."""
         self.train(not eval)
-        inputs, wanted = torch.as_tensor(windows), torch.as_tensor(labels)
+        inputs = torch.as_tensor(windows)
+        wanted = torch.as_tensor(labels)
         return torch.nn.functional.mse_loss(self(inputs), wanted)
 
     def metrics(self, windows: Any, labels: Any, eval: bool = True) -> dict[str, Any]:
@@ -38,7 +39,8 @@ class Timed(TrainingProcessCallback):
     """Notes the seconds of each central iteration."""
 
     def __init__(self) -> None:
-        self.begin, self.seconds = perf_counter(), []
+        self.begin = perf_counter()
+        self.seconds = []
 
     def after_central_iteration(
         self, aggregate_metrics: Metrics, model: Any, *, central_iteration: int
@@ -50,7 +52,8 @@ class Timed(TrainingProcessCallback):
         return False, Metrics()
 
 
-data, rng = [vehicle(number) for number in range(VEHICLES)], np.random.default_rng(0)
+data = [vehicle(number) for number in range(VEHICLES)]
+rng = np.random.default_rng(0)
 
 
 def shuffled(number: int) -> Dataset:
@@ -63,7 +66,8 @@ def shuffled(number: int) -> Dataset:
 network = Trained()
 fleet = FederatedDataset(shuffled, get_user_sampler("random", list(range(VEHICLES))))
 model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
-timed, rounds = Timed(), rounds_asked() + 1
+timed = Timed()
+rounds = rounds_asked() + 1
 FederatedAveraging().run(
     NNAlgorithmParams(
         central_num_iterations=rounds,

@@ -8,9 +8,11 @@ from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WINDOWS, rounds_asked, tel
 from torch import nn
 from torch_network import Network, version
 
-network, loss = Network(), nn.MSELoss()
+network = Network()
+loss = nn.MSELoss()
 data = [tuple(map(torch.from_numpy, vehicle(number))) for number in range(VEHICLES)]
-rng, seconds = np.random.default_rng(0), []
+rng = np.random.default_rng(0)
+seconds = []
 weights = [parameter.detach().clone() for parameter in network.parameters()]
 for _ in range(rounds_asked() + 1):
     begin = perf_counter()

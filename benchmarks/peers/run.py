@@ -28,7 +28,8 @@ from benchmarks.machine import machine  # noqa: E402
 from benchmarks.marked import write_blocks  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-RESULTS, PAGE = ROOT / "results" / "peers.json", ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "results" / "peers.json"
+PAGE = ROOT / "docs" / "performance.md"
 TORCH: Final = "torch==2.13.0"
 FEDJAX: Final = (
     "fedjax==0.0.17", "jax==0.4.25", "jaxlib==0.4.25", "numpy==1.26.4", "scipy==1.12.0",

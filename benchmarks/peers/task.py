@@ -12,8 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-VEHICLES, PARTICIPANTS, WINDOWS, BATCH, RATE = 100, 30, 1920, 64, 0.05
-WINDOW, FEATURES = 60, 8
+VEHICLES = 100
+PARTICIPANTS = 30
+WINDOWS = 1920
+BATCH = 64
+RATE = 0.05
+WINDOW = 60
+FEATURES = 8
 WIDTHS = (WINDOW * FEATURES, 64, 32, 1)
 
 Floats = NDArray[np.float32]

@@ -94,7 +94,8 @@ def find_styles(
     At most `most` of them, of at least `fewest` vehicles each. `on_seed` is called as each seed's
     model is taken up.
     """
-    model, clients = federation.model, [c for c in federation.fleet.clients if not c.held_out]
+    model = federation.model
+    clients = [c for c in federation.fleet.clients if not c.held_out]
     most = min(most, len(clients) // fewest)
     if most < 2:
         raise DataError(
@@ -110,7 +111,8 @@ def find_styles(
     for seed, own in zip(federation.seeds, weights, strict=True):
         on_seed(seed)
         points = places(clients, model, own[: model.layout.size].cpu())
-        rng, spread = generator(seed, "styles"), points.std(axis=0)
+        rng = generator(seed, "styles")
+        spread = points.std(axis=0)
         found = explained(points, spread, most, rng, fewest=fewest)
         seen.append(excess(found, len(points), spread, rng, fewest=fewest))
         alone = np.zeros(len(points), dtype=np.int64)
@@ -153,7 +155,8 @@ def _profile(clients: Sequence[Client], members: IntArray) -> dict[str, tuple[fl
     features = clients[0].features
     told: dict[str, FloatArray] = {}
     for place in np.flatnonzero(motion_features(features)).tolist():
-        name, unit = features[place], FEATURES[features[place]].unit
+        name = features[place]
+        unit = FEATURES[features[place]].unit
         for what in ("center", "scale"):
             own = [getattr(one.scaler, what)[place] for one in clients]
             told[f"{'mean' if what == 'center' else 'spread'} of {name}, {unit}"] = np.array(own)

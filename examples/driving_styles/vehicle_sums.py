@@ -46,7 +46,8 @@ def scale_sums(client: Client) -> FloatArray:
             "Styles compare features between vehicles, so each must mean the same in all of them: "
             "leave data.components and data.selected at 0."
         )
-    center, scale = client.scaler.center, client.scaler.scale
+    center = client.scaler.center
+    scale = client.scaler.scale
     return np.stack([center, scale**2 + center**2])
 
 
@@ -89,7 +90,8 @@ class Driving:
 def driving(client: Client, model: Model, weights: Tensor, scale: FleetScale) -> Driving:
     """The vehicle's driving as the model with `weights` [D] sees it."""
     assert client.scaler is not None
-    moving, ends = motion_features(client.features), client.ends["train"]
+    moving = motion_features(client.features)
+    ends = client.ends["train"]
     # Neighbouring windows of one trip are closer than a window is long.
     trip = np.cumsum(np.concatenate([[0], np.diff(ends) >= client.window]))
     some = np.linspace(0, len(ends) - 1, min(len(ends), MOST_WINDOWS)).astype(int)

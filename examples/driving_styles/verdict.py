@@ -34,7 +34,9 @@ def explained(
 ) -> Explained:
     """What up to `most` clusters of at least `fewest` vehicles explain of points [N, q]."""
     whole = float((points**2).sum())
-    shares, best, clusterings = [], 0.0, []
+    shares = []
+    best = 0.0
+    clusterings = []
     for k in range(2, most + 1):
         found = k_means(points, spread, k, rng, fewest=fewest)
         if found is not None:
@@ -56,14 +58,17 @@ def excess(
     found: Explained, count: int, spread: FloatArray, rng: Generator, *, fewest: int
 ) -> Excess:
     """What was found in `count` points against even boxes of this spread [q]."""
-    drawn, most = [], len(found.shares) + 1
+    drawn = []
+    most = len(found.shares) + 1
     for _ in range(DRAWS):
         even = rng.uniform(-1, 1, (count, len(spread))) * np.sqrt(3) * spread
         even -= even.mean(axis=0)
         drawn.append(explained(even, even.std(axis=0), most, rng, fewest=fewest).shares)
     null = np.array(drawn)
-    middle, width = null.mean(axis=0), np.maximum(null.std(axis=0), 1e-9)
-    above, chance = (found.shares - middle) / width, ((null - middle) / width).max(axis=1)
+    middle = null.mean(axis=0)
+    width = np.maximum(null.std(axis=0), 1e-9)
+    above = (found.shares - middle) / width
+    chance = ((null - middle) / width).max(axis=1)
     return Excess(above, float((1 + (chance >= above.max()).sum()) / (1 + DRAWS)))
 
 
@@ -84,7 +89,8 @@ def adjusted_rand(one: IntArray, other: IntArray) -> float:
     def pairs(counts: FloatArray) -> float:
         return float((counts * (counts - 1) / 2).sum())
 
-    rows, columns = pairs(table.sum(axis=1)), pairs(table.sum(axis=0))
+    rows = pairs(table.sum(axis=1))
+    columns = pairs(table.sum(axis=0))
     expected = rows * columns / pairs(np.array([len(one)]))
     most = (rows + columns) / 2
     return 1.0 if most == expected else (pairs(table) - expected) / (most - expected)

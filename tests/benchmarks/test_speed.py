@@ -35,7 +35,8 @@ def test_operations_of_a_round() -> None:
 
 def test_the_plain_loop_is_fedavg() -> None:
     # All windows of a vehicle are one batch, so their order does not matter.
-    fleet, model = TINY.fleet(), MLP(60, 8)
+    fleet = TINY.fleet()
+    model = MLP(60, 8)
     loop = Loop(fleet, TINY, network(model), "cpu")
     start = [p.detach().clone() for p in loop.network.parameters()]
     found = flat_weights(model, loop.round(start, [0, 2]))
@@ -44,14 +45,16 @@ def test_the_plain_loop_is_fedavg() -> None:
     for k in (0, 2):
         client = fleet.clients[k]
         windows = torch.stack([torch.from_numpy(client.series[i : i + 60]) for i in range(64)])
-        labels, share = torch.from_numpy(client.labels["train"]), torch.full((64,), 1 / 64)
+        labels = torch.from_numpy(client.labels["train"])
+        share = torch.full((64,), 1 / 64)
         steps.append(model.gradient(weights, windows, labels, share, squared))
     expected = weights - TINY.rate * torch.stack(steps).mean(dim=0)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 
 def test_ways_take_turns_and_the_median_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, order = [0.0], ""
+    clock = [0.0]
+    order = ""
     monkeypatch.setattr(recipes, "perf_counter", lambda: clock[0])
     times = {"a": iter([9.0, 1.0, 5.0, 2.0]), "b": iter([9.0, 4.0, 4.0, 4.0])}
 

@@ -39,7 +39,8 @@ def in_a_process(*arguments: str, cwd: Path) -> Done:
 
 def fedwatt(*arguments: str, cwd: Path) -> Done:
     """The same in this process: loading torch takes longer than most commands."""
-    out, err = StringIO(), StringIO()
+    out = StringIO()
+    err = StringIO()
     with (
         pytest.MonkeyPatch.context() as patch,
         chdir(cwd),

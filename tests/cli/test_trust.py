@@ -43,7 +43,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert CliRunner().invoke(app, [*run, str(folder / "run")]).exit_code == 0
     vehicle = min(path for path in (folder / "fleet").iterdir() if path.is_dir())
     (folder / "vehicle").symlink_to(vehicle)
-    file, home = str(folder / "model.onnx"), str(folder / "vehicle")
+    file = str(folder / "model.onnx")
+    home = str(folder / "vehicle")
     made = CliRunner().invoke(
         app, ["export", str(folder / "run"), "--out", file, "--vehicle", home]
     )
@@ -60,7 +61,8 @@ def tampered(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(plugins, "_trusted", set())
     Path("evil.py").write_text(CODE)
     copytree(finished / "run", "run")
-    evil, toml = 'name = "./evil.py:Net"', Path("run/config.toml")
+    evil = 'name = "./evil.py:Net"'
+    toml = Path("run/config.toml")
     text = toml.read_text().replace('name = "mlp"', evil)
     assert evil in text
     toml.write_text(text)

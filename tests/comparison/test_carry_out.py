@@ -194,7 +194,8 @@ def test_windows_are_read_back_as_they_were(few_cars: Fleet, tmp_path: Path) -> 
 
 
 def test_what_was_played_is_not_played_again(few_cars: Fleet, tmp_path: Path) -> None:
-    workspace, said = Workspace(tmp_path, {}, "cpu"), list[str]()
+    workspace = Workspace(tmp_path, {}, "cpu")
+    said = list[str]()
     write_windows(tmp_path / "fleets" / "synthetic-base.npz", few_cars)
     chosen = planned_runs(TINY, ["synthetic base fedavg", "synthetic base fedprox"])
     assert len(run_all(chosen[:1], workspace, said.append)) == 1

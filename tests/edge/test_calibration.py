@@ -29,7 +29,8 @@ def test_the_conformal_quantile_is_the_corrected_rank():
 
 def test_a_long_trip_counts_no_more_than_a_short_one():
     # Half of the weight lies on the one score 1, however many windows the other trip has.
-    short, long = np.array([1.0]), np.full(999, 5.0)
+    short = np.array([1.0])
+    long = np.full(999, 5.0)
     assert clustered_quantile([short, long], 0.3) == 1.0
 
 
@@ -64,7 +65,8 @@ def trip(draw, seconds=400, level=50.0, bias=0.0) -> Outcome:
 @pytest.mark.parametrize("bias", [0.0, 4.0, 30.0])
 def test_new_trips_are_covered_as_often_as_promised(bias):
     draw = np.random.default_rng(1)
-    inside, whole = [], []
+    inside = []
+    whole = []
     for _ in range(60):
         lengths = draw.integers(130, 900, 60)
         trips = [trip(draw, int(seconds), bias=bias) for seconds in lengths]

@@ -28,7 +28,8 @@ CARD = ModelCard(
 def drive(*, bars: bool = True, measured_wh: float | None = 800.0) -> Forecast:
     """100 s at 36 km/h, so 1 km, with 1,000 Wh predicted, ± 100 Wh at its end."""
     trip = Trip("7", {"speed_mps": np.full(100, 10.0)})
-    each, half = np.full(100, 10.0), 100.0 if bars else np.nan
+    each = np.full(100, 10.0)
+    half = 100.0 if bars else np.nan
     measured = None if measured_wh is None else np.full(100, measured_wh / 100)
     total = np.cumsum(each)
     found = TripPrediction(trip, each[:41], each, measured, total - half, total + half, 0.9)

@@ -113,7 +113,8 @@ def test_components_of_a_vehicle_are_part_of_its_graph(vehicle, tmp_path):
 
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_smaller_forms_are_smaller_and_say_what_they_cost(backbone, vehicle, tmp_path):
-    sizes, losses = [], []
+    sizes = []
+    losses = []
     for form in ("float32", "float16", "int8"):
         file = tmp_path / f"{form}.onnx"
         losses.append(export(trained(backbone), file, vehicle=vehicle, form=form).loss_wh)

@@ -28,7 +28,8 @@ from fedwatt.telemetry.trip import RawTrip
 from .bare import ON_BOARD
 from .toys import a_vehicle, hold_of, raw_trip, trained, with_level
 
-LATITUDE, LONGITUDE = 42.28, -83.74
+LATITUDE = 42.28
+LONGITUDE = -83.74
 M_PER_DEGREE = 111_195.0
 
 
@@ -85,7 +86,8 @@ def located_rows(rows: int = 500, step_s: float = 0.5) -> RawTrip:
 def timing_of(trip: RawTrip) -> Timing:
     """What an import measures on the whole trip."""
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
-    latitude, longitude = trip.channels["latitude_deg"], trip.channels["longitude_deg"]
+    latitude = trip.channels["latitude_deg"]
+    longitude = trip.channels["longitude_deg"]
     known = np.isfinite(latitude) & np.isfinite(longitude)
     rows = updates(latitude[known], longitude[known])
     return Timing(hold_s=hold_of(trip), position_hold_s=usual_hold_s(time_s[known], rows))
@@ -122,9 +124,11 @@ def test_a_field_travels_in_the_file(hilly):
 @pytest.mark.parametrize("known_s", [0, 100])
 def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_path):
     """As in training: the field of a vehicle that measures elevation is in its file as well."""
-    vehicle, field = located_vehicle(), replace(hilly_field(), measured=True)
+    vehicle = located_vehicle()
+    field = replace(hilly_field(), measured=True)
     export(trained(features="base, terrain"), tmp_path / "m.onnx", vehicle=vehicle, field=field)
-    model, trip = EnergyModel(tmp_path / "m.onnx"), vehicle.trips[0]
+    model = EnergyModel(tmp_path / "m.onnx")
+    trip = vehicle.trips[0]
     assert model.card.terrain["source"] == "auto" and model.field.measured
     level = np.where(np.arange(trip.seconds) < known_s, 7.0, np.nan)
     trip = replace(trip, channels={**trip.channels, "elevation_m": level})
@@ -282,7 +286,8 @@ def test_measured_heights_in_place_of_a_field(tmp_path):
 def test_what_a_plan_says_of_its_road_is_used(hilly):
     plan = {"speed_mps": np.full(90, 10.0), "ambient_c": np.full(90, 10.0)}
     plan |= {"ac_w": np.zeros(90), "heater_w": np.zeros(90)}
-    level, up = Trip("l", plan), Trip("u", plan | {"grade": np.full(90, 0.05)})
+    level = Trip("l", plan)
+    up = Trip("u", plan | {"grade": np.full(90, 0.05)})
     assert predict_trip(hilly, up, "").trip.channels["climb_m"] == pytest.approx(0.5)
     assert predict_trip(hilly, level, "").trip.channels["climb_m"] == pytest.approx(0.0)
     given = Trip("g", plan | {"climb_m": np.ones(90), "descent_m": np.zeros(90)})

@@ -74,7 +74,8 @@ def test_a_stream_that_knows_its_energy_is_the_batch_with_the_filter(mixed, late
     trip = late.trips[2]
     batch = outcome(mixed, trip, late.name)
     predictor = EnergyPredictor(mixed)
-    energy_wh, made = trip.channels["energy_wh"], []
+    energy_wh = trip.channels["energy_wh"]
+    made = []
     # A stream's second is what ends with a sample, so the first sample brings no energy.
     made += predictor.step(sample_of(trip, 0), time_s=0.0)
     for second in range(trip.seconds):
@@ -105,7 +106,8 @@ def sample_of(trip, second):
 
 def test_missing_energy_and_chargers_teach_nothing(mixed, late):
     trip = late.trips[2]
-    unknown, charging = EnergyPredictor(mixed), EnergyPredictor(mixed)
+    unknown = EnergyPredictor(mixed)
+    charging = EnergyPredictor(mixed)
     for second in range(300):
         unknown.step(sample_of(trip, second), energy_wh=math.nan)
         still = {**sample_of(trip, second), "speed_mps": 0.0}
@@ -117,7 +119,8 @@ def test_missing_energy_and_chargers_teach_nothing(mixed, late):
 
 def test_a_snapshot_keeps_what_the_trip_has_shown(mixed, late):
     trip = late.trips[2]
-    one, other = EnergyPredictor(mixed), EnergyPredictor(mixed)
+    one = EnergyPredictor(mixed)
+    other = EnergyPredictor(mixed)
     for second in range(200):
         one.step(sample_of(trip, second), energy_wh=float(trip.channels["energy_wh"][second]))
     other.restore(one.snapshot())

@@ -47,7 +47,8 @@ def opened(run, folder, vehicle=None, **options) -> EnergyModel:
 @pytest.fixture(scope="module")
 def three(tmp_path_factory) -> tuple[EnergyModel, EnergyModel, EnergyModel]:
     """Files for one vehicle: both networks, the one with hills alone, the level one alone."""
-    run, folder = with_level(trained(features=HILLS)), tmp_path_factory.mktemp("three")
+    run = with_level(trained(features=HILLS))
+    folder = tmp_path_factory.mktemp("three")
     models = run, replace(run, level=None), run.level
     return tuple(opened(one, folder / str(place)) for place, one in enumerate(models))
 
@@ -78,7 +79,8 @@ def test_both_networks_of_a_scaled_file_say_what_torch_says(backbone, tmp_path):
     hilly, level = (build_client(vehicle, one.config.data) for one in (run, run.level))
     card = export(run, tmp_path / "m.onnx")
     assert card.level["borne_out"] is None and len(card.level["features"]) == 8
-    model, ends = EnergyModel(tmp_path / "m.onnx"), hilly.ends["test"]
+    model = EnergyModel(tmp_path / "m.onnx")
+    ends = hilly.ends["test"]
     for known, client, own in ((True, hilly, run), (False, level, run.level)):
         wanted = torch_energy(own, client)
         got = model.energies(hilly.series, ends, np.full(len(ends), known))
@@ -107,7 +109,8 @@ def test_a_vehicles_file_chooses_between_what_torch_says(backbone, reduction, tm
     test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
     found = [predict_trip(model, trip, vehicle.name) for trip in test]
     assert np.array_equal(np.concatenate([one.hills[::10] for one in found]), known)
-    got, wanted = np.concatenate([one.windows_wh[::10] for one in found]), np.where(known, *both)
+    got = np.concatenate([one.windows_wh[::10] for one in found])
+    wanted = np.where(known, *both)
     gap = np.abs(got - wanted) / np.maximum(np.abs(wanted), hilly.label_scale_wh)
     # Components are float64 products in another order before the cast to float32.
     assert gap.max() <= (1e-4 if reduction else 1e-5)
@@ -124,7 +127,8 @@ def test_without_positions_a_vehicle_has_exactly_the_level_runs_predictions(thre
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_a_vehicle_that_never_had_positions_has_the_level_runs_file(backbone, tmp_path):
     """Energies and error bars of every trip are those of an export of RUN/level."""
-    run, vehicle = with_level(trained(backbone, features=HILLS)), a_vehicle()
+    run = with_level(trained(backbone, features=HILLS))
+    vehicle = a_vehicle()
     both = opened(run, tmp_path / "both", vehicle)
     level = opened(run.level, tmp_path / "level", vehicle)
     bars = level.card.calibration
@@ -173,7 +177,8 @@ def test_a_stream_switches_as_positions_come_and_go(three):
 
 def test_a_gap_of_more_than_ten_minutes_stays_unknown(three):
     predictor = EnergyPredictor(three[0], timing=Timing(position_hold_s=1.5))
-    channels, made = driven(900, lost=range(100, 750)).channels, []
+    channels = driven(900, lost=range(100, 750)).channels
+    made = []
     for second in range(900):
         sample = {name: float(values[second]) for name, values in channels.items()}
         made += predictor.push(float(second), sample)
@@ -191,7 +196,8 @@ def test_a_late_first_fix_is_not_known_ground(three):
 
 
 def test_error_bars_do_not_know_the_test_trips(tmp_path):
-    run, vehicle = with_level(trained(features=HILLS)), located_vehicle()
+    run = with_level(trained(features=HILLS))
+    vehicle = located_vehicle()
     splits = split_of_trips(vehicle, run.config.data)
     bars = [opened(run, tmp_path / "one", vehicle).card]
     for trip in vehicle.trips:

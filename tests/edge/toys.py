@@ -49,7 +49,8 @@ def with_level(run: TrainedModel, *, better: str = "hills") -> TrainedModel:
     terrain = replace(run.config.terrain, level_model=True)
     run = replace(run, config=replace(run.config, terrain=terrain))
     config = level_config(run.config)
-    data, backbone = asdict(config.data), run.config.model.name
+    data = asdict(config.data)
+    backbone = run.config.model.name
     level = replace(trained(backbone, **data), config=config)
     if better == "hills":
         return replace(run, level=_far_off(level))

@@ -76,7 +76,8 @@ def test_under_masks_the_fleet_chooses_alike(steep):
     places = np.concatenate(
         [[trip.channels[name] for name in POSITION] for car in steep for trip in car.trips], axis=1
     )
-    (south, west), (north, east) = places.min(axis=1), places.max(axis=1)
+    south, west = places.min(axis=1)
+    north, east = places.max(axis=1)
     area = (south - 0.001, north + 0.001, west - 0.001, east + 0.001)
     settings = TerrainSettings(source="learn", minimum_vehicles=2, area=area)
     grid = Grid()
@@ -90,7 +91,8 @@ def test_under_masks_the_fleet_chooses_alike(steep):
 
 
 def test_a_vehicle_without_validation_trips_has_no_say():
-    grid, settings = Grid(), TerrainSettings()
+    grid = Grid()
+    settings = TerrainSettings()
     _, surveys = survey_fleet(fleet(1, trips=12), None, grid, settings, DATA)
     (one,) = surveys.values()
     field, _ = shared_field([one], grid, TerrainSettings(minimum_vehicles=1, choose_prior=False))

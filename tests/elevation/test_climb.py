@@ -37,12 +37,14 @@ def test_a_ferry_and_a_parked_vehicle_do_not_climb():
 
 def test_wheels_that_stand_do_not_climb_while_the_fix_drifts():
     # At 0.2 m/s, below 0.3, a drift of 0.5 m per second would be 2.5 m of climb per metre.
-    elevation, speed = np.arange(8) / 2, np.full(8, 0.2)
+    elevation = np.arange(8) / 2
+    speed = np.full(8, 0.2)
     assert rise_m(elevation, SAME, speed).tolist() == [0.0] * 8
 
 
 def test_between_regions_and_on_cliffs_climb_is_not_known():
-    speed, elevation = np.full(8, 10.0), np.array([0.0, 0, 1, 1, 1, 9, 9, 9])
+    speed = np.full(8, 10.0)
+    elevation = np.array([0.0, 0, 1, 1, 1, 9, 9, 9])
     region = np.array([0, 0, 1, 1, 1, 1, 1, 1])
     np.testing.assert_array_equal(
         rise_m(elevation, region, speed), [0, 0, np.nan, 0, 0, np.nan, 0, 0]

@@ -42,7 +42,8 @@ def slope(heights: float) -> Field:
 
 def test_half_the_height_has_half_the_scale_and_the_same_shape():
     (vehicle, _) = fleet(2, trips=4)
-    field, half = slope(20.0), slope(10.0)
+    field = slope(20.0)
+    half = slope(10.0)
     trips = []
     for trip in vehicle.trips:
         height, _ = field.read(trip.channels["latitude_deg"], trip.channels["longitude_deg"])

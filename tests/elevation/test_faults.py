@@ -141,7 +141,8 @@ def error_wh(vehicle: Vehicle, field) -> float:
         means = [window_means(c, ends) for c in columns]
         energy = window_energy(trip.channels["energy_wh"], ends)
         rows[split_of[trip.name]].append(np.stack([*means, energy], axis=1))
-    train, test = np.concatenate(rows["train"]), np.concatenate(rows["test"])
+    train = np.concatenate(rows["train"])
+    test = np.concatenate(rows["test"])
     beta = ridge(train[:, :-1], train[:, -1])
     return float(np.sqrt(np.mean((test[:, :-1] @ beta[:-1] + beta[-1] - test[:, -1]) ** 2)))
 

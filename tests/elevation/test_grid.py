@@ -27,7 +27,8 @@ def test_the_four_nodes_are_around_the_position():
 
 
 def test_a_plane_is_read_exactly_along_rows_and_nearly_between_them():
-    latitude, longitude = np.full(5, 42.0), np.linspace(-83.001, -83.0, 5)
+    latitude = np.full(5, 42.0)
+    longitude = np.linspace(-83.001, -83.0, 5)
     keys, weights = GRID.corners(latitude, longitude)
     lat, lon = (part.reshape(keys.shape) for part in GRID.positions(keys.ravel()))
     assert (weights * lat).sum(axis=1) == pytest.approx(latitude, abs=1e-12)

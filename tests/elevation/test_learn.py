@@ -57,7 +57,8 @@ def messages(vehicles) -> list[Contribution]:
 def test_toy_hills_are_found(vehicles):
     field = learn(vehicles, OPEN, DATA).shared
     often = field.passes >= 5
-    found, true = field.elevation_m[often], truth_m(field)[often]
+    found = field.elevation_m[often]
+    true = truth_m(field)[often]
     assert np.corrcoef(found, true)[0, 1] > 0.97
     # In metres, not only in shape: a slope of 1 up to what the prior shrinks.
     assert np.polyfit(true, found, 1)[0] == pytest.approx(1.0, abs=0.15)
@@ -83,7 +84,8 @@ def test_the_federated_field_is_that_of_the_pooled_data(vehicles, messages):
     """The pooled problem is written down row by row, as if all segments were in one place."""
     federated = solve_field(GRID, add(messages), 0.03)
     keys = federated.keys
-    rows, target = [], []
+    rows = []
+    target = []
     for vehicle in vehicles:
         one = survey(vehicle, GRID, 8, DATA)
         own = residual(one)
@@ -127,7 +129,8 @@ def test_forgetting_weighs_the_past_less(messages):
 
 
 def test_towns_far_apart_are_regions_of_one_field():
-    here, there = fleet(2), fleet(2, latitude=-33.0, longitude=151.0)
+    here = fleet(2)
+    there = fleet(2, latitude=-33.0, longitude=151.0)
     there = [replace(v, name=f"far-{v.name}") for v in there]
     field = learn([*here, *there], OPEN, DATA).shared
     latitude, _ = field.grid.positions(field.keys)
@@ -160,7 +163,8 @@ def test_test_trips_change_no_field(vehicles):
 def test_climb_read_on_test_trips_is_the_true_one(vehicles):
     field = learn(vehicles, OPEN, DATA).shared
     trip = vehicles[0].trips[0]
-    latitude, longitude = trip.channels["latitude_deg"], trip.channels["longitude_deg"]
+    latitude = trip.channels["latitude_deg"]
+    longitude = trip.channels["longitude_deg"]
     east = (longitude + 83) * DEGREE_M * np.cos(np.radians(42))
     true = np.diff(hill_m(east, (latitude - 42) * DEGREE_M), prepend=np.nan)[1:]
     assert np.corrcoef(trip_rise_m(trip, field)[1:], true)[0, 1] > 0.9

@@ -34,7 +34,9 @@ def client(labels, known=None, ends=None) -> Client:
 
 
 def test_hills_that_take_a_tenth_off_the_squared_error_are_borne_out_by_one_window():
-    labels, level = np.array([2.0]), np.array([0.0])  # squared error 4
+    # squared error 4
+    labels = np.array([2.0])
+    level = np.array([0.0])
     assert borne_out(np.array([0.15]), level, client(labels))  # 3.42 is left
     assert not borne_out(np.array([0.1]), level, client(labels))  # 3.61
 
@@ -48,19 +50,23 @@ def test_a_small_gain_needs_many_windows():
 
 
 def test_overlapping_windows_count_as_one():
-    labels, ends = np.zeros(40), np.arange(40) // 14 + WINDOW  # all within the second length
+    # all within the second length
+    labels = np.zeros(40)
+    ends = np.arange(40) // 14 + WINDOW
     assert not borne_out(np.full(40, np.sqrt(0.95)), np.ones(40), client(labels, ends=ends))
 
 
 def test_a_gain_by_chance_bears_nothing_out():
     """Saved and lost by turns, 1 and -0.9: Σ G = 1, and two standard errors are 8.5."""
-    labels, level = np.zeros(20), np.full(20, np.sqrt(2.0))
+    labels = np.zeros(20)
+    level = np.full(20, np.sqrt(2.0))
     hilly = np.sqrt(np.tile([1.0, 2.9], 10))
     assert not borne_out(hilly, level, client(labels))
 
 
 def test_only_windows_with_known_climb_are_judged():
-    labels, level = np.zeros(4), np.ones(4)
+    labels = np.zeros(4)
+    level = np.ones(4)
     hilly = np.array([0.0, 0.0, 9.0, 9.0])
     assert borne_out(hilly, level, client(labels, known=[1, 1, 0, 0]))
     assert not borne_out(hilly, level, client(labels))
@@ -85,8 +91,10 @@ def test_unknown_windows_and_hills_that_are_not_borne_out_are_left_to_the_level_
         fleet=SimpleNamespace(clients=[vehicle]),
         pool=SimpleNamespace(validation=windows, test=windows),
     )
-    right, wrong = np.zeros((1, 2)), np.ones((1, 2))
-    hilly, level = np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])
+    right = np.zeros((1, 2))
+    wrong = np.ones((1, 2))
+    hilly = np.array([[1.0, 2.0]])
+    level = np.array([[3.0, 4.0]])
     for judged, used in (((right, wrong), [1, 4]), ((wrong, right), [3, 4])):
         both = (Predictions(*own) for own in zip(judged, (hilly, level), strict=True))
         assert with_level(federation, *both).tolist() == [used]

@@ -104,11 +104,13 @@ def test_every_vehicle_reads_what_it_has(mixed):
 
 def test_measured_seconds_come_first_and_the_field_fills_the_rest(mixed):
     learned = learn(mixed, AUTO, DATA)
-    trip, field = mixed[3].trips[0], learned.own[mixed[3].name]
+    trip = mixed[3].trips[0]
+    field = learned.own[mixed[3].name]
     half = trip.channels["elevation_m"].copy()
     half[len(half) // 2 :] = np.nan
     partly = replace(trip, channels={**trip.channels, "elevation_m": half})
-    rise, middle = own_rise_m(partly, field), len(half) // 2
+    rise = own_rise_m(partly, field)
+    middle = len(half) // 2
     assert rise[:middle] == pytest.approx(measured_rise_m(trip)[:middle])
     by_field = trip_rise_m(trip, field)[middle:]
     assert rise[middle:] == pytest.approx(by_field, nan_ok=True)

@@ -53,7 +53,8 @@ def test_segments_to_and_fro_add_up_to_one_pair():
     nodes = np.array([10, 20, 30])
     corner = np.array([1.0, 0, 0, 0])
     keys = np.full((4, 8), 30)
-    keys[:, 0], keys[:, 4] = [20, 10, 20, 30], [10, 20, 10, 10]
+    keys[:, 0] = [20, 10, 20, 30]
+    keys[:, 4] = [10, 20, 10, 10]
     weights = np.tile(np.concatenate([corner, -corner]), (4, 1))
     placed = np.array([True, True, True, False])  # the last one leaps and does not count
     one = Survey(np.zeros((4, 0)), np.zeros(4), keys, weights, placed, 2.0)

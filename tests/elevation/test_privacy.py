@@ -96,7 +96,8 @@ def masked_exchange(surveys, overheard, last=None):
         return sums
 
     area = Area(south_deg=41.98, north_deg=42.08, west_deg=-83.02, east_deg=-82.9)
-    nodes, before = area.nodes(GRID), -1
+    nodes = area.nodes(GRID)
+    before = -1
     while len(nodes) != before:
         before = len(nodes)
         fields = {"vehicles": (len(nodes), 1.0)}
@@ -158,10 +159,8 @@ def test_every_segment_at_legal_speed_is_among_the_agreed_pairs(latitude):
     turn = rng.uniform(0, 2 * np.pi, 4000)
     end_lat = start_lat + 320 * np.sin(turn) / DEGREE_M
     end_lon = start_lon + 320 * np.cos(turn) / (DEGREE_M * np.cos(np.radians(start_lat)))
-    (ends, shares), (starts, others) = (
-        GRID.corners(end_lat, end_lon),
-        GRID.corners(start_lat, start_lon),
-    )
+    ends, shares = GRID.corners(end_lat, end_lon)
+    starts, others = GRID.corners(start_lat, start_lon)
     one = Survey(
         np.zeros((4000, 0)),
         np.zeros(4000),

@@ -44,7 +44,8 @@ def test_a_field_half_as_steep_has_slope_a_half():
 
 
 def test_a_model_of_another_region_is_refused():
-    grid, keys = Grid(), np.unique(Grid().corners(np.array([45.0]), np.array([50.0]))[0])
+    grid = Grid()
+    keys = np.unique(Grid().corners(np.array([45.0]), np.array([50.0]))[0])
     field = Field(grid, keys, np.zeros(4), *(np.zeros(4, dtype=np.int64),) * 3)
     with pytest.raises(DataError, match="knows 0 of the field's 4 nodes"):
         against_reference(field, Plane())

@@ -32,7 +32,8 @@ def vehicles():
 
 def level_road_wh(vehicle):
     """What a network that knows all but hills says of the training windows."""
-    split, found = split_of_trips(vehicle, DATA), []
+    split = split_of_trips(vehicle, DATA)
+    found = []
     for trip in vehicle.trips:
         if split.get(trip.name) == "train":
             ends = window_ends(trip.seconds, length=DATA.window, stride=DATA.stride)
@@ -41,7 +42,8 @@ def level_road_wh(vehicle):
 
 
 def test_windows_are_those_of_the_client_in_their_order(vehicles):
-    windows, client = window_survey(vehicles[0], GRID, DATA), build_client(vehicles[0], DATA)
+    windows = window_survey(vehicles[0], GRID, DATA)
+    client = build_client(vehicles[0], DATA)
     # Labels are float32 and scaled.
     assert windows.energy_wh == pytest.approx(client.energy_wh(client.labels["train"]), abs=1e-3)
 
@@ -73,7 +75,8 @@ def test_a_network_that_knows_all_but_hills_finds_them(vehicles):
         learned = refreshed(lambda: vehicles, learned, predicted, settings, DATA)
     field = learned.shared
     often = field.passes >= 20
-    found, true = field.elevation_m[often], truth_m(field)[often]
+    found = field.elevation_m[often]
+    true = truth_m(field)[often]
     assert np.corrcoef(found, true)[0, 1] > 0.97
     # In metres too, up to what the prior shrinks.
     assert np.polyfit(true, found, 1)[0] == pytest.approx(1.0, abs=0.1)
@@ -99,7 +102,8 @@ def ramp(metres=10.0, split_at=None):
     The field knows the ramp, in one region or, split at an east coordinate, in two with zeros of
     their own.
     """
-    grade, seconds = metres / 200.0, 120
+    grade = metres / 200.0
+    seconds = 120
     along = 10.0 * np.arange(seconds)
     east = DEGREE_M * np.cos(np.radians(42.0))
     channels = {
@@ -168,7 +172,8 @@ def test_old_sums_fade_and_late_vehicles_join(vehicles):
         settings = replace(OPEN, forget=forget)
         return refreshed(lambda: vehicles, early, predicted, settings, DATA)
 
-    half, none = after(0.5), after(0.0)
+    half = after(0.5)
+    none = after(0.0)
     assert half.contributors == {"car-0", "car-1", "car-2", "car-5"}
     at = np.searchsorted(half.sums.keys, early.sums.keys)
     gone = half.sums.right[at] - none.sums.right[at]

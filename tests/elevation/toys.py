@@ -32,7 +32,8 @@ def trip(
     eastward = rng.random() < 0.5
     forward = rng.random() < 0.5
     along = along if forward else 5000 - along
-    east, north = (along, np.full(seconds, street))
+    east = along
+    north = np.full(seconds, street)
     if not eastward:
         east, north = north, east
     rise = np.diff(hill_m(east, north), prepend=hill_m(east, north)[0])

@@ -98,7 +98,8 @@ def test_a_stack_gathers_each_vehicle_its_own_windows() -> None:
         windows, labels, share = batches.at(step, active)
         assert windows.shape == (active, 4, 4, 8)
         for k in range(active):
-            client, chosen = fleet.clients[k], orders[k][step]
+            client = fleet.clients[k]
+            chosen = orders[k][step]
             valid = chosen >= 0
             assert share[k].tolist() == approx([1 / valid.sum() if v else 0.0 for v in valid])
             for b in np.flatnonzero(valid):

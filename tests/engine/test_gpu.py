@@ -70,7 +70,8 @@ def test_the_steps_of_a_recording_are_plain_ones(monkeypatch, name: str, determi
 @on_a_gpu
 def test_gated_and_plain_steps_side_by_side() -> None:
     def trained(device: str) -> list[torch.Tensor]:
-        fleet, training = random_fleet([40, 9, 33]), Training(rounds=3, precision="float64")
+        fleet = random_fleet([40, 9, 33])
+        training = Training(rounds=3, precision="float64")
         methods = [get("fo-ri-fedavg"), get("fo-ri-fedavg", beta_kappa=0.5)]
         federations = [Federation(fleet, training=training, device=device) for _ in methods]
         found = train_side_by_side(list(zip(federations, methods, strict=True)))
@@ -123,12 +124,14 @@ def test_a_whole_round_in_one_kernel_is_the_processor_s(name: str) -> None:
         federation = Federation(
             Recipe().fleet(), MLP(WINDOW, FEATURES), training=training, device=device
         )
-        method, fleet = get(name, **settings), federation.simulated
+        method = get(name, **settings)
+        fleet = federation.simulated
         state, _ = federation.start(method)
         calls = fleet.calls(state, fleet.present(state))
         return fleet.begin(method, state, calls, Stopwatch()).job
 
     whole = gpu_round(job("cuda"))
     assert whole is not None
-    found, expected = whole(job("cuda")).cpu(), cpu.train(job("cpu"), Stopwatch())
+    found = whole(job("cuda")).cpu()
+    expected = cpu.train(job("cpu"), Stopwatch())
     assert (found - expected).norm() <= 1e-5 * expected.norm()

@@ -92,7 +92,8 @@ def test_the_learning_rate_is_the_one_of_the_lowest_validation_error(monkeypatch
 def test_training_stops_where_validation_is_best(monkeypatch):
     """Steps that lead away from the labels are taken back."""
     own = federation(learnable(random_fleet((70,))), schedule="constant", rounds=4)
-    real, turns = networks_module.train, []
+    real = networks_module.train
+    turns = []
 
     def good_once_then_bad(job):
         turns.append(job)

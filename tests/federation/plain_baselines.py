@@ -127,7 +127,9 @@ class Scaffold(Plain):
         self.change: Table = {}
 
     def local(self, client: Client) -> Tensor:
-        w, c, c_k = self.w.clone(), self.c.to(self.dtype), self.own[client.name]
+        w = self.w.clone()
+        c = self.c.to(self.dtype)
+        c_k = self.own[client.name]
         for x, y in self.batches(client):
             w = w - self.rate * (self.gradient(w, x, y) - c_k + c)
         if self.option == 1:
@@ -157,8 +159,12 @@ class MomentumScaffold(Scaffold):
     rho: float = 0.9
 
     def local(self, client: Client) -> Tensor:
-        w, c, c_k = self.w.clone(), self.c.to(self.dtype), self.own[client.name]
-        buffer, counted, weight = torch.zeros_like(w), 0.0, 0.0
+        w = self.w.clone()
+        c = self.c.to(self.dtype)
+        c_k = self.own[client.name]
+        buffer = torch.zeros_like(w)
+        counted = 0.0
+        weight = 0.0
         for x, y in self.batches(client):
             buffer = self.rho * buffer + self.gradient(w, x, y) - c_k + c
             w = w - self.rate * buffer
@@ -181,8 +187,10 @@ class Nova(Plain):
         self.a: dict[str, float] = {}
 
     def local(self, client: Client) -> Tensor:
-        w, buffer = self.w.clone(), torch.zeros_like(self.w)
-        reached, speed = 0.0, 0.0
+        w = self.w.clone()
+        buffer = torch.zeros_like(self.w)
+        reached = 0.0
+        speed = 0.0
         for x, y in self.batches(client):
             buffer = self.rho * buffer + self.gradient(w, x, y) + self.mu * (w - self.w)
             w = w - self.rate * buffer
@@ -250,7 +258,8 @@ class Moon(Plain):
         w = self.w.clone()
         for x, y in self.batches(client):
             module = torch_module(self.model, w)
-            body, head = module[:-2], module[-2:]
+            body = module[:-2]
+            head = module[-2:]
             z = body(x)
             loss = ((head(z) - y) ** 2).mean()
             if client.name in self.last:
@@ -319,7 +328,8 @@ class CM(Plain):
         self.m = torch.zeros_like(self.w, dtype=torch.float64)
 
     def local(self, client: Client) -> Tensor:
-        w, m = self.w.clone(), self.m.to(self.dtype)
+        w = self.w.clone()
+        m = self.m.to(self.dtype)
         for x, y in self.batches(client):
             w = w - self.rate * (self.alpha * self.gradient(w, x, y) + (1 - self.alpha) * m)
         return w
@@ -340,7 +350,8 @@ class MimeLite(Plain):
         self.m = torch.zeros_like(self.w, dtype=torch.float64)
 
     def local(self, client: Client) -> Tensor:
-        w, m = self.w.clone(), self.m.to(self.dtype)
+        w = self.w.clone()
+        m = self.m.to(self.dtype)
         for x, y in self.batches(client):
             w = w - self.rate * ((1 - self.beta) * self.gradient(w, x, y) + self.beta * m)
         return w
@@ -378,7 +389,8 @@ class Lesam(Plain):
         self.old: Table = {}
 
     def local(self, client: Client) -> Tensor:
-        w, back = self.w.clone(), torch.zeros_like(self.w)
+        w = self.w.clone()
+        back = torch.zeros_like(self.w)
         if client.name in self.old:
             back = self.old[client.name] - self.w
             back = self.rho * back / back.norm()
@@ -394,7 +406,9 @@ class AdaptiveProx(Plain):
     patience: int = 5
 
     def prepare(self) -> None:
-        self.mu, self.before, self.falls = 0.0, None, 0
+        self.mu = 0.0
+        self.before = None
+        self.falls = 0
 
     def local(self, client: Client) -> Tensor:
         w = self.w.clone()

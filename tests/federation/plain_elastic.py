@@ -111,7 +111,8 @@ class FedEL(Plain):
 
     def time(self, front: int, chosen: set[str]) -> int:
         """Of a step that trains `chosen` and the exit after `front`."""
-        path, exits = self.layers(0, front), [f"head {front} W", f"head {front} b"]
+        path = self.layers(0, front)
+        exits = [f"head {front} W", f"head {front} b"]
         total = sum(self.forward(name) for name in path + exits)
         total += sum(self.own_gradient(name) for name in [*chosen, *exits])
         if chosen:
@@ -144,13 +145,15 @@ class FedEL(Plain):
 
     def slide(self, name: str, speed: float, budget: float) -> tuple[int, int]:
         if name not in self.window or self.window[name][1] == self.last:
-            first, begin = 0, 0
+            first = 0
+            begin = 0
         else:
             first, front = self.window[name]
             while first < front and not self.chosen[name] & set(self.layers(first, first)):
                 first += 1
             begin = front + 1
-        front, passed = begin, 0.0
+        front = begin
+        passed = 0.0
         while True:
             own = self.layers(front, front)
             passed += sum(self.own_gradient(n) + self.passing_on(n) for n in own) / speed

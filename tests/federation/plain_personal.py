@@ -86,7 +86,8 @@ class SharedBody(Plain):
         if client.name in self.heads or self.training_of_head == "never":
             return self.with_head(client)
         # The next round's rate and batches, as many epochs as it takes.
-        windows, batch = self.windows(client), self.training.batch
+        windows = self.windows(client)
+        batch = self.training.batch
         draw = Draw(self.seed, self.t + 1, client.name, windows=windows, end=self.new, batch=batch)
         batches = [gathered(client, row[row >= 0], self.dtype) for row in draw.order()]
         return self.head_steps(self.w, batches, self.training.rate / (self.t + 2) ** 0.5)

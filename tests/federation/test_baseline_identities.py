@@ -81,12 +81,16 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
     fed = federation(precision="float64", seeds=(1,), participation=1.0)
     before, _ = fed.advance(method, fed.start(method)[0])
     after, _ = fed.advance(method, before)
-    rate, anchor = 0.05 / 2**0.5, before.weights[0]
+    rate = 0.05 / 2**0.5
+    anchor = before.weights[0]
     for k, client in enumerate(fed.fleet.clients):
         size = len(client.ends["train"])
         order = Draw(1, 1, client.name, windows=size, end=-(-size // 16), batch=16).order()
         correction = before.server["control"][0] - before.memory["control"][0, k]
-        w, buffer, gradients, influence = anchor, torch.zeros_like(anchor), [], []
+        w = anchor
+        buffer = torch.zeros_like(anchor)
+        gradients = []
+        influence = []
         for row in order:
             index = torch.from_numpy(row[row >= 0]) + fed.pool.train.offsets[k]
             windows = fed.pool.gather(fed.pool.train.starts[index])
@@ -99,7 +103,8 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
             w = w - rate * buffer
         # How often each gradient is in the displacement: once, or as the local rule repeats it.
         for step in range(len(order)):
-            moved, speed = 0.0, 1.0
+            moved = 0.0
+            speed = 1.0
             for _ in range(step, len(order)):
                 moved += speed
                 speed = rho * speed - settings.get("mu", 0.0) * rate * moved
@@ -134,12 +139,17 @@ def test_fednova_with_one_participant_is_fedavg() -> None:
 
 
 def test_closed_forms_of_accumulation_follow_the_steps() -> None:
-    rho, shrink, momentum, pulled, buffer = 0.9, 0.015, 0.0, 0.0, 0.0
+    rho = 0.9
+    shrink = 0.015
+    momentum = 0.0
+    pulled = 0.0
+    buffer = 0.0
     for step in range(1, 12):
         buffer = rho * buffer + 1
         momentum += buffer
         pulled = (1 - shrink) * pulled + 1
-        steps, mu = torch.tensor([step]), torch.tensor(0.1, dtype=torch.float64)
+        steps = torch.tensor([step])
+        mu = torch.tensor(0.1, dtype=torch.float64)
         assert momentum_accumulation(steps, rho).item() == pytest.approx(momentum, abs=1e-12)
         assert pull_accumulation(steps, 0.15, mu).item() == pytest.approx(pulled, abs=1e-12)
     assert momentum == pytest.approx(48.2429536481, abs=1e-9)
@@ -217,7 +227,8 @@ def test_a_dead_representation_has_no_contrast_and_no_nan() -> None:
 
 def test_feddyn_without_strength_is_an_integrator() -> None:
     # w_{t+1} - w_t = Δ̄_t + Σ_{s<=t} (|S_s|/K) Δ̄_s: not FedAvg.
-    method, plain = get("feddyn", alpha_dyn=0.0), get("feddyn", alpha_dyn=0.0, correction=False)
+    method = get("feddyn", alpha_dyn=0.0)
+    plain = get("feddyn", alpha_dyn=0.0, correction=False)
     fed = federation(precision="float64", participation=0.5)
     state, _ = fed.start(method)
     total = torch.zeros_like(state.weights)
@@ -274,7 +285,8 @@ def test_fedel_with_time_enough_is_fedavg(model: Model, precision: str) -> None:
     for budget, speeds in ((inf, SPEEDS), (0.0, Availability(speeds=(0.3,)))):
         elastic = get("fedel", budget=budget)
         fed = federation(None, model, availability=speeds, precision=precision)
-        start, end = fed.start(elastic)[0].weights, fed.train(elastic).state.weights
+        start = fed.start(elastic)[0].weights
+        end = fed.train(elastic).state.weights
         assert torch.equal(end[:, :size], plain)
         assert torch.equal(end[:, size:], start[:, size:])  # nobody left by an early exit
     unequal = weights("fedel", None, model, availability=SPEEDS, precision=precision)
@@ -359,7 +371,8 @@ def test_fedexp_multiplies_orthogonal_replies_by_half_their_number() -> None:
 
 def test_fedexp_does_not_depend_on_the_scale_of_the_displacements() -> None:
     rule = get("fedexp").server
-    mean, lengths = torch.tensor([0.1, 0.0]).double(), torch.tensor(1.0).double()
+    mean = torch.tensor([0.1, 0.0]).double()
+    lengths = torch.tensor(1.0).double()
     assert rule.factor(1000 * mean, 1e6 * lengths) == pytest.approx(rule.factor(mean, lengths))
 
 
@@ -385,7 +398,8 @@ def test_fedcm_and_mimelite_agree_on_single_full_steps() -> None:
 
 
 def test_fedcm_mixes_last_whatever_the_order_of_names() -> None:
-    mixed, fractional = ClientMomentum(), Fractional()
+    mixed = ClientMomentum()
+    fractional = Fractional()
     for method in (
         get("fedcm+fractional"),
         Method("own", (mixed, fractional), FleetMomentum()),
@@ -413,7 +427,8 @@ def test_a_constant_pull_is_fedprox() -> None:
 
 def test_the_pull_rises_with_the_loss_and_falls_after_some_patience() -> None:
     server = get("fedprox-adaptive", mu_start=0.5, patience=2).server
-    state, strengths = server.state(SMALL), []
+    state = server.state(SMALL)
+    strengths = []
     for loss in (4.0, 3.0, 2.0, 2.5, 2.4, 2.3, 2.2):
         replies = Replies(
             torch.zeros(1, 3), torch.ones(1).double(), 1, 1.0, np.random.default_rng(0),

@@ -122,7 +122,8 @@ def test_fednova_takes_a_linear_loss_as_if_all_had_done_the_same_steps(
     vehicles: list[tuple[float, int]], variant: tuple[str, float, float], epochs: int
 ) -> None:
     # With a constant gradient G_k the model moves by -η τ Σ p_k G_k, whatever the H_k were.
-    slopes, sizes = [g for g, _ in vehicles], [n for _, n in vehicles]
+    slopes = [g for g, _ in vehicles]
+    sizes = [n for _, n in vehicles]
     name, mu, rho = variant
     method = get(name, **{k: v for k, v in (("mu", mu), ("rho", rho)) if v})
     training = Training(
@@ -172,7 +173,8 @@ def test_the_selection_is_the_best_of_all_sets(shortage) -> None:
         # Importance first, then more tensors, then deeper ones.
         worth = (sum(Fraction(importance[k]) for k in inside), len(inside), inside[::-1])
         if cost <= budget and worth > best:
-            best, chosen = worth, list(candidate)
+            best = worth
+            chosen = list(candidate)
     assert select(importance, apply, through, budget) == chosen
 
 

@@ -72,7 +72,8 @@ def agree(
 ) -> Iterator[tuple[list[plain.Plain], RoundRecord]]:
     name, settings, kind, own = variant
     training = Training(rounds=5, participation=0.6, batch=16, precision=precision)
-    fleet, method = random_fleet(SIZES), get(name, **settings)
+    fleet = random_fleet(SIZES)
+    method = get(name, **settings)
     federation = Federation(
         fleet, model, training=training, availability=availability, seeds=(3, 4), device="cpu"
     )
@@ -103,7 +104,9 @@ def test_fedel_agrees_on_computers_of_four_speeds(
 ) -> None:
     method, settings, kind, own = ELASTIC[name]
     variant = (method, settings, kind, own | {"availability": SLOW})
-    windows, choices, runtimes = set(), set(), []
+    windows = set()
+    choices = set()
+    runtimes = []
     for loops, record in agree(variant, MLP(4, 8, hidden), precision, SLOW):
         by_seed = dict(zip((3, 4), loops, strict=True))
         for row in record.clients:

@@ -270,7 +270,9 @@ def test_flights_survive_being_packed() -> None:
 @pytest.mark.parametrize("method", ["fedavg", "fednova", "fedavg@sgd", "fedavg@median"])
 def test_an_empty_place_is_divided_by_all_the_same(method: str, why: str) -> None:
     # Only car-0's reply -0.1 (0.5 - 1) counts; the buffer has two places.
-    fleet, availability, seed = scalar_toy(), Availability(), 0
+    fleet = scalar_toy()
+    availability = Availability()
+    seed = 0
     if why == "lost":
         availability = Availability(reply_loss=0.5)
         seed = next(

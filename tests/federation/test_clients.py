@@ -64,7 +64,8 @@ def test_a_vehicle_that_works_against_the_fleet_is_flagged() -> None:
 
 def test_lengths_are_held_against_those_of_the_same_run() -> None:
     """Run 0 moves 1, 2, 2, 4 and 64 a step, run 1 alone moves 100."""
-    steps, moved = [1, 2, 1, 1, 1, 1], [1.0, 4.0, 2.0, 4.0, 64.0, 100.0]
+    steps = [1, 2, 1, 1, 1, 1]
+    moved = [1.0, 4.0, 2.0, 4.0, 64.0, 100.0]
     columns = {
         "steps": steps,
         "drift": moved,

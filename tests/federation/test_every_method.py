@@ -53,7 +53,8 @@ class Watched(Method):
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @every_method
 def test_vehicles_hand_up_what_the_rules_declare(name: str, precision: str) -> None:
-    own, fed = get(name), federation(precision=precision, participation=1.0)
+    own = get(name)
+    fed = federation(precision=precision, participation=1.0)
     method = Watched(own.name, own.local, own.server)
     fed.advance(method, fed.start(method)[0])
     uploads = method.__dict__["seen"].uploads
@@ -69,7 +70,8 @@ def test_vehicles_hand_up_what_the_rules_declare(name: str, precision: str) -> N
 @pytest.mark.filterwarnings("ignore:The steps of ChosenOrder run in torch")
 @pytest.mark.parametrize("name", [*METHODS, "fedavg+signals@screened", "chosen-order@bandit"])
 def test_resumes_bit_for_bit(name: str) -> None:
-    method, fed = get(name), federation()
+    method = get(name)
+    fed = federation()
     state, _ = fed.start(method)
     for _ in range(2):
         state, _ = fed.advance(method, state)
@@ -118,7 +120,8 @@ def test_a_round_without_replies_changes_nothing(name: str) -> None:
 
 @every_method
 def test_a_vehicle_alone_does_what_it_does_in_a_stack(name: str) -> None:
-    method, fed = get(name), federation(precision="float64", participation=1.0)
+    method = get(name)
+    fed = federation(precision="float64", participation=1.0)
     state, _ = fed.start(method)
     for _ in range(2):
         state, _ = fed.advance(method, state)
@@ -132,7 +135,8 @@ def test_a_vehicle_alone_does_what_it_does_in_a_stack(name: str) -> None:
         alone = work([call])
         pairs = [(alone.deltas[0], together.deltas[row])]
         for table in ("memory", "uploads"):
-            mine, all_of_them = getattr(alone, table), getattr(together, table)
+            mine = getattr(alone, table)
+            all_of_them = getattr(together, table)
             pairs += [(mine[key][0], all_of_them[key][row]) for key in all_of_them]
         for one, other in pairs:
             # Sums of another order in batched products: a few bits of float64.

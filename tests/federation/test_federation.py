@@ -50,7 +50,8 @@ def test_a_round_is_recorded_as_it_was() -> None:
     fed = federation(random_fleet((40,)), participation=1.0, seeds=(5,))
     start, _ = fed.start(get("fedavg"))
     after, record = fed.advance(get("fedavg"), start)
-    (row,), (client,) = record.rounds, record.clients
+    (row,) = record.rounds
+    (client,) = record.clients
     moved = (after.weights[0].double() - start.weights[0].double()).norm().item()
     assert client["drift"] == pytest.approx(moved, rel=1e-5)
     assert row["drift_mean"] == client["drift"]
@@ -271,7 +272,8 @@ def test_every_purpose_draws_its_own_probe_batch() -> None:
 
 def test_a_fixed_batch_is_the_same_in_every_round() -> None:
     fed = Federation(random_fleet(), MLP(4, 8, (6, 5)), device="cpu")
-    fleet, method = fed.simulated, get("fedavg")
+    fleet = fed.simulated
+    method = get("fedavg")
     state, _ = fed.start(method)
     calls = fleet.calls(state, fleet.present(state))
     one, two = (
@@ -318,12 +320,15 @@ def test_a_round_worked_out_ahead_is_the_one_that_comes(method: str, training: T
     churn = Availability(initially=0.7, p_leave=0.3, p_join=0.3, speeds=(1.0, 0.5))
 
     def made() -> Federation:
-        fleet, seeds = random_fleet(), (1, 2, 3)
+        fleet = random_fleet()
+        seeds = (1, 2, 3)
         return Federation(fleet, training=training, availability=churn, seeds=seeds, device="cpu")
 
-    one, rule = made(), get(method)
+    one = made()
+    rule = get(method)
     state, _ = one.start(rule)
-    alone, used = state, 0
+    alone = state
+    used = 0
     while not one.finished(state):
         used += one.ahead is not None
         state, record = one.advance(rule, state)

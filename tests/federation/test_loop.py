@@ -21,7 +21,8 @@ from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
 
 CHURN = Availability(p_leave=0.3, p_join=0.5, reply_loss=0.2, speeds=(1.0, 0.4))
-ROUNDS, BUFFER = Asynchronous(), Asynchronous(buffer=2, jitter=0.3)
+ROUNDS = Asynchronous()
+BUFFER = Asynchronous(buffer=2, jitter=0.3)
 
 
 def federation(asynchronous: Asynchronous = ROUNDS, **training: Any) -> Federation:
@@ -47,7 +48,8 @@ def tables(record: RoundRecord) -> str:
 )
 def test_the_same_state_has_the_same_next_one(asynchronous: Asynchronous, name: str) -> None:
     quick = {"directions": 2, "points": 4, "probe_batch": 16} if "ri" in name else {}
-    method, loop = get(name, **quick), federation(asynchronous).loop
+    method = get(name, **quick)
+    loop = federation(asynchronous).loop
     state, _ = loop.start(method)
     state, _ = loop.advance(method, state)
     before = {name: tensor.clone() for name, tensor in state.tensors().items()}
@@ -64,14 +66,16 @@ class Answering:
     """A simulated fleet, with some of its answers replaced."""
 
     def __init__(self, of: Federation, **answers: Any) -> None:
-        self.fleet, self.answers = of.simulated, answers
+        self.fleet = of.simulated
+        self.answers = answers
 
     def __getattr__(self, question: str) -> Any:
         return self.answers.get(question) or getattr(self.fleet, question)
 
 
 def test_what_a_fleet_has_to_remember_comes_back_with_the_next_question() -> None:
-    own, seen = federation(evaluate_every=2, rounds=3), []
+    own = federation(evaluate_every=2, rounds=3)
+    seen = []
     fleet = own.simulated
 
     def work(method: Any, state: Any, *more: Any) -> Work:
@@ -111,13 +115,15 @@ def test_the_best_is_sought_anew_where_models_cannot_be_compared() -> None:
 
 def test_a_reply_counts_with_the_weight_that_the_fleet_gives_it() -> None:
     own = Federation(random_fleet((40, 40)), MLP(4, 8, (6, 5)), training=Training(participation=1))
-    fleet, found = own.simulated, []
+    fleet = own.simulated
+    found = []
 
     def work(*asked: Any) -> Work:
         found.append(replace(fleet.work(*asked), weights=np.array([1.0, 3.0])))
         return found[0]
 
-    loop, method = replace(own.loop, port=Answering(own, work=work)), get("fedavg")
+    loop = replace(own.loop, port=Answering(own, work=work))
+    method = get("fedavg")
     state, _ = loop.start(method)
     after, _ = loop.advance(method, state)
     first, second = found[0].deltas.double()

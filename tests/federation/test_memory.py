@@ -116,7 +116,8 @@ def test_on_disk_or_not_is_the_same_training(name: str, monkeypatch) -> None:
 
 
 def test_a_state_from_before_can_be_advanced_again(everything_on_disk) -> None:
-    fed, method = federation(), get("scaffold")
+    fed = federation()
+    method = get("scaffold")
     first, _ = fed.start(method)
     second, _ = fed.advance(method, first)
     third, _ = fed.advance(method, second)
@@ -127,7 +128,8 @@ def test_a_state_from_before_can_be_advanced_again(everything_on_disk) -> None:
 
 
 def test_a_state_is_read_back_from_its_tensors(everything_on_disk, tmp_path) -> None:
-    fed, method = federation(scratch=tmp_path), get("moon")
+    fed = federation(scratch=tmp_path)
+    method = get("moon")
     state, _ = fed.advance(method, fed.start(method)[0])
     copy = State.from_tensors(state.round, state.tensors(), tmp_path)
     assert copy.tensors().keys() == state.tensors().keys()
@@ -212,7 +214,8 @@ def large(vehicles: int) -> dict:
 
 
 def test_ten_thousand_vehicles_do_not_need_ten_thousand_models_in_memory() -> None:
-    few, many = large(2500), large(10_000)
+    few = large(2500)
+    many = large(10_000)
     dense_mb = 10_000 * many["weights"] * 4 / 2**20
     assert dense_mb > 1200
     for found in (few, many):

@@ -62,7 +62,8 @@ def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
 
 
 def test_draws_that_decide_nothing_are_left_out_and_others_stay():
-    ideal, lossy = Availability(), LOSSY
+    ideal = Availability()
+    lossy = LOSSY
     assert first_available(1, 9, ideal).all() and not lost_replies(1, 0, 9, ideal).any()
     there = first_available(1, 9, lossy)
     draw = generator(1, "churn", 4).random(9)

@@ -52,7 +52,8 @@ def test_results_are_those_of_a_fleet_in_memory(everything_on_disk, method, prec
     fleet = random_fleet(held_out=(2,))
     dense, files = (federation(f, precision=precision) for f in (fleet, on_disk(fleet)))
     assert files.fleet.mapped is not None
-    one, other = dense.train(method), files.train(method)
+    one = dense.train(method)
+    other = files.train(method)
     # Row for row and bit for bit; NaN is written alike.
     assert json.dumps(one.history.rounds) == json.dumps(other.history.rounds)
     assert json.dumps(one.history.clients) == json.dumps(other.history.clients)
@@ -146,15 +147,18 @@ def test_vehicles_are_built_one_at_a_time(everything_on_disk, monkeypatch) -> No
 
 def test_a_sample_of_vehicles_is_evaluated() -> None:
     fleet = random_fleet((20, 30, 40, 50, 60, 70), held_out=(1, 4))
-    every, some = federation(fleet), federation(fleet, evaluate_vehicles=2)
+    every = federation(fleet)
+    some = federation(fleet, evaluate_vehicles=2)
     assert every.members.evaluated == [0, 1, 2, 3, 4, 5]
     assert len(some.members.evaluated) == 4 and {1, 4} < set(some.members.evaluated)
     weights = torch.stack([some.model.initial(np.random.default_rng(0))]).float()
-    (whole,), (part,) = every.evaluate(weights), some.evaluate(weights)
+    (whole,) = every.evaluate(weights)
+    (part,) = some.evaluate(weights)
     assert part.test == [whole.test[k] for k in some.members.evaluated]
     assert part.validation == [whole.validation[k] for k in some.members.evaluated]
     # Training itself does not know who is looked at.
-    one, other = every.train("fedavg"), some.train("fedavg")
+    one = every.train("fedavg")
+    other = some.train("fedavg")
     assert torch.equal(one.state.weights, other.state.weights)
     assert one.history.clients == other.history.clients
     assert one.history.last("test_rmse") != other.history.last("test_rmse")

@@ -57,7 +57,8 @@ def test_vehicles_leave_and_join() -> None:
 
 
 def test_churn_settles_where_joining_and_leaving_balance() -> None:
-    churn, there = Availability(p_leave=0.1, p_join=0.3), np.ones(4000, dtype=bool)
+    churn = Availability(p_leave=0.1, p_join=0.3)
+    there = np.ones(4000, dtype=bool)
     for t in range(1, 60):
         there = next_available(7, t, there, churn)
     # p_join / (p_join + p_leave) = 0.75; four standard deviations of 4,000 coins are 0.027.

@@ -117,7 +117,8 @@ def test_personal_heads_on_the_toy(when: str, schedule) -> None:
     method = get("fedrep", head_training=when, head_share=1 / 3)
     expected = HEADS[when, schedule]
     for (_, state), row in zip(toy_states(method, schedule, BodyAndHead()), expected, strict=True):
-        (body, head), kept = state.weights[0].tolist(), state.memory
+        body, head = state.weights[0].tolist()
+        kept = state.memory
         heads = torch.where(kept["has_head"][..., None], kept["own_head"], 1.0).flatten().tolist()
         assert [body, *heads] == approx(row, abs=1e-9)
         assert head == 1.0
@@ -182,7 +183,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], type[Plain], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", VARIANTS)
 def test_agrees_with_one_vehicle_at_a_time(name: str, precision: str) -> None:
     label, settings, kind, own = VARIANTS[name]
-    fed, method = federation(precision=precision), get(label, **settings)
+    fed = federation(precision=precision)
+    method = get(label, **settings)
     loops = [kind(fed.fleet, MODEL, fed.training, seed, **own) for seed in fed.seeds]
     rounds = [loop.rounds() for loop in loops]
     for state in states(fed, method):
@@ -230,7 +232,8 @@ def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
 
 def test_ditto_without_a_pull_is_training_alone() -> None:
     # A fleet of that vehicle alone, with the same name and so the same batches.
-    fed, method = federation(participation=1.0), get("ditto", lam_own=0.0)
+    fed = federation(participation=1.0)
+    method = get("ditto", lam_own=0.0)
     first = random_fleet(SIZES).clients[0]
     lonely = federation((SIZES[0],), participation=1.0)
     assert lonely.fleet.clients[0].name == first.name
@@ -251,7 +254,8 @@ def test_a_strong_pull_keeps_the_own_model_at_the_broadcast_one() -> None:
 
 
 def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
-    fed, method = federation((70, 33), participation=1.0), get("ditto", rate_own=1e30)
+    fed = federation((70, 33), participation=1.0)
+    method = get("ditto", rate_own=1e30)
     after, _ = fed.advance(method, fed.start(method)[0])
     assert torch.equal(own_models(fed, method, after), after.weights[0].expand(2, -1))
     assert "the own model of car-000 is not finite" in caplog.text
@@ -264,13 +268,15 @@ def test_ifca_chooses_by_any_loss() -> None:
 
 
 def test_ifca_with_one_centre_is_fedavg() -> None:
-    one, plainly = get("ifca", centres=1), get("fedavg")
+    one = get("ifca", centres=1)
+    plainly = get("fedavg")
     for centre, model in zip(states(federation(), one), states(federation(), plainly), strict=True):
         assert torch.equal(centre.weights, model.weights)
 
 
 def test_of_equal_centres_all_choose_the_first() -> None:
-    method, fed = get("ifca", warm_rounds=0), federation()
+    method = get("ifca", warm_rounds=0)
+    fed = federation()
     state, _ = fed.start(method)
     same = state.weights[:, None].expand(-1, 2, -1).double()
     state = replace(state, server=state.server | {"centres": same})
@@ -282,7 +288,8 @@ def test_of_equal_centres_all_choose_the_first() -> None:
 
 
 def test_centres_part_after_rounds_of_fedavg() -> None:
-    method, plainly = get("ifca", warm_rounds=2, centre_spread=0.1), get("fedavg")
+    method = get("ifca", warm_rounds=2, centre_spread=0.1)
+    plainly = get("fedavg")
     both = zip(states(federation(), method), states(federation(), plainly), strict=True)
     for centre, model in list(both)[:2]:
         assert torch.equal(centre.weights, model.weights)
@@ -318,7 +325,8 @@ def test_groups_that_choose_apart_are_two_federations() -> None:
 
 
 def test_a_centre_that_is_not_finite_is_not_chosen() -> None:
-    method, fed = get("ifca", warm_rounds=0), federation()
+    method = get("ifca", warm_rounds=0)
+    fed = federation()
     state, _ = fed.start(method)
     broken = state.server["centres"].clone()
     broken[:, 0] = torch.nan
@@ -353,7 +361,8 @@ class AllHead(MLP):
 
 
 def test_fedper_without_a_head_is_fedavg() -> None:
-    model, fedper = Headless(4, 8, (7, 5)), get("fedrep", head_training="together")
+    model = Headless(4, 8, (7, 5))
+    fedper = get("fedrep", head_training="together")
     both = (states(federation(model=model), method) for method in (fedper, get("fedavg")))
     for body, whole in zip(*both, strict=True):
         assert torch.equal(body.weights, whole.weights)
@@ -361,7 +370,8 @@ def test_fedper_without_a_head_is_fedavg() -> None:
 
 def test_fedper_with_nothing_but_a_head_is_training_alone() -> None:
     fed = federation(model=AllHead(4, 8, (7, 5)), participation=1.0)
-    fedper, ditto = get("fedrep", head_training="together"), get("ditto", lam_own=0.0)
+    fedper = get("fedrep", head_training="together")
+    ditto = get("ditto", lam_own=0.0)
     for all_own, beside in zip(states(fed, fedper), states(fed, ditto), strict=True):
         assert torch.equal(all_own.weights, fed.start(fedper)[0].weights)
         assert torch.equal(own_models(fed, fedper, all_own), own_models(fed, ditto, beside))
@@ -375,7 +385,8 @@ def test_fedrep_without_steps_of_the_head_is_fedbabu() -> None:
 
 @pytest.mark.parametrize("name", ["momentum+fedbabu", "fo-ri-fedavg+fedrep", "fedcm+fedrep"])
 def test_the_servers_head_and_a_frozen_one_keep_their_bits(name: str) -> None:
-    fed, method = federation(), quick(name)
+    fed = federation()
+    method = quick(name)
     initial = fed.start(method)[0].weights
     *_, last = states(fed, method)
     head = MODEL.hidden[-1] + 1
@@ -384,7 +395,8 @@ def test_the_servers_head_and_a_frozen_one_keep_their_bits(name: str) -> None:
 
 
 def test_scaffold_corrects_the_body_alone() -> None:
-    fed, method = federation(), get("fedrep+scaffold", head_share=0.4)
+    fed = federation()
+    method = get("fedrep+scaffold", head_share=0.4)
     *_, last = states(fed, method)
     head = MODEL.hidden[-1] + 1
     assert not last.server["control"][:, -head:].any()

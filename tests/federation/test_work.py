@@ -80,7 +80,8 @@ def test_it_reaches_the_file_and_is_unknown_for_other_methods(tmp_path: Path) ->
     table = read_table(folder, "clients")
     assert table.column_names[-4:] == ["probed", "size", "planned", "large"]
     assert [str(field.type) for field in table.schema][-3:] == ["double", "int64", "bool"]
-    plain, weighed = table.to_pylist()[:8], table.to_pylist()[8:]
+    plain = table.to_pylist()[:8]
+    weighed = table.to_pylist()[8:]
     assert all(isnan(row["size"]) and not row["large"] for row in plain)
     assert [row["size"] for row in weighed] == approx([n / 59 for n in SIZES * 2])
     # Rows that were read are written as they were: a run goes on after a checkpoint.

@@ -30,7 +30,9 @@ def random_fleet(
         series = rng.standard_normal((seconds, 8)).astype(np.float32)
         energy = series[:, 0] * (1 + 0.3 * k) + 0.5 * series[:, 1] ** 2
         # Three trips, one after the other: windows never cross their borders.
-        ends, labels, begin = {}, {}, 0
+        ends = {}
+        labels = {}
+        begin = 0
         for split, count in (("train", size), ("validation", 16), ("test", 24)):
             ends[split] = np.arange(count) + begin + window - 1
             sums = np.array([energy[end - window + 1 : end + 1].sum() for end in ends[split]])
@@ -145,7 +147,8 @@ def line_federation(clients: Sequence[Client], **terms: Any) -> Federation:
 
 
 STEPS = (2, 3)
-FULL, PARTIAL = ((0, 1),) * 3, ((0,), (1,), (0, 1))
+FULL = ((0, 1),) * 3
+PARTIAL = ((0,), (1,), (0, 1))
 
 
 def toy_states(
@@ -160,7 +163,8 @@ def toy_states(
     state = replace(toy.start(method)[0], **given)
     for called in schedule:
         watch = Stopwatch()
-        present, calls = toy.simulated.present(state), [Call(0, k, STEPS[k]) for k in called]
+        present = toy.simulated.present(state)
+        calls = [Call(0, k, STEPS[k]) for k in called]
         work = replace(toy.simulated.trained(method, state, calls, watch), asked=calls)
         state, _ = toy.loop.conclude(method, state, present, work, watch)
         yield toy, state

@@ -28,10 +28,14 @@ def mountain_vehicle(number: int) -> Client:
     """Return a vehicle whose test trips climb ten times as much as its training trips."""
     draw = np.random.default_rng(number)
     weights = np.array([3.0, 0.002, 0.0, 60.0, 2.0, 0.3]) * draw.uniform(0.8, 1.2, 6)
-    rows, energy, ends, labels = [], [], {}, {}
+    rows = []
+    energy = []
+    ends = {}
+    labels = {}
     begin = 0
     for split, trips in TRIPS.items():
-        ends[split], labels[split] = [], []
+        ends[split] = []
+        labels[split] = []
         for _ in range(trips):
             steep = 1.0 if split == "test" else 0.1
             speed = np.clip(np.repeat(draw.normal(13, 6, SECONDS // 20), 20), 0, 33)
@@ -53,7 +57,8 @@ def mountain_vehicle(number: int) -> Client:
     first = TRIPS["train"] * SECONDS
     scaler = SCALINGS["zscore"](series[:first])
     joined = {split: np.concatenate(values) for split, values in labels.items()}
-    center, scale = float(joined["train"].mean()), float(joined["train"].std())
+    center = float(joined["train"].mean())
+    scale = float(joined["train"].std())
     return Client(
         name=f"car-{number}",
         features=FEATURES,

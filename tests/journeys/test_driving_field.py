@@ -41,7 +41,8 @@ def test_the_field_knows_how_fast_each_place_is_driven():
     route = board(a_vehicle("other", trips=1)).passes[0].route
     rates, known = field.read(route.cells(GRID))
     at = route.metres_at
-    slow, fast = (at > 300) & (at < 800), at > 2300
+    slow = (at > 300) & (at < 800)
+    fast = at > 2300
     # Cells with many passes; the fleet's mean still pulls a little.
     assert 1 / rates[slow, 1].mean() == pytest.approx(10, rel=0.1)
     if fast.any():
@@ -85,7 +86,8 @@ def test_masked_sums_make_the_same_field_as_plain_ones():
 
 
 def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
-    here, far = board(a_vehicle("here")), board(a_vehicle("far", start_km=6.0))
+    here = board(a_vehicle("here"))
+    far = board(a_vehicle("far", start_km=6.0))
     nowhere = board(a_vehicle("abroad", start_km=100.0))
     sums = {"here": here.sums, "far": far.sums, "abroad": nowhere.sums}
     asked = []

@@ -25,7 +25,8 @@ PRIOR = TripPrior(constant_wh=8.0, drift_wh=12.0, drift_s=300.0, load=0.05, nois
 
 def posterior(prior, seconds, predicted, residual, at, ahead):
     """Mean and variance of the next residual by the covariance of all windows, [n] each."""
-    times, loads = np.append(seconds, at), np.append(predicted, ahead)
+    times = np.append(seconds, at)
+    loads = np.append(predicted, ahead)
     apart = np.abs(times[:, None] - times[None])
     cov = prior.constant_wh**2 + prior.drift_wh**2 * np.exp(-apart / prior.drift_s)
     cov += prior.load**2 * np.outer(loads, loads) + prior.noise_wh**2 * np.eye(len(times))
@@ -35,7 +36,8 @@ def posterior(prior, seconds, predicted, residual, at, ahead):
 
 def test_it_is_the_posterior_of_the_gaussian_process():
     seconds = np.array([60, 120, 240, 300])  # the third minute is missing
-    predicted, residual = np.array([100.0, 40.0, -20.0, 150.0]), np.array([22.0, 9.0, 3.0, 30.0])
+    predicted = np.array([100.0, 40.0, -20.0, 150.0])
+    residual = np.array([22.0, 9.0, 3.0, 30.0])
     filter = TripFilter(PRIOR, 60)
     for second, own, extra in zip(seconds, predicted, residual, strict=True):
         filter.observe(int(second), own, own + extra)
@@ -75,7 +77,8 @@ def test_missing_energy_tow_and_charging_teach_nothing():
 
 
 def test_a_part_of_a_window_says_less():
-    short, long = TripFilter(PRIOR, 60), TripFilter(PRIOR, 60)
+    short = TripFilter(PRIOR, 60)
+    long = TripFilter(PRIOR, 60)
     short.observe(10, 5.0, 10.0, seconds=10)
     long.observe(10, 30.0, 60.0)
     assert short.expected(70, 100.0).wh > 0
@@ -83,7 +86,8 @@ def test_a_part_of_a_window_says_less():
 
 
 def test_it_survives_json():
-    one, other = TripFilter(PRIOR, 60), TripFilter(PRIOR, 60)
+    one = TripFilter(PRIOR, 60)
+    other = TripFilter(PRIOR, 60)
     one.observe(60, 100.0, 130.0)
     other.restore(json.loads(json.dumps(one.to_json())))
     assert other.expected(120, 90.0) == one.expected(120, 90.0)
@@ -166,7 +170,8 @@ def test_all_phases_at_once_are_the_filters_one_by_one():
 
 
 def test_a_step_takes_microseconds():
-    filter, quickest = TripFilter(PRIOR, 60), math.inf
+    filter = TripFilter(PRIOR, 60)
+    quickest = math.inf
     for _ in range(5):
         began = time.process_time()
         for second in range(60, 1060):

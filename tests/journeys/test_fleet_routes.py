@@ -198,7 +198,9 @@ def test_a_long_route_takes_less_than_a_second(model):
 
 def test_no_weather_makes_a_way_take_less_than_two_thirds_of_its_time(model):
     wild = np.zeros(len(NAMES))
-    wild[NAMES.index("time")], wild[NAMES.index("cold time")] = 60.0, -10.0  # seconds a minute
+    # seconds a minute
+    wild[NAMES.index("time")] = 60.0
+    wild[NAMES.index("cold time")] = -10.0
     own = Coefficients(wild, 1.0)
     cold = replace(model, coefficients={**model.coefficients, "duration": own})
     usual, frosty = (cold.forecast(along(0, 4000), celsius).seconds[-1] for celsius in (20, -10))

@@ -52,7 +52,8 @@ def test_a_vehicle_takes_its_own_contribution_off():
     scores = fleet(5, draw)
     means = fleet_means(map(score_sums, scores))
     parts = [contribution(own, means) for own in scores]
-    whole, others = fleet_intervals(parts), fleet_intervals(parts[1:])
+    whole = fleet_intervals(parts)
+    others = fleet_intervals(parts[1:])
     left = whole.without(parts[0])
     assert left.counts["trips"] == pytest.approx(others.counts["trips"])
     assert (left.vehicles, left.trips) == (4, 120)

@@ -57,7 +57,8 @@ def test_a_thirsty_vehicle_scales_the_fleet_for_itself():
 def test_masked_sums_give_the_same_fit():
     rng = np.random.default_rng(3)
     vehicles = [vehicle(rng) for _ in range(4)]
-    plain, masked = fitted(vehicles), fitted(vehicles, add_up)
+    plain = fitted(vehicles)
+    masked = fitted(vehicles, add_up)
     np.testing.assert_allclose(plain.mean, masked.mean, rtol=1e-5)
 
 
@@ -98,7 +99,8 @@ def test_what_a_vehicle_adds_is_what_its_equations_say():
     fleet = FleetEffects(np.array([2.0, 3.0]), BETA, np.array([5.0, 1.0]), 4.0)
     own = own_effects(fleet, trips)
     z = trips.x / fleet.unit * own.scale
-    a, right = z.T @ np.diag(own.weights) @ z, z.T @ (own.weights * trips.y)
+    a = z.T @ np.diag(own.weights) @ z
+    right = z.T @ (own.weights * trips.y)
     c = np.linalg.inv(a + np.diag(fleet.spread**-2))
     found = own_equations(fleet, own, trips)
     np.testing.assert_allclose(found[0], a - a @ c @ a, rtol=1e-6)
@@ -123,7 +125,8 @@ def test_a_left_out_trip_is_predicted_by_the_others():
 
 def test_of_many_trips_every_fiftieth_is_left_out_together():
     rng = np.random.default_rng(6)
-    fleet, trips = fitted([vehicle(rng) for _ in range(4)]), vehicle(rng, 1.1, trips=120)
+    fleet = fitted([vehicle(rng) for _ in range(4)])
+    trips = vehicle(rng, 1.1, trips=120)
     found = left_out(fleet, trips)
     np.testing.assert_array_equal(found[7], found[107])
     assert len(np.unique(found[:, 0])) == 50
@@ -131,7 +134,8 @@ def test_of_many_trips_every_fiftieth_is_left_out_together():
 
 def test_what_is_handed_up_has_no_row_of_a_trip():
     rng = np.random.default_rng(6)
-    one, other = vehicle(rng, trips=5), vehicle(rng, trips=50)
+    one = vehicle(rng, trips=5)
+    other = vehicle(rng, trips=50)
     fleet = fitted([vehicle(rng) for _ in range(4)])
     sizes = [{name: len(v) for name, v in effect_sums(fleet, own).items()} for own in (one, other)]
     assert sizes[0] == sizes[1] == {name: size for name, (size, _) in sum_fields(2).items()}

@@ -104,7 +104,8 @@ def test_effects_of_alike_vehicles_are_the_fleets(clients):
 def test_the_mixed_ridge_predicts_labels(clients):
     fleet = fleet_ridge(clients)
     for client in clients:
-        x, y = window_features(client, "train"), client.labels["train"]
+        x = window_features(client, "train")
+        y = client.labels["train"]
         off = np.sqrt(np.mean((x @ mixed_ridge(client, fleet) - y) ** 2))
         best = np.sqrt(np.mean((x @ local_ridge(client) - y) ** 2))
         assert off < 1.2 * best

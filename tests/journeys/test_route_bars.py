@@ -54,7 +54,8 @@ def test_few_errors_have_the_bars_of_their_outermost_and_no_wider():
 def test_bars_cover_new_errors_as_often_as_they_say():
     rng = np.random.default_rng(1)
     # 1,850 Wh were predicted and b is 10 Wh, so an error is measured in 1,850 + 150 Wh.
-    true, predicted = 1850 + 2000 * rng.laplace(scale=0.1, size=3000), np.full(3000, 1850.0)
+    true = 1850 + 2000 * rng.laplace(scale=0.1, size=3000)
+    predicted = np.full(3000, 1850.0)
     counts = error_counts(relative_errors(true, predicted, 10.0), np.full(3000, 10.0))
     table = quantiles(counts)
     bars = Bars(table, table, table, np.array(10.0))
@@ -72,7 +73,9 @@ def test_a_way_that_is_to_take_nothing_has_bars_all_the_same():
 
 def test_unknown_ground_never_narrows_the_bars():
     narrow, wide = (width * np.tile(LEVELS - 0.5, (3, 1)) for width in (1.0, 4.0))
-    b, way, energy = np.array(10.0), np.array([3000.0]), np.array([500.0])
+    b = np.array(10.0)
+    way = np.array([3000.0])
+    energy = np.array([500.0])
     bars = Bars(narrow, narrow, wide, b)
     half, none = (bars.errors(way, energy, share)[0] for share in (0.5, 0.0))
     assert half[-1] - half[0] == pytest.approx(2.5 * (none[-1] - none[0]))
@@ -82,7 +85,8 @@ def test_unknown_ground_never_narrows_the_bars():
 
 
 def test_the_score_rewards_a_sharp_and_right_prediction():
-    sharp, vague = 100 + 10 * (LEVELS - 0.5), 100 + 100 * (LEVELS - 0.5)
+    sharp = 100 + 10 * (LEVELS - 0.5)
+    vague = 100 + 100 * (LEVELS - 0.5)
     assert crps(sharp, 100) < crps(vague, 100) < crps(sharp, 200)
 
 

@@ -59,7 +59,8 @@ QUESTIONS = {
 def test_a_question_is_answered_alike_after_its_way(kind, pupil):
     asked = QUESTIONS[kind]()
     there = RouteQuestion.read(kind, asked.arrays)
-    first, second = asked.answer(pupil), there.answer(pupil)
+    first = asked.answer(pupil)
+    second = there.answer(pupil)
     assert first.keys() == second.keys() == asked.fields.keys()
     for name, (size, _) in asked.fields.items():
         assert len(first[name]) == size

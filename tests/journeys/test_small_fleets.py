@@ -23,7 +23,8 @@ COLUMNS = 17
 
 def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
     vehicles = list(synthetic_vehicles(4, trips=8))
-    data, settings = DataSettings(), TerrainSettings()
+    data = DataSettings()
+    settings = TerrainSettings()
     learned = learn(vehicles, settings, data)
     boards = {}
     for vehicle in vehicles:
@@ -70,7 +71,8 @@ def covers(seed, vehicles, trips):
         return {"energy": {name: sum(own[name] for own in found) for name in found[0]}}
 
     fitted = fit(total, COLUMNS, {"energy": 5.0})["energy"]
-    fleet, equations = fitted.effects, (fitted.matrix, fitted.right)
+    fleet = fitted.effects
+    equations = (fitted.matrix, fitted.right)
     counts = [judged(Lessons(one, one, one), "energy", fleet, equations) for one in taught]
     insider, newcomer = (sum(own[name] for own in counts) for name in ("insider", "newcomer"))
     table = quantiles(filled(insider, newcomer))

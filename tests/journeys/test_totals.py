@@ -51,7 +51,8 @@ class Perfect:
     def __init__(self, features, worth_wh, idle_wh):
         about = {"method": "", "run_hash": "", "library": "", "backbone": "", "units": ()}
         self.card = ModelCard(features=features, window=60, interval_s=1.0, output="Wh", **about)
-        self.worth_wh, self.idle_wh = np.array(worth_wh), idle_wh
+        self.worth_wh = np.array(worth_wh)
+        self.idle_wh = idle_wh
 
     def refuse_unless_telemetry(self):
         pass

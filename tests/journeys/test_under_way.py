@@ -101,7 +101,8 @@ def test_the_fleet_counts_how_much_narrower_bars_become():
         def __init__(self, total, share):
             self.energy_wh = np.array([100.0])
             off = (total - 100) * (0.5 if share >= 0.5 else 1.0)
-            self.measured_wh, self.forecast_left_wh = total - 50 - off, 50.0
+            self.measured_wh = total - 50 - off
+            self.forecast_left_wh = 50.0
             self.states_left_wh = self.speed_mps = 0.0
 
     trips = [(At(total, share), total) for total in (80.0, 120.0) * 50 for share in SHARES]

@@ -16,7 +16,8 @@ def street_trip(name, rng, *, kilometres=3.0, start_km=0.0, heater_w=500.0, nois
 
     One vehicle in three trips stands for 30 s at kilometre 1.
     """
-    speed, along = [], start_km * 1000
+    speed = []
+    along = start_km * 1000
     while along < (start_km + kilometres) * 1000:
         fast = 20.0 if along >= 2000 else 10.0
         if abs(along - 1000) < 5 and rng.random() < 1 / 3:

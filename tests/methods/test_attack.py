@@ -64,7 +64,8 @@ def test_noise_is_as_long_as_asked_and_new_every_round() -> None:
 
 
 def test_a_shifted_label_is_a_shifted_prediction() -> None:
-    prediction, plan = torch.tensor([[1.0, 2.0]]), {"faulty": torch.tensor([[True]])}
+    prediction = torch.tensor([[1.0, 2.0]])
+    plan = {"faulty": torch.tensor([[True]])}
     rule = LabelShift(fault_scale=3.0)
     trained = rule.prediction(prediction, Line(), {}, torch.zeros(1), plan)
     labels = torch.tensor([[0.5, -1.0]])

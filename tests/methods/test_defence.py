@@ -12,7 +12,8 @@ from tests.methods.replies import normal, replies_of, step
 
 @pytest.mark.parametrize("name", DEFENCES)
 def test_the_order_of_replies_does_not_matter(name: str) -> None:
-    deltas, windows = normal(9, 30), torch.arange(1.0, 10.0)
+    deltas = normal(9, 30)
+    windows = torch.arange(1.0, 10.0)
     turned = torch.from_numpy(normal(1, 9, seed=5).numpy().argsort()[0])
     here = step(DEFENCES[name], deltas, windows.tolist())
     there = step(DEFENCES[name], deltas[turned], windows[turned].tolist())
@@ -30,8 +31,10 @@ def test_replies_that_agree_pass(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(DEFENCES.keys() - {"bounded", "screened"}))
 def test_a_shift_of_all_replies_shifts_the_result(name: str) -> None:
     # Not so with a bound on their length or a look at it, which know where zero is.
-    deltas, shift = normal(9, 30), 3 * normal(1, 30, seed=1)[0]
-    here, there = step(DEFENCES[name], deltas), step(DEFENCES[name], deltas + shift)
+    deltas = normal(9, 30)
+    shift = 3 * normal(1, 30, seed=1)[0]
+    here = step(DEFENCES[name], deltas)
+    there = step(DEFENCES[name], deltas + shift)
     torch.testing.assert_close(there, here + shift, rtol=0, atol=1e-12)
 
 
@@ -40,7 +43,8 @@ def test_any_averaging_server_stands_behind_any_defence() -> None:
     assert method.composition == "Proximal → Median → Adam"
     assert get("fedadam@trimmed", trim=0.1).composition == "plain SGD → TrimmedMean → Adam"
     assert get("fedavg@adam+krum") == get("fedavg@adam+krum", byzantine=1)
-    weights, replies = torch.zeros(1, dtype=torch.float64), replies_of([[1.0], [2.0], [-90.0]])
+    weights = torch.zeros(1, dtype=torch.float64)
+    replies = replies_of([[1.0], [2.0], [-90.0]])
     state = {"m": weights, "v": torch.full((1,), 1e-6, dtype=torch.float64)}
     state, moved = method.update(state, weights, replies)
     # Δ̄ is the median 1: v = 0.99e-6 + 0.01, and Adam moves by 0.01 · 1 / (√v + 0.001).

@@ -29,7 +29,8 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 def test_the_first_weights_of_an_elastic_model_are_the_model(model: Model) -> None:
     elastic = ElasticModel(model)
     weights = elastic.initial(np.random.default_rng(1))
-    size, windows = model.layout.size, draw(6, 3, 2)
+    size = model.layout.size
+    windows = draw(6, 3, 2)
     assert torch.equal(weights[:size], model.initial(np.random.default_rng(1)))
     expected = model.predict(weights[:size], windows)
     assert torch.equal(elastic.predict(weights, windows), expected)
@@ -45,7 +46,8 @@ def test_an_early_exit_reads_the_layer_before_it() -> None:
         "exit1.weight", "exit1.bias", "exit2.weight", "exit2.bias",
     ]  # fmt: skip
     weights = elastic.initial(np.random.default_rng(1))
-    parts, windows = elastic.layout.split(weights), draw(6, 3, 2)
+    parts = elastic.layout.split(weights)
+    windows = draw(6, 3, 2)
     x = torch.relu(windows.flatten(1) @ parts["hidden1.weight"] + parts["hidden1.bias"])
     first = (x @ parts["exit1.weight"] + parts["exit1.bias"]).flatten()
     x = torch.relu(x @ parts["hidden2.weight"] + parts["hidden2.bias"])
@@ -56,7 +58,8 @@ def test_an_early_exit_reads_the_layer_before_it() -> None:
 
 def test_selecting_the_second_and_fourth_of_five_costs_what_the_paper_says() -> None:
     # tg5 + tw4 + tg4 + tg3 + tw2 = 16 + 5 + 8 + 4 + 3 = 36, and the exit passes for nothing.
-    apply, through = [100, 3, 100, 5, 100], [1, 2, 4, 8, 16, 0]
+    apply = [100, 3, 100, 5, 100]
+    through = [1, 2, 4, 8, 16, 0]
     assert select([1.0] * 5, apply, through, 36) == [False, True, False, True, False]
     # One less: the second alone costs 31, the fourth alone 21; equal worth, so the deeper.
     assert select([1.0] * 5, apply, through, 35) == [False, False, False, True, False]
@@ -64,7 +67,9 @@ def test_selecting_the_second_and_fourth_of_five_costs_what_the_paper_says() -> 
 
 def test_work_of_the_default_network_by_hand() -> None:
     model = ElasticModel(DEFAULT)
-    first, second, out = 2 * 480 * 64, 2 * 64 * 32, 2 * 32
+    first = 2 * 480 * 64
+    second = 2 * 64 * 32
+    out = 2 * 32
     biases = 64 + 32 + 1
     # Forward and own gradient everywhere, passing on everywhere but at the first matrix.
     assert whole_work(model, 60) == 2 * (first + second + out) + biases + second + out
@@ -102,7 +107,8 @@ def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, lab
 
 
 def test_on_the_default_network_slow_computers_never_train_the_first_matrix() -> None:
-    windows, labels = draw(32, 60, 8), draw(32, seed=1)
+    windows = draw(32, 60, 8)
+    labels = draw(32, seed=1)
     first, second = begin(Elastic(), DEFAULT, [1.0, 0.5, 0.25], windows, labels)
     everything = set(DEFAULT.layout.shapes)
     # The fastest trains all of it, exactly within its budget, and starts anew each time.
@@ -128,7 +134,8 @@ def test_on_the_default_network_slow_computers_never_train_the_first_matrix() ->
 
 
 def test_a_given_budget_counts_steps_of_a_computer_of_speed_one() -> None:
-    windows, labels = draw(32, 60, 8), draw(32, seed=1)
+    windows = draw(32, 60, 8)
+    labels = draw(32, seed=1)
     rule = Elastic(budget=4.0)
     (first, _) = begin(rule, DEFAULT, [1.0, 0.25, 0.2], windows, labels)
     assert first[1][0] == first[1][1] == set(DEFAULT.layout.shapes)
@@ -137,7 +144,8 @@ def test_a_given_budget_counts_steps_of_a_computer_of_speed_one() -> None:
 
 
 def test_a_vehicle_with_broken_data_still_chooses() -> None:
-    windows, labels = draw(8, 60, 8), torch.full((8,), torch.nan).double()
+    windows = draw(8, 60, 8)
+    labels = torch.full((8,), torch.nan).double()
     (first, _) = begin(Elastic(), DEFAULT, [1.0, 0.5], windows, labels)
     assert first[1][0] == set(DEFAULT.layout.shapes)
 

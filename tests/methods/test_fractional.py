@@ -34,7 +34,8 @@ def test_the_clip_holds_on_both_sides() -> None:
 
 
 def test_gate_and_clip_commute_only_away_from_the_floor() -> None:
-    moved, kappa = torch.tensor([1e-9, 0.1]).double(), 0.8
+    moved = torch.tensor([1e-9, 0.1]).double()
+    kappa = 0.8
     free = 0.1**0.2 / gamma(1.2) / 1.4  # β κ = 0.4
     gate_first = Fractional(beta_kappa=0.5).scale(moved, kappa)
     clip_first = Fractional(beta_kappa=0.5, order="clip-then-gate").scale(moved, kappa)
@@ -43,7 +44,8 @@ def test_gate_and_clip_commute_only_away_from_the_floor() -> None:
 
 
 def test_the_first_step_is_plain_and_later_ones_are_scaled() -> None:
-    gradient, here = torch.tensor([[2.0, -2.0]]), torch.tensor([[1.0, 1.0]])
+    gradient = torch.tensor([[2.0, -2.0]])
+    here = torch.tensor([[1.0, 1.0]])
     rule = Fractional(alpha=0.5, delta=1e-12, p_min=1e-9, p_max=9)
     assert rule.direction(gradient, here, None, {}).tolist() == [[2.0, -2.0]]
     before = torch.tensor([[1.25, 0.91]])  # moved by -0.25 and +0.09: roots 0.5 and 0.3

@@ -32,7 +32,8 @@ def test_one_iteration_by_hand() -> None:
 
 
 def test_without_iterations_it_is_the_mean() -> None:
-    deltas, windows = normal(6, 30), [float(k + 1) for k in range(6)]
+    deltas = normal(6, 30)
+    windows = [float(k + 1) for k in range(6)]
     mean = mean_delta(replies_of(deltas, windows))
     assert torch.equal(step(GeometricMedian(iterations=0), deltas, windows), mean)
     # A smoothing larger than every distance makes all pulls equal.

@@ -46,7 +46,8 @@ def test_multi_krum_averages_by_windows() -> None:
 
 
 def test_multi_krum_that_keeps_all_is_the_mean() -> None:
-    deltas, windows = normal(7, 50), [float(k + 1) for k in range(7)]
+    deltas = normal(7, 50)
+    windows = [float(k + 1) for k in range(7)]
     everybody = step(MultiKrum(byzantine=0, keep=7), deltas, windows)
     assert torch.equal(everybody, mean_delta(replies_of(deltas, windows)))
 

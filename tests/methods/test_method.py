@@ -36,7 +36,8 @@ class Thawing(Average):
 
 
 def test_a_rule_of_ones_own_declares_what_it_hands_up() -> None:
-    method, model = Method("own", (Freezing(),), Thawing()), MLP(2, 3, (4,))
+    method = Method("own", (Freezing(),), Thawing())
+    model = MLP(2, 3, (4,))
     assert method.upload_names == ["frozen"]
     assert method.uploads(model)["frozen"].tolist() == [0.0, 0.0]
     assert get("fednova").upload_names == ["accumulation"]

@@ -35,8 +35,10 @@ def order(rule: OrderBandit, state: Rows) -> float:
 
 
 def test_the_golden_sequence_of_arms() -> None:
-    rule, rewards = OrderBandit(), (0.004, 0.006, -0.01)
-    state, arms = rule.state(MODEL), []
+    rule = OrderBandit()
+    rewards = (0.004, 0.006, -0.01)
+    state = rule.state(MODEL)
+    arms = []
     for _ in range(14):
         arm = rule.chosen(state)
         state = rule.credited(state, arm, rewards[arm])

@@ -47,7 +47,8 @@ def test_no_vehicle_moves_the_sum_by_more_than_the_clip() -> None:
 def test_noise_has_the_deviation_it_claims() -> None:
     # 20 000 independent coordinates: the sample deviation is within 2 % with certainty enough
     # (its own is 1/√40 000 = 0.5 %). Both with and without replies: an empty round is noisy, too.
-    rule, zero = average(noise_multiplier=1.5, clip_norm=2.0), torch.zeros(20_000).double()
+    rule = average(noise_multiplier=1.5, clip_norm=2.0)
+    zero = torch.zeros(20_000).double()
     claimed = 1.5 * 2.0 / (0.5 * 4)
     for count in (0, 3):
         _, after = rule.update({}, zero, replies(torch.zeros(count, 20_000)))
@@ -110,7 +111,8 @@ def test_without_noise_and_clip_it_is_uniform_fedavg() -> None:
     # FedDyn without its regulariser and correction is the plain mean over vehicles.
     uniform = get("feddyn", alpha_dyn=0.0, correction=False)
     fed = federation()
-    here, there = fed.train(private).state.weights, fed.train(uniform).state.weights
+    here = fed.train(private).state.weights
+    there = fed.train(uniform).state.weights
     assert torch.equal(here, there)
     assert not torch.equal(here, fed.train("fedavg").state.weights)
     clipped = get("fedavg@private", noise_multiplier=0.0, clip_norm=0.01)
@@ -131,7 +133,8 @@ def test_a_round_that_nobody_was_drawn_for_is_as_noisy_as_any() -> None:
 def test_noise_is_the_seed_s_own_and_repeats() -> None:
     method = get("fo-ri-fedavg@private", directions=2, points=4, clipping="adaptive")
     fed = federation(participation=0.7)
-    first, second = fed.train(method).state, fed.train(method).state
+    first = fed.train(method).state
+    second = fed.train(method).state
     assert torch.equal(first.weights, second.weights)
     assert not torch.equal(first.weights[0], first.weights[1])
     assert first.server["clip"].shape == (2,)

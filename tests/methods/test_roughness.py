@@ -38,7 +38,8 @@ def test_total_variation_over_amplitude_of_a_quadratic(u: float, rho: float) -> 
     # m = 400 puts a grid point on every extremum; the other slice is monotone, so its ratio is 1.
     s = torch.linspace(-0.01, 0.01, 401).double()
     slices = torch.stack([u * 0.01 * 50 * s + 25 * s**2, -3 * s])
-    mean, spread = (rho + 1) / 2, (rho - 1) / 2
+    mean = (rho + 1) / 2
+    spread = (rho - 1) / 2
     assert roughness_index(slices, 0.01, epsilon_a=1e-15).item() == approx(spread / mean, abs=1e-6)
 
 
@@ -50,7 +51,8 @@ def test_monotone_slices_have_no_roughness_however_steep() -> None:
 
 def test_the_spread_is_that_of_the_population() -> None:
     # TV/A: 2, 1, 1, 1. Population spread √3/4 over the mean 5/4.
-    well, line = [1.0, 0.0, 1.0], [0.0, 1.0, 2.0]
+    well = [1.0, 0.0, 1.0]
+    line = [0.0, 1.0, 2.0]
     slices = torch.tensor([well, line, line, line]).double()
     assert roughness_index(slices, 0.5).item() == approx(3**0.5 / 4 / 1.25, abs=1e-6)
 
@@ -75,13 +77,15 @@ def test_slices_equal_losses_evaluated_one_point_at_a_time(model: Model) -> None
 
 def of_two_runs(model: Model) -> tuple[Start, Slicing]:
     """Five vehicles of two runs, mixed, with 3 to 7 windows each."""
-    rng, runs = np.random.default_rng(4), (0, 1, 0, 0, 1)
+    rng = np.random.default_rng(4)
+    runs = (0, 1, 0, 0, 1)
     models = torch.stack([model.initial(rng), model.initial(rng)])
     drawn = [torch.from_numpy(rng.standard_normal((4, model.layout.size))) for _ in range(2)]
 
     def batch(row: int) -> Batch:
         own = np.random.default_rng(row)
-        windows, labels = own.standard_normal((3 + row, 5, 2)), own.standard_normal(3 + row)
+        windows = own.standard_normal((3 + row, 5, 2))
+        labels = own.standard_normal(3 + row)
         return Batch(torch.from_numpy(windows), torch.from_numpy(labels))
 
     def directions(row: int, count: int) -> torch.Tensor:
@@ -165,7 +169,8 @@ class Probes:
 
 
 def test_a_vehicle_probes_when_its_index_is_old_enough() -> None:
-    probes, rule = Probes(), RoughnessProximal(probe_every=5, points=4, directions=2)
+    probes = Probes()
+    rule = RoughnessProximal(probe_every=5, points=4, directions=2)
     memory = {
         "roughness": torch.tensor([0.3, 0.3, 0.3], dtype=torch.float64),
         "probed_in": torch.tensor([-1, 6, 5]),  # never, 4 rounds ago, 5 rounds ago

@@ -19,7 +19,8 @@ from tests.federation.toys import random_fleet
 
 def replies(lengths: list[float], steps: list[int] | None = None, **uploads: Tensor) -> Replies:
     rng = np.random.default_rng(0)
-    deltas, windows = torch.tensor(lengths)[:, None], torch.ones(len(lengths)).double()
+    deltas = torch.tensor(lengths)[:, None]
+    windows = torch.ones(len(lengths)).double()
     own = None if steps is None else torch.tensor(steps)
     return Replies(deltas, windows, 9, 9.0, rng, uploads, steps=own)
 

@@ -101,7 +101,8 @@ def test_golden_numbers(
 def test_a_scale_of_the_loss_and_turned_directions_change_nothing() -> None:
     own = slices(ripple, 0.1)
     for other in (3 * own, own.flip(-1), own[[2, 0, 3, 1]]):
-        one, two = landscape(own), landscape(other)
+        one = landscape(own)
+        two = landscape(other)
         for name in ("sharpness", "excess", "residual", "over_range"):
             assert getattr(two, name).item() == approx(getattr(one, name).item(), rel=1e-12)
 
@@ -119,7 +120,8 @@ class Probes:
     def __init__(self) -> None:
         self.model = MLP(2, 1, (3, 2))
         self.anchor = self.model.initial(np.random.default_rng(0)).repeat(2, 1)
-        self.scale, self.seen = 1.0, []
+        self.scale = 1.0
+        self.seen = []
 
     def batch(self, row: int, size: int, purpose: str) -> Batch:
         self.seen.append((row, size, purpose))
@@ -142,7 +144,8 @@ class Probes:
 
 
 def test_an_index_is_the_mean_rise_on_both_sides() -> None:
-    probes, rule = Probes(), SharpnessProximal(directions=3, probe_batch=8)
+    probes = Probes()
+    rule = SharpnessProximal(directions=3, probe_batch=8)
     memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
     memory, plan = rule.begin(memory, probes.start(0))
     assert probes.seen == [(0, 8, "sharpness batch"), (1, 8, "sharpness batch")]
@@ -163,7 +166,8 @@ def test_an_index_is_the_mean_rise_on_both_sides() -> None:
 
 
 def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes, rule = Probes(), SharpnessProximal(probe_every=1, keep=0.8)
+    probes = Probes()
+    rule = SharpnessProximal(probe_every=1, keep=0.8)
     found = iter([0.4, 0.2, 0.3])
 
     def told(start: Start, rows: list[int], slicing: Slicing) -> Tensor:
@@ -181,7 +185,8 @@ def test_the_mean_over_probes_forgets_by_their_age(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_loss_that_is_not_finite_leaves_the_index_as_it_was() -> None:
-    probes, rule = Probes(), SharpnessProximal(probe_every=1)
+    probes = Probes()
+    rule = SharpnessProximal(probe_every=1)
     memory = {name: value.repeat(2) for name, value in rule.memory(probes.model).items()}
     memory, before = rule.begin(memory, probes.start(0))
     probes.scale = torch.inf

@@ -49,7 +49,10 @@ def test_a_vehicle_without_sharpness_is_not_pulled_whatever_tau() -> None:
 def test_pulls_are_what_a_loop_of_plain_numbers_makes_of_the_recorded_ratios() -> None:
     rounds = 12
     rows = federation(rounds=rounds, participation=1.0).train(NAME).history.clients
-    lam, m, c, seen = 0.1, 0.0, 0.0, []
+    lam = 0.1
+    m = 0.0
+    c = 0.0
+    seen = []
     for _, group in groupby(rows, key=lambda row: row["round"]):
         own = list(group)
         for row in own:

@@ -77,7 +77,8 @@ def test_paths_are_as_long_on_every_engine(name: str, monkeypatch: pytest.Monkey
         rows = fed.train(f"{name}+signals").history.clients
         return [row["efficiency"] for row in rows if row["round"] == 2]
 
-    fast, blocks = found("float32"), found("float64")
+    fast = found("float32")
+    blocks = found("float64")
     monkeypatch.setattr(together.cpu, "train", lambda job, watch: plain.train(job))
     assert blocks == approx(found("float64"), abs=1e-9)
     assert fast == approx(blocks, abs=1e-4)

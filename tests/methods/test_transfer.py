@@ -74,7 +74,8 @@ def test_a_step_is_bounded_and_so_is_the_pull() -> None:
     eager = Controlled(
         pull_start=0.2, transfer_target=1.0, control_gain=50.0, dead_band=0.0, control_keep=0.0
     )
-    state, pulls = started(eager), []
+    state = started(eager)
+    pulls = []
     for _ in range(4):
         state = eager.loop_updated(state, one(-1.0), one(1.0), 0.5)
         pulls.append(eager.loop_pull(state).item())
@@ -130,7 +131,8 @@ def test_a_vehicle_gets_back_what_it_gained_if_it_is_alone() -> None:
     method = get("ti-fedavg", pull_start=0.2)
     pulls = [0.2, 0.2 * exp(-0.2), 0.2 * exp(-0.4)]
     found = toy_rounds(method, schedule)
-    at, expected = 0.5, []
+    at = 0.5
+    expected = []
     for mu in pulls:
         w = at
         for _ in range(2):
@@ -141,7 +143,8 @@ def test_a_vehicle_gets_back_what_it_gained_if_it_is_alone() -> None:
 
 def test_the_records_hold_ratio_pull_and_what_the_loop_does() -> None:
     rows = federation(participation=1.0).train("ti-fedavg").history.clients
-    first, later = rows[:4], rows[4:8]
+    first = rows[:4]
+    later = rows[4:8]
     assert all(np.isnan(row["transfer"]) and row["pull"] == 0.1 for row in first)
     assert all(-1 <= row["transfer"] <= 1 and row["loop"] == 0.0 for row in later)
 

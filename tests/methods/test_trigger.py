@@ -31,7 +31,8 @@ GOLDEN = [
 
 
 def test_the_golden_sequence() -> None:
-    trigger, last = Trigger(), torch.tensor([-1])
+    trigger = Trigger()
+    last = torch.tensor([-1])
     state = {name: value.reshape(1) for name, value in trigger.state().items()}
     for t, drift, path, odd, why, bank, alert in GOLDEN:
         signs = tuple(torch.tensor([value]).double() for value in (drift, path, odd))
@@ -45,7 +46,8 @@ def test_without_thresholds_it_is_the_age_rule_and_without_limits_every_turn() -
     never = Trigger(oldest=5, drift=inf, path=inf, high=inf)
     always = Trigger(youngest=1, path=0.0, credit=inf, cap=inf)
     for trigger, expected in ((never, [0, 5, 10]), (always, list(range(12)))):
-        last, probed = torch.tensor([-1]), []
+        last = torch.tensor([-1])
+        probed = []
         state = {name: value.reshape(1) for name, value in trigger.state().items()}
         for t in range(12):
             signs = tuple(torch.tensor([v]).double() for v in (1.0 + t, 0.3 * t, 5.0))
@@ -82,7 +84,8 @@ def test_the_server_that_tells_how_far_the_model_came_is_needed() -> None:
 
 
 def test_the_path_is_the_relative_way_of_the_model() -> None:
-    method, fed = get("si-fedavg@path", probe_schedule="triggered"), federation()
+    method = get("si-fedavg@path", probe_schedule="triggered")
+    fed = federation()
     state, _ = fed.start(method)
     way = 0.0
     for _ in range(3):

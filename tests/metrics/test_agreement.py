@@ -10,7 +10,8 @@ from fedwatt.metrics.agreement import agreement, out_of_line
 
 
 def of_vectors(vectors: list[list[float]], windows: list[float]) -> float:
-    deltas, shares = np.array(vectors), np.array(windows) / sum(windows)
+    deltas = np.array(vectors)
+    shares = np.array(windows) / sum(windows)
     lengths = np.linalg.norm(deltas, axis=1)
     return agreement(shares, lengths, float(np.linalg.norm(shares @ deltas)))
 

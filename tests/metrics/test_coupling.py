@@ -32,7 +32,8 @@ def test_tiny_drifts_do_not_underflow():
 
 
 def test_what_overflows_is_nan():
-    nine, alternating = [1e308] * 7 + [1e307, 9e307], [1.7e308, -1.7e308] * 4
+    nine = [1e308] * 7 + [1e307, 9e307]
+    alternating = [1.7e308, -1.7e308] * 4
     assert isnan(pearson(nine, range(9)))  # their mean is infinite
     assert isnan(pearson(alternating, range(8)))  # their range is
     assert isnan(pearson(range(8), alternating))

@@ -33,7 +33,8 @@ def test_the_interval_holds_the_error_of_all_vehicles_as_often_as_it_says():
     windows = rng.integers(20, 80, 20_000)
     # Skewed, as vehicles' errors are: a few have several times the usual one.
     squared = windows * 2500 * np.exp(rng.normal(0, 0.8, len(windows)))
-    truth, held = sqrt(squared.sum() / windows.sum()), 0
+    truth = sqrt(squared.sum() / windows.sum())
+    held = 0
     for _ in range(400):
         some = rng.choice(len(windows), 200, replace=False)
         own = [sums(int(windows[k]), float(squared[k])) for k in some]

@@ -81,7 +81,8 @@ def test_diagnostics_of_one_round():
 
 
 def test_amortised_over_a_probe_every_second_round():
-    probed, plain = {"training": 1.0, "probe": 3.0}, {"training": 1.0}
+    probed = {"training": 1.0, "probe": 3.0}
+    plain = {"training": 1.0}
     assert diagnostics_fraction(probed) == approx(0.75)
     # 3 of 5 seconds; the mean of the two fractions would be 0.375.
     assert amortised_diagnostics_fraction([probed, plain]) == approx(0.6)

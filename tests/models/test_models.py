@@ -13,7 +13,8 @@ from fedwatt.models import GRU, LSTM, MLP, Model, ModuleModel, get_loss, get_mod
 from fedwatt.models.kernel import kernel_for
 from fedwatt.models.loss import huber, squared
 
-WINDOW, FEATURES = 6, 3
+WINDOW = 6
+FEATURES = 3
 MODELS = [MLP(WINDOW, FEATURES, (5, 4)), GRU(FEATURES, 4), LSTM(FEATURES, 4)]
 by_kind = pytest.mark.parametrize("model", MODELS, ids=lambda m: type(m).__name__)
 
@@ -25,7 +26,8 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 @by_kind
 def test_predictions_and_gradients_are_those_of_torch_nn(model: Model) -> None:
     weights = model.initial(np.random.default_rng(1))
-    windows, labels = draw(7, WINDOW, FEATURES), draw(7, seed=2)
+    windows = draw(7, WINDOW, FEATURES)
+    labels = draw(7, seed=2)
     twin = torch_module(model, weights)
     prediction = twin(windows)
     torch.testing.assert_close(model.predict(weights, windows), prediction, rtol=0, atol=1e-12)
@@ -41,7 +43,8 @@ def test_predictions_and_gradients_are_those_of_torch_nn(model: Model) -> None:
 def test_a_stack_is_its_vehicles_side_by_side(model: Model) -> None:
     weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(6)])
     weights = weights.view(2, 3, -1)
-    windows, labels = draw(2, 3, 5, WINDOW, FEATURES), draw(2, 3, 5, seed=3)
+    windows = draw(2, 3, 5, WINDOW, FEATURES)
+    labels = draw(2, 3, 5, seed=3)
     share = torch.full((2, 3, 5), 0.2).double()
     stacked = model.gradient(weights, windows, labels, share, squared)
     for i in range(2):
@@ -52,8 +55,10 @@ def test_a_stack_is_its_vehicles_side_by_side(model: Model) -> None:
 
 @by_kind
 def test_along_a_line_equals_one_model_at_a_time(model: Model) -> None:
-    weights, direction = model.initial(np.random.default_rng(1)), draw(model.layout.size, seed=4)
-    windows, offsets = draw(9, WINDOW, FEATURES), torch.linspace(-0.3, 0.3, 21).double()
+    weights = model.initial(np.random.default_rng(1))
+    direction = draw(model.layout.size, seed=4)
+    windows = draw(9, WINDOW, FEATURES)
+    offsets = torch.linspace(-0.3, 0.3, 21).double()
     points = [model.predict(weights + s * direction, windows) for s in offsets]
     fast = model.along(weights, direction, offsets, windows)
     torch.testing.assert_close(fast, torch.stack(points), rtol=0, atol=1e-10)
@@ -61,8 +66,10 @@ def test_along_a_line_equals_one_model_at_a_time(model: Model) -> None:
 
 def test_a_padded_window_has_no_say() -> None:
     model = MODELS[0]
-    weights, windows = model.initial(np.random.default_rng(1)), draw(4, WINDOW, FEATURES)
-    labels, share = draw(4, seed=2), torch.tensor([0.5, 0.5, 0.0, 0.0]).double()
+    weights = model.initial(np.random.default_rng(1))
+    windows = draw(4, WINDOW, FEATURES)
+    labels = draw(4, seed=2)
+    share = torch.tensor([0.5, 0.5, 0.0, 0.0]).double()
     padded = model.gradient(weights, windows, labels, share, squared)
     short = model.gradient(weights, windows[:2], labels[:2], share[:2], squared)
     torch.testing.assert_close(padded, short, rtol=0, atol=1e-14)
@@ -75,7 +82,8 @@ def test_any_module_runs_in_a_stack() -> None:
     model = ModuleModel(module)
     flat = model.initial(np.random.default_rng(0))
     assert model.layout.size == mlp.layout.size == 124  # 18·5+5 + 5·4+4 + 4+1
-    windows, labels = draw(2, 5, WINDOW, FEATURES), draw(2, 5, seed=3)
+    windows = draw(2, 5, WINDOW, FEATURES)
+    labels = draw(2, 5, seed=3)
     share = torch.full((2, 5), 0.2).double()
     torch.testing.assert_close(model.predict(flat, windows[0]), module(windows[0]))
     stacked = model.gradient(torch.stack([flat, 2 * flat]), windows, labels, share, squared)
@@ -87,8 +95,10 @@ def test_any_module_runs_in_a_stack() -> None:
 
 def test_a_module_in_several_threads_stays_itself() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(18, 7), nn.ReLU(), nn.Linear(7, 1)).double()
-    model, before = ModuleModel(module), [p.detach().clone() for p in module.parameters()]
-    flat, direction = model.initial(np.random.default_rng(0)), draw(model.layout.size, seed=1)
+    model = ModuleModel(module)
+    before = [p.detach().clone() for p in module.parameters()]
+    flat = model.initial(np.random.default_rng(0))
+    direction = draw(model.layout.size, seed=1)
     offsets = torch.linspace(-1, 1, 21).double()
     batches = [draw(5 + k % 4, WINDOW, FEATURES, seed=k) for k in range(40)]
 
@@ -154,7 +164,8 @@ def test_bad_models_are_refused(build, message) -> None:
 def test_the_mlps_gradient_by_hand_is_autograds(hidden: tuple[int, ...], loss) -> None:
     model = MLP(WINDOW, FEATURES, hidden)
     weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(3)])
-    windows, labels = draw(3, 9, WINDOW, FEATURES), 2 * draw(3, 9, seed=5)
+    windows = draw(3, 9, WINDOW, FEATURES)
+    labels = 2 * draw(3, 9, seed=5)
     share = draw(3, 9, seed=6).abs()
 
     def total(parts):
@@ -177,12 +188,14 @@ def test_slopes_are_derivatives(loss) -> None:
 def test_a_prepared_gradient_is_autograds_again_and_again(model: Model, loss) -> None:
     # The same buffers serve three steps; nothing of one may be left in the next.
     weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(3)])
-    windows, gradient = torch.empty(3, 9, WINDOW, FEATURES).double(), torch.empty_like(weights)
+    windows = torch.empty(3, 9, WINDOW, FEATURES).double()
+    gradient = torch.empty_like(weights)
     fill = model.fill(weights, windows, gradient, loss)
     for seed in range(3):
         windows.copy_(draw(3, 9, WINDOW, FEATURES, seed=seed))
         weights.mul_(1.1)
-        labels, share = 2 * draw(3, 9, seed=seed + 10), draw(3, 9, seed=seed + 20).abs()
+        labels = 2 * draw(3, 9, seed=seed + 10)
+        share = draw(3, 9, seed=seed + 20).abs()
 
         def total(parts, labels=labels, share=share):
             return (share * loss(model.head(parts, model.represent(parts, windows)), labels)).sum()
@@ -194,7 +207,8 @@ def test_a_prepared_gradient_is_autograds_again_and_again(model: Model, loss) ->
 @by_kind
 def test_lines_in_several_directions_are_each_its_own(model: Model) -> None:
     weights = model.initial(np.random.default_rng(1))
-    directions, windows = draw(2, 3, model.layout.size, seed=4), draw(9, WINDOW, FEATURES)
+    directions = draw(2, 3, model.layout.size, seed=4)
+    windows = draw(9, WINDOW, FEATURES)
     offsets = torch.linspace(-0.02, 0.03, 11).double()
     together = model.along(weights, directions, offsets, windows)
     assert together.shape == (2, 3, 11, 9)
@@ -208,12 +222,11 @@ def test_lines_that_cross_kinks_of_an_mlp(hidden: tuple[int, ...], reach: float)
     # No unit switches on the short line, some do on the next, nearly all on the long one; units
     # that are exactly 0 and windows of zeros are among them.
     model = MLP(WINDOW, FEATURES, hidden)
-    weights, directions = model.initial(np.random.default_rng(1)), draw(4, model.layout.size)
+    weights = model.initial(np.random.default_rng(1))
+    directions = draw(4, model.layout.size)
     model.layout.split(weights)["hidden1.bias"][0] = 0.0
-    windows, offsets = (
-        draw(12, WINDOW, FEATURES, seed=7),
-        torch.linspace(-reach, reach, 21).double(),
-    )
+    windows = draw(12, WINDOW, FEATURES, seed=7)
+    offsets = torch.linspace(-reach, reach, 21).double()
     windows[0] = 0.0
     found = model.along(weights, directions, offsets, windows)
     for direction, line in zip(directions, found, strict=True):
@@ -227,7 +240,8 @@ def test_an_mlp_in_a_stack_is_the_same_alone() -> None:
     # most processors not even the last bit does, but a product may be split differently.
     model = MLP(60, 8)
     weights = torch.stack([model.initial(np.random.default_rng(i)) for i in range(5)]).float()
-    windows, labels = draw(5, 64, 60, 8).float(), draw(5, 64, seed=3).float()
+    windows = draw(5, 64, 60, 8).float()
+    labels = draw(5, 64, seed=3).float()
     share = torch.full((5, 64), 1 / 64)
     stacked = model.gradient(weights, windows, labels, share, squared)
     for i in range(5):
@@ -273,7 +287,8 @@ def test_what_is_overridden_counts_everywhere(model: Model) -> None:
     model.fill(weights, windows, found, squared)(labels, share)
     for own in (found, model.gradient(weights, windows, labels, share, squared)):
         torch.testing.assert_close(own, expected, rtol=1e-12, atol=1e-14)
-    direction, offsets = weights[1:] - weights[:1], torch.tensor([0.0, 0.5], dtype=torch.float64)
+    direction = weights[1:] - weights[:1]
+    offsets = torch.tensor([0.0, 0.5], dtype=torch.float64)
     line = model.along(weights[0], direction, offsets, windows[0])
     middle = model.predict(weights.mean(dim=0), windows[0])
     torch.testing.assert_close(line[0, 1], middle, rtol=1e-12, atol=1e-14)

@@ -14,7 +14,8 @@ from fedwatt.models import MLP, ModuleModel
 from fedwatt.models.relu_stack import recognised
 from tests.federation.toys import random_fleet
 
-WINDOW, FEATURES = 4, 8
+WINDOW = 4
+FEATURES = 8
 
 
 class Own(nn.Module):
@@ -22,8 +23,11 @@ class Own(nn.Module):
 
     def __init__(self, act=torch.relu, turn=False) -> None:
         super().__init__()
-        self.last, self.first, self.middle = nn.Linear(3, 1), nn.Linear(32, 5), nn.Linear(5, 3)
-        self.act, self.turn = act, turn
+        self.last = nn.Linear(3, 1)
+        self.first = nn.Linear(32, 5)
+        self.middle = nn.Linear(5, 3)
+        self.act = act
+        self.turn = turn
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.transpose(1, 2) if self.turn else x
@@ -75,7 +79,8 @@ def test_a_module_that_reads_other_windows_is_left_alone():
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fo-ri-fedavg", "fedprox@adam"])
 def test_training_is_the_same_as_by_autograd(method, monkeypatch):
     torch.manual_seed(1)
-    module, fleet = Own(), random_fleet((40, 33))
+    module = Own()
+    fleet = random_fleet((40, 33))
     training = Training(rounds=3, batch=8, participation=1.0, precision="float64")
 
     def rmse():

@@ -89,7 +89,8 @@ def test_an_observer_may_lack_events(tmp_path: Path) -> None:
 
 
 def test_observers_are_called_in_order_and_the_log_has_every_round(tmp_path: Path) -> None:
-    first, second = Calls(), Calls()
+    first = Calls()
+    second = Calls()
     second.seen = first.seen  # so that the order can be seen
     execute(from_toml(SMALL), tmp_path / "run", Observers((first, second)))
     cars = ["car-001", "car-002", "car-003"]

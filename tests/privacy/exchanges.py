@@ -79,7 +79,8 @@ class Stopped:
 
     def revealed(self, alive: Sequence[str], telling: Sequence[str] = ()) -> dict[str, Revealed]:
         """What those `telling` (all that are alive, by default) reveal once all alive agreed."""
-        states, agreed = {}, {}
+        states = {}
+        agreed = {}
         for name in alive:
             states[name], agreed[name] = agree(self.sent[name], self.told(*alive))
         found = {}

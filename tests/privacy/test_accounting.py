@@ -78,7 +78,10 @@ def test_repeated_rounds_and_what_a_server_sees() -> None:
 
 
 def test_epsilon_is_the_formula_s() -> None:
-    q, z, rounds, delta = 0.3, 4.0, 25, 1e-3
+    q = 0.3
+    z = 4.0
+    rounds = 25
+    delta = 1e-3
 
     def one(a: int) -> float:
         terms = (

@@ -33,7 +33,8 @@ def words(vehicles: int, survivors: int, delta: float = 0.0) -> tuple[Layout, np
 def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
     # Ten vehicles are called and seven must survive; z·c = 1.
     shares = [words(10, 7) for _ in range(left)]
-    layout, total = shares[0][0], sum(own for _, own in shares)
+    layout = shares[0][0]
+    total = sum(own for _, own in shares)
     sums = layout.decode(total)
     # 2,461 coordinates: the deviation is known to 1.4 %.
     assert sums["delta"].std() == pytest.approx(sqrt(left / 7), rel=0.06)
@@ -47,7 +48,8 @@ def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
 def test_a_vector_is_no_longer_than_its_clip_norm_on_the_grid(
     bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server, generator = METHOD.server, torch.Generator().manual_seed(1)
+    server = METHOD.server
+    generator = torch.Generator().manual_seed(1)
     step = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=100).steps["delta"]
     summand = server.summand(MODEL, torch.randn(SIZE, generator=generator).double(), {})
     assert float(summand.norm()) == pytest.approx(0.5)

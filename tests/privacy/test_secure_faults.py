@@ -121,7 +121,8 @@ def test_stages_come_in_their_order_and_once(held: Stopped) -> None:
 # ---------------------------------------------------------------------------------- altered keys
 def test_rosters_with_repeated_missing_or_foreign_keys_are_refused(held: Stopped) -> None:
     a = held.names[0]
-    roster, state = held.keyed.roster(a), held.advertised[a]
+    roster = held.keyed.roster(a)
+    state = held.advertised[a]
     one, _, *rest = roster.mask_keys
     bad = [
         ("occur twice", replace(roster, mask_keys=(one, one, *rest))),
@@ -158,7 +159,8 @@ def test_the_server_leaves_out_repeated_and_unusable_keys() -> None:
 
 def test_a_key_of_small_order_agrees_on_nothing(held: Stopped) -> None:
     # All-zero shared secrets would be known to everybody.
-    state, roster = held.advertised["car-000"], held.keyed.roster("car-000")
+    state = held.advertised["car-000"]
+    roster = held.keyed.roster("car-000")
     weak = replace(roster, cipher_keys=(*roster.cipher_keys[:-1], bytes(32)))
     with pytest.raises(DataError, match="is none"):
         share_keys(state, weak)
@@ -193,7 +195,8 @@ def test_altered_and_misdirected_shares_are_noticed(held: Stopped) -> None:
 def test_words_of_64_bits_are_not_cut_to_48() -> None:
     # Both are added up in words of 64 bits; cut on their way, a negative sum would become positive.
     held = Stopped(count=3, terms=terms_of(3, bits=48))
-    name, words = "car-000", held.words["car-000"].copy()
+    name = "car-000"
+    words = held.words["car-000"].copy()
     mask_input(held.shared[name], held.inboxes[name], words)
     words[-1] = np.uint64(2**64 - 5)  # -5 in 64 bits
     with pytest.raises(DataError, match="of 48"):
@@ -278,7 +281,8 @@ def test_shares_of_a_line_by_hand() -> None:
 
 
 def test_a_seal_holds_only_for_its_sender_receiver_and_exchange() -> None:
-    key, text = bytes(32), b"two shares"
+    key = bytes(32)
+    text = b"two shares"
     sealed = seal(key, text, b"one", "a", "b", entropy_of(2))
     assert unseal(key, sealed, b"one", "a", "b") == text
     for exchange, sender, receiver in ((b"two", "a", "b"), (b"one", "b", "a"), (b"one", "a", "c")):

@@ -53,8 +53,10 @@ class Signed:
     """Four vehicles that sign, up to where their keys are known."""
 
     def __init__(self) -> None:
-        self.terms, self.who = terms_of(4), identities(4)
-        self.states, self.adverts = {}, {}
+        self.terms = terms_of(4)
+        self.who = identities(4)
+        self.states = {}
+        self.adverts = {}
         for name, own in self.who.items():
             self.states[name], self.adverts[name] = advertise(self.terms, name, identity=own)
         self.keyed, _ = server.make_roster(self.terms, self.adverts)
@@ -128,9 +130,13 @@ def test_one_vehicle_under_two_names_is_found_out(signed: Signed) -> None:
 
 def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
     # a and b are told that all survived, c and d that a did not: neither side has three of four.
-    terms, names, who = signed.terms, names_of(4), signed.who
+    terms = signed.terms
+    names = names_of(4)
+    who = signed.who
     a, b, c, d = names
-    sent, masked, words = {}, {}, random_words(4, terms.length)
+    sent = {}
+    masked = {}
+    words = random_words(4, terms.length)
     shared = {n: share_keys(signed.states[n], signed.keyed.roster(n), trust=TRUST) for n in names}
     routed, inboxes, _ = server.route(signed.keyed, {n: own[1] for n, own in shared.items()})
     for name in names:
@@ -138,7 +144,8 @@ def test_two_stories_about_survivors_reveal_nothing(signed: Signed) -> None:
     _, everybody, _ = server.collect(routed, masked)
     _, without, _ = server.collect(routed, {n: masked[n] for n in (b, c, d)})
     stories = {a: everybody, b: everybody, c: without, d: without}
-    states, signatures = {}, {}
+    states = {}
+    signatures = {}
     for name, story in stories.items():
         states[name], agreed = agree(sent[name], story, identity=who[name])
         signatures[name] = agreed.signature

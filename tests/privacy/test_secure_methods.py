@@ -40,7 +40,8 @@ def model_of(method: Method) -> Model:
 def replies_to(method: Method, model: Model, round: int, windows: Sequence[int]) -> Replies:
     """Random replies of the form that the method's vehicles send, in float32."""
     rng = np.random.default_rng(round)
-    count, size = len(windows), model.layout.size
+    count = len(windows)
+    size = model.layout.size
     deltas = torch.from_numpy(0.1 * rng.standard_normal((count, size))).float()
     uploads = {}
     for name, template in method.uploads(model).items():
@@ -113,7 +114,8 @@ def test_sums_make_the_model_that_replies_make(name: str) -> None:
         "ifca": {"centres": 3, "warm_rounds": 0},
     }
     method = get(name, **settings.get(name, {}))
-    plain, secure = after_rounds(method, secure=False), after_rounds(method, secure=True)
+    plain = after_rounds(method, secure=False)
+    secure = after_rounds(method, secure=True)
     # Steps are 2^-32 n Δ and finer, over some hundred windows; Adam divides by √v + τ ≈ 0.01.
     assert secure == pytest.approx(plain, abs=1e-9)
 
@@ -131,13 +133,15 @@ def test_sums_make_the_model_that_replies_make(name: str) -> None:
 )
 def test_so_they_do_with_other_settings(name: str, settings: dict) -> None:
     method = get(name, **settings)
-    plain, secure = after_rounds(method, secure=False), after_rounds(method, secure=True)
+    plain = after_rounds(method, secure=False)
+    secure = after_rounds(method, secure=True)
     assert secure == pytest.approx(plain, abs=1e-9)
 
 
 def test_two_vehicles_by_hand() -> None:
     # Δ̄ = (1·2 + 3·(-4)) / 4 = -2.5.
-    method, model = get("fedavg"), get_model("mlp", window=1, features=1, hidden=())
+    method = get("fedavg")
+    model = get_model("mlp", window=1, features=1, hidden=())
     delta = torch.tensor([[2.0], [-4.0]]).expand(2, model.layout.size)
     windows = torch.tensor([1.0, 3.0], dtype=torch.float64)
     replies = Replies(delta, windows, 2, 4.0, np.random.default_rng(0))
@@ -151,7 +155,8 @@ def test_what_a_rule_of_ones_own_hands_up_is_added_up_too() -> None:
         def uploads(self, model):
             return {"told": torch.zeros(2, 1)}
 
-    method, model = Method("telling", (Telling(),)), get_model("mlp", window=1, features=1)
+    method = Method("telling", (Telling(),))
+    model = get_model("mlp", window=1, features=1)
     layout = reply_layout(method, model, SecureSettings(windows_limit=10), vehicles=2)
     assert list(layout.fields.items())[2:] == [("told", (2, 10 * 256.0))]
     told = torch.tensor([[[1.0], [4.0]], [[5.0], [-4.0]]])
@@ -200,7 +205,8 @@ def test_a_vehicle_clips_itself_where_the_server_cannot_see_it() -> None:
 
 
 def test_a_vehicle_weighs_at_most_as_much_as_there_is_room_for() -> None:
-    method, settings = get("fedavg"), SecureSettings(windows_limit=100)
+    method = get("fedavg")
+    settings = SecureSettings(windows_limit=100)
     model = model_of(method)
     layout = reply_layout(method, model, settings, vehicles=2)
     delta = torch.full((model.layout.size,), 0.5)
@@ -221,7 +227,8 @@ def test_a_diverged_vehicle_has_nothing_to_add() -> None:
 
 def test_half_words_are_within_their_bound() -> None:
     # |mean - exact| ≤ R·step/2 / Σ n, with limits that suit the fleet.
-    method, settings = get("fedavg"), SecureSettings(bits=32, windows_limit=1000, delta_limit=1.0)
+    method = get("fedavg")
+    settings = SecureSettings(bits=32, windows_limit=1000, delta_limit=1.0)
     model = model_of(method)
     replies = replies_to(method, model, 0, WINDOWS)
     step = reply_layout(method, model, settings, vehicles=5).steps["delta"]

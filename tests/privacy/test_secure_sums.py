@@ -50,7 +50,9 @@ def test_three_vehicles_by_hand() -> None:
 def test_a_message_is_the_vector_under_one_own_and_all_pair_masks() -> None:
     # Written out: masks of "car-000" are added for the pairs in which it comes first.
     held = Stopped(count=3)
-    me, terms, state = "car-001", held.terms, held.shared["car-001"]
+    me = "car-001"
+    terms = held.terms
+    state = held.shared["car-001"]
     keys = {name: advert.mask_key for name, advert in held.adverts.items()}
     expected = held.words[me] + own_mask(terms, state.seed, me)
     before = held.shared["car-000"].mask_secret
@@ -71,7 +73,8 @@ def uniform(values: np.ndarray) -> bool:
 @pytest.mark.parametrize("bits", [32, 48, 64])
 def test_vectors_on_the_way_look_uniform_and_alike(bits: int) -> None:
     # All vectors are zero: whatever is seen is mask. Seeded, so it holds once and for all.
-    length, kind = 20_000, word_type(bits)
+    length = 20_000
+    kind = word_type(bits)
     words = dict.fromkeys(names_of(5), np.zeros(length, kind))
     heard: list[object] = []
     rehearse(
@@ -102,7 +105,8 @@ def test_without_the_own_masks_the_sum_of_all_messages_is_noise() -> None:
 
 
 def test_messages_say_nothing_of_a_vehicle_by_their_length() -> None:
-    small, large = [], []
+    small = []
+    large = []
     zero = dict.fromkeys(names_of(3), np.zeros(8, "<u8"))
     rehearse(terms_of(3, 8), zero, overheard=small.append)
     rehearse(terms_of(3, 8), random_words(3, 8), overheard=large.append)
@@ -121,7 +125,8 @@ def _parts(message: object) -> list[bytes]:
 
 
 def test_fresh_keys_every_time_make_other_messages_of_the_same_vectors() -> None:
-    first, second = [], []
+    first = []
+    second = []
     words = random_words(3, 4)
     for heard in (first, second):
         rehearse(terms_of(3), words, overheard=heard.append)
@@ -137,7 +142,8 @@ def test_survivors_reveal_seeds_and_nothing_else_where_nobody_drops_out() -> Non
 
 
 def test_the_masks_of_one_exchange_are_no_use_in_another() -> None:
-    one, other = terms_of(3), terms_of(3, number=2)
+    one = terms_of(3)
+    other = terms_of(3, number=2)
     assert isinstance(one, Terms) and one.digest != other.digest
     assert (own_mask(one, bytes(32), "a") != own_mask(other, bytes(32), "a")).all()
     assert (own_mask(one, bytes(32), "a") != own_mask(one, bytes(32), "b")).all()

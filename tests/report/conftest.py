@@ -70,7 +70,10 @@ def make_run(
 ) -> Path:
     """A folder with every table; `diverges` maps (method, seed) to a round."""
     diverges = {} if diverges is None else diverges
-    rounds, clients, vehicles, timing = [], [], [], []
+    rounds = []
+    clients = []
+    vehicles = []
+    timing = []
     for method in methods:
         rough = "ri" in method.split("-")
         for seed in seeds:

@@ -147,7 +147,8 @@ def test_nothing_finished_is_still_a_figure(kind, tmp_path):
 
 
 def test_files_are_the_same_every_time(run):
-    first, second = convergence_figure(run), convergence_figure(run)
+    first = convergence_figure(run)
+    second = convergence_figure(run)
     assert saved(first) == saved(second)
     assert saved(first, "pdf") == saved(second, "pdf")
 

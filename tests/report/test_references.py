@@ -36,7 +36,8 @@ def with_references(folder, **rmse):
 
 def test_the_first_sentence_is_what_federating_gains(tmp_path):
     run = with_references(tmp_path / "run")
-    found, own = answer(run), federating(run)
+    found = answer(run)
+    own = federating(run)
     assert own.method == "fo-ri-fedavg" and own.reference == "ridge"
     assert own.saved.mean == pytest.approx(60 - own.federated)
     percent = 100 * own.saved.mean / 60

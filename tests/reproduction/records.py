@@ -31,7 +31,8 @@ def made(cell: Cell, level: float = 50.0, diverged: dict[int, int] | None = None
     for place, seed in enumerate(cell.seeds or (1, 2, 3)):
         end = (diverged or {}).get(seed, 0)
         for at in [at for at in PATH if not end or at < end] + [end] * bool(end):
-            lost, error = at == end, level * PATH.get(at, 1.0) * (1 + place / 500)
+            lost = at == end
+            error = level * PATH.get(at, 1.0) * (1 + place / 500)
             row = {"seed": seed, "round": at, "participants": 3, "diverged": lost}
             row |= {"steps": 60, "best_round": at}
             scores = ("test_rmse", "test_mae", "validation_rmse", "drift_mean", "drift_cv")
@@ -61,7 +62,8 @@ def turns_of(seconds: dict[str, dict[str, float]], rounds: int = 10) -> dict:
 
 def trials_of(cell: Cell) -> list[Record]:
     """What a cell follows; the second trial of each method is better than all others."""
-    found, seen = [], Counter[str]()
+    found = []
+    seen = Counter[str]()
     for trial in prerequisites(cell, SCALE):
         found.append(made(trial, 40.0 if seen[trial.method] == 1 else 60.0))
         seen[trial.method] += 1

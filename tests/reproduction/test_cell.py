@@ -88,7 +88,8 @@ def test_a_method_that_contains_others_sees_their_points_and_has_their_trials() 
 
 def test_the_protocol_as_printed_has_the_rates_of_its_shorter_runs() -> None:
     setting = setting_for(SCALES["paper"], Sources(), ["synthetic"])
-    (brief,), (whole,) = stride_contests(setting), printed_contests(setting)
+    (brief,) = stride_contests(setting)
+    (whole,) = printed_contests(setting)
     assert whole.cells[BASE].rounds == 300 and not whole.cells[BASE].seeds
     for name in (BASE, OWN):
         short, long = (prerequisites(c.cells[name], setting.scale) for c in (brief, whole))

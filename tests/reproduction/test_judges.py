@@ -209,7 +209,8 @@ def comparisons(sign: int, *ps: float) -> dict[str, Paired]:
     ],
 )
 def test_several_comparisons_are_corrected(ps: tuple[float, ...], expected: list[bool]) -> None:
-    below, above = comparisons(-1, *ps), comparisons(1, *ps)
+    below = comparisons(-1, *ps)
+    above = comparisons(1, *ps)
     assert list(lower_ones(below).values()) == list(higher_ones(above).values()) == expected
     assert not any(lower_ones(above).values()) and not any(higher_ones(below).values())
 

@@ -41,7 +41,8 @@ def test_compact_records_are_taken_up_elsewhere(lab, tmp_path) -> None:
     lab.save()
     found = read_records(lab.records)
     fo = cells_of_a_run()[0]
-    own, kept = lab.get(fo), found[key_of(fo, TINY)]
+    own = lab.get(fo)
+    kept = found[key_of(fo, TINY)]
     assert kept.cell == own.cell and kept.facts == own.facts
     assert np.allclose(kept.rounds["test_rmse"], own.rounds["test_rmse"], rtol=1e-6)  # float32
     observer = Counting()
@@ -61,7 +62,8 @@ def holding(lab: Lab, out: Path, key: str, records: Path, **facts: str) -> Lab:
 
 
 def test_labs_that_share_records_keep_what_the_other_added(lab, tmp_path) -> None:
-    records, keys = tmp_path / "records", sorted(lab._known)
+    records = tmp_path / "records"
+    keys = sorted(lab._known)
     both = [holding(lab, tmp_path / key, key, records) for key in keys[:2]]
     # Both opened the folder when it was empty; whoever saves last must not be alone in it.
     for own, method in zip(both, ("fedavg", "moon"), strict=True):
@@ -76,7 +78,8 @@ def test_labs_that_share_records_keep_what_the_other_added(lab, tmp_path) -> Non
 
 
 def test_the_newest_record_of_a_cell_stays(lab, tmp_path) -> None:
-    records, (one, two, *_) = tmp_path / "records", sorted(lab._known)
+    records = tmp_path / "records"
+    one, two, *_ = sorted(lab._known)
 
     def made_by(key: str) -> str:
         return read_records(records)[key].facts["device"]
@@ -104,7 +107,8 @@ def test_a_training_is_known_again_in_its_compact_record(lab, tmp_path) -> None:
 
 
 def test_a_folder_of_records_that_took_another_scale_meanwhile_is_refused(lab, tmp_path) -> None:
-    records, key = tmp_path / "records", min(lab._known)
+    records = tmp_path / "records"
+    key = min(lab._known)
     small = Lab(SCALES["small"], tmp_path / "small", records=records)
     small._known[key] = lab._known[key]
     holding(lab, tmp_path / "a", key, records).save()
@@ -114,8 +118,10 @@ def test_a_folder_of_records_that_took_another_scale_meanwhile_is_refused(lab, t
 
 
 def test_records_are_written_by_one_at_a_time(lab, tmp_path) -> None:
-    records, key = tmp_path / "records", min(lab._known)
-    own, done = holding(lab, tmp_path / "a", key, records), Event()
+    records = tmp_path / "records"
+    key = min(lab._known)
+    own = holding(lab, tmp_path / "a", key, records)
+    done = Event()
     thread = Thread(target=lambda: (own.save(), done.set()))
     with exclusively(records):
         thread.start()
@@ -139,11 +145,13 @@ def test_other_telemetry_is_trained_on_anew(lab) -> None:
 
 
 def test_a_cell_may_follow_one_that_follows_others(lab) -> None:
-    fo, again = cells_of_a_run()[0], Lab(TINY, lab.out, device="cpu")
+    fo = cells_of_a_run()[0]
+    again = Lab(TINY, lab.out, device="cpu")
     control = replace(fo, method="fedavg", follow="matched rate:own rate:fedavg")
     again.run([control], Counting())
     # FedAvg's rates, FO-FedAvg at the best of them, then FedAvg with steps as long as its.
-    own, followed = again.settled(control), again.settled(replace(fo, follow="own rate:fedavg"))
+    own = again.settled(control)
+    followed = again.settled(replace(fo, follow="own rate:fedavg"))
     assert 0 < dict(own.settings)["rate"] < dict(followed.settings)["rate"]
     assert again.get(control) is not None
 

@@ -20,7 +20,8 @@ SETTING = Setting(SMOKE, ("synthetic",), (), "synthetic", ("fedavg", "ri-fedavg"
 
 def record(cell: Cell, drift: dict[int, int]) -> Record:
     """Eight vehicles of roughness 1 to 8; the drift of a round is that times `drift`, else 1."""
-    rounds, rough = np.arange(1, SMOKE.rounds + 1), np.arange(1.0, VEHICLES + 1)
+    rounds = np.arange(1, SMOKE.rounds + 1)
+    rough = np.arange(1.0, VEHICLES + 1)
     signs = np.array([drift.get(int(round), 0) for round in rounds])
     vehicles = {
         "seed": np.ones(rounds.size * VEHICLES, dtype=int),

@@ -49,7 +49,8 @@ def test_the_page_for_the_documentation_is_written_from_records(lab, tmp_path) -
 
 def test_records_keep_the_setting_they_were_made_in(tmp_path) -> None:
     lab = lab_of(tmp_path / "lab", [plain("ved", "fedavg")])
-    lab.records, lab.setting = tmp_path / "records", {}
+    lab.records = tmp_path / "records"
+    lab.setting = {}
     lab.save(replace(VED, eved=("eved",), methods=("fedavg",)))
     again = Lab(SCALE, tmp_path / "other", records=lab.records)
     assert setting_of(again) == replace(VED, eved=("eved",), methods=("fedavg",))

@@ -21,7 +21,8 @@ def test_paired_differences_and_their_correction() -> None:
 
 
 def test_a_comparison_is_lost_by_the_side_that_diverged() -> None:
-    low, high = {1: 1.0, 2: 1.1, 3: 1.2}, {1: 2.0, 2: 2.1, 3: 2.25}
+    low = {1: 1.0, 2: 1.1, 3: 1.2}
+    high = {1: 2.0, 2: 2.1, 3: 2.25}
     plain_test = paired(low, high)
     assert plain_test.below(plain_test.p, 0.05) and not plain_test.above(plain_test.p, 0.05)
     lost = paired({1: 1.0, 2: 1.1}, high, own_lost=[3])

@@ -18,7 +18,9 @@ def test_trials_stand_at_their_rates(tmp_path) -> None:
     # the range nothing has run.
     view = LabView(VED, lab_of(tmp_path, [replace(base, method="fedavg")]))
     found = show_rates(view)
-    (block,), (picture,), (remark,) = found.blocks, found.pictures, found.remarks
+    (block,) = found.blocks
+    (picture,) = found.pictures
+    (remark,) = found.remarks
     assert block.table.title == f"Validation RMSE by rate. {title}"
     assert [round(entry.mean, 2) for entry in block.table.rows[0][1:]] == [40.0] + [60.0] * 3
     assert set(block.table.rows[1][1:]) == {"not run"}

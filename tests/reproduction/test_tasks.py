@@ -11,7 +11,8 @@ from tests.reproduction.small import TINY, Counting, cells_of_a_run
 @on_ray
 def test_cells_of_the_paper_on_ray_are_those_of_one_process(cluster, tmp_path: Path) -> None:
     cells = [*cells_of_a_run()[:2], Cell(dataset="synthetic", method="fedavg", purpose="time")]
-    there, observer = Lab(TINY, tmp_path / "there", device="cpu", ray=cluster.address), Counting()
+    there = Lab(TINY, tmp_path / "there", device="cpu", ray=cluster.address)
+    observer = Counting()
     there.run(cells, observer)
     assert [cell.purpose for cell in observer.trained] == ["time"]  # timed here, the others there
     here = Lab(TINY, tmp_path / "here", device="cpu")

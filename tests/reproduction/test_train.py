@@ -49,7 +49,8 @@ def test_one_vehicle_alone_is_a_federation_of_one(tmp_path) -> None:
     alone = Cell(dataset="synthetic", method="fedavg", vehicles=1, participation=1.0, work="local")
     lab = Lab(TINY, tmp_path, device="cpu")
     lab.run([alone, replace(alone, work="federated")], Counting())
-    own, federated = lab.get(alone), lab.get(replace(alone, work="federated"))
+    own = lab.get(alone)
+    federated = lab.get(replace(alone, work="federated"))
     assert own.final("test_rmse") == federated.final("test_rmse")
 
 
@@ -69,7 +70,8 @@ def test_a_seed_that_diverges_between_two_evaluations_is_told(small_fleet, purpo
     *sound, last = small_fleet.clients
     nothing = np.full_like(last.labels["train"], np.nan)
     wild = replace(last, labels={**last.labels, "train": nothing})
-    everyone, rounds = np.ones(3, dtype=bool), 4
+    everyone = np.ones(3, dtype=bool)
+    rounds = 4
     drawn = {
         seed: [t for t in range(rounds) if 2 in participants(seed, t, everyone, 0.3)]
         for seed in range(60)

@@ -71,7 +71,8 @@ def test_the_plain_probe_finds_the_slices_of_the_fast_one(fleet) -> None:
     begun = vehicles.begin(method, state, calls, Stopwatch())
     start = begun.start
     offsets = torch.linspace(-0.5, 0.5, 5, dtype=torch.float64)
-    lines, batch = unit(start.probe_directions(0, 2)), start.probe_batch(0, 8, "probe batch")
+    lines = unit(start.probe_directions(0, 2))
+    batch = start.probe_batch(0, 8, "probe batch")
     fast = loss_slices(start.model, start.loss, start.anchor[0], lines, offsets, batch)
     torch.testing.assert_close(turns.plain_probe(begun, rule).double(), fast, rtol=1e-4, atol=1e-5)
 

@@ -55,7 +55,8 @@ def test_one_changed_number_is_found(lab, compact) -> None:
 
 
 def test_other_machines_are_held_to_a_tolerance(lab, compact) -> None:
-    record, again = compact[key_of(FO, TINY)], lab.get(FO)
+    record = compact[key_of(FO, TINY)]
+    again = lab.get(FO)
     elsewhere = dict(record.made_with) | {"processor": "another"}
     record = replace(record, facts=record.facts | {MADE_WITH: elsewhere})
     last = len(record.rounds["seed"]) - 1

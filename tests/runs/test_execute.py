@@ -49,7 +49,8 @@ class Silent(Observer):
     """Follows a run without a word, and may stop it."""
 
     def __init__(self, stop_after: int = 0) -> None:
-        self.rounds, self.stop_after = 0, stop_after
+        self.rounds = 0
+        self.stop_after = stop_after
 
     def on_round(self, label: str, state: State, record: RoundRecord) -> None:
         self.rounds += 1

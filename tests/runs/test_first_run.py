@@ -19,7 +19,8 @@ RATES = {"fedavg": 1.0, "half": 0.5, "double": 2.0}
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """FedAvg at its rate, half and twice that, and FO-RI-FedAvg, with references."""
-    rate, own = DEFAULT_METHODS["fedavg"], DEFAULT_METHODS["fo-ri-fedavg"]
+    rate = DEFAULT_METHODS["fedavg"]
+    own = DEFAULT_METHODS["fo-ri-fedavg"]
     methods = [
         {"name": "fedavg", "label": label, "rate": factor * rate} for label, factor in RATES.items()
     ]

@@ -74,7 +74,8 @@ def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_
     vehicle = read_vehicle(vehicle_folders(fleet)[0])
     _, card = export_run(run, tmp_path / "m.onnx", vehicle=vehicle_folders(fleet)[0])
     assert card.network_weight < 1 and 0 < card.lag_s <= 1 and card.trip_prior
-    model, errors = EnergyModel(tmp_path / "m.onnx"), []
+    model = EnergyModel(tmp_path / "m.onnx")
+    errors = []
     for trip in vehicle.trips:
         if not card.role_of(trip.name, vehicle.name):
             found = predict_trip(model, trip, vehicle.name).windows_wh[::10]

@@ -96,7 +96,8 @@ def test_it_is_the_run_that_a_fleet_without_terrain_would_make(config, run, tmp_
 
 @pytest.mark.parametrize("model", ["kept", "personal"])
 def test_a_vehicle_without_positions_is_predicted_as_without_terrain(run, model):
-    with_hills, without = errors(run, model), errors(run / LEVEL, model)
+    with_hills = errors(run, model)
+    without = errors(run / LEVEL, model)
     assert len(with_hills) == 2 * 2 * 4
     for key, rmse in with_hills.items():
         if key[2] == LOST:
@@ -140,12 +141,14 @@ def test_it_can_be_switched_off(config, run, tmp_path):
     assert not (tmp_path / "alone" / LEVEL).exists()
     # The network is the same; for a vehicle without positions it is another than the level model.
     assert errors(tmp_path / "alone", "last") == errors(run, "last")
-    hilly, used = errors(tmp_path / "alone", "kept"), errors(run, "kept")
+    hilly = errors(tmp_path / "alone", "kept")
+    used = errors(run, "kept")
     assert all(hilly[key] != rmse for key, rmse in used.items() if key[2] == LOST)
 
 
 def test_a_report_tells_runs_with_a_level_model_from_others(config, run):
-    alone, both = load_run(run), load_runs([run, run / LEVEL])
+    alone = load_run(run)
+    both = load_runs([run, run / LEVEL])
     assert list(method_stages(alone, "fedavg"))[:2] == ["shared model", "with elevation"]
     names = {origin.name: origin for origin in both.origins}
     for method in names[run.name].methods:
@@ -170,7 +173,8 @@ def one_vehicle(known: list[bool]) -> SimpleNamespace:
 
 def test_the_level_model_of_a_diverged_seed_is_not_used():
     """Hills are right, 0 against 5; climb is known in the second test window alone."""
-    right, wrong = np.zeros((2, 2)), np.full((2, 2), 5.0)
+    right = np.zeros((2, 2))
+    wrong = np.full((2, 2), 5.0)
     hilly = ModelPredictions(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
     level = ModelPredictions(Predictions(wrong, wrong), None, (0,))
     used = used_on_board(one_vehicle([False, True]), hilly, level)

@@ -75,7 +75,8 @@ def test_compositions(config: RunConfig) -> None:
 
 
 def test_another_code_is_another_run(config: RunConfig, tmp_path: Path) -> None:
-    before, text = run_hash(config), to_toml(config)
+    before = run_hash(config)
+    text = to_toml(config)
     out = tmp_path / "run"
     out.mkdir()
     (out / "config.toml").write_text(text)

@@ -94,7 +94,8 @@ def test_fine_tuning_begins_with_the_own_model(run: Path, tmp_path: Path) -> Non
 
 
 def test_own_models_of_a_training_in_memory_are_saved(run: Path, tmp_path: Path) -> None:
-    fleet, training = load(run).fleet, Training(rounds=2, participation=1.0, steps=5)
+    fleet = load(run).fleet
+    training = Training(rounds=2, participation=1.0, steps=5)
     trained = Federation(fleet, training=training, device="cpu").train("ditto")
     energies = trained.predict(fleet)
     assert not np.array_equal(energies["car-001"], trained.predict(fleet, model="last")["car-001"])

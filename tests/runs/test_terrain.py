@@ -144,7 +144,8 @@ def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, sa
     file = tmp_path / "hills.parquet"
     data = DataSettings(features="speed, terrain", window=10)
     write_field(file, empty_field(Grid()), provenance=Provenance.by(names(stored), data))
-    fleet, terrain = Source(data=str(stored)), TerrainSettings(source=str(file))
+    fleet = Source(data=str(stored))
+    terrain = TerrainSettings(source=str(file))
     fleet_of(fleet, data, terrain)
     with pytest.raises(SettingError, match=said):
         fleet_of(fleet, replace(data, **other), terrain)

@@ -23,7 +23,8 @@ from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.features import trip_features
 
 SETTINGS = DataSettings(window=20, stride=10, features="speed, acceleration, ambient")
-CALM, BRISK = 0.6, 2.4
+CALM = 0.6
+BRISK = 2.4
 
 
 def vehicle(name: str, ramp_mps2: float, draw: np.random.Generator) -> Vehicle:

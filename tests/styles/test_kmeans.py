@@ -15,7 +15,8 @@ def test_two_groups_on_a_line() -> None:
     points, two = found([-6, -5, -4, 4, 5, 6], 2)
     assert sorted(two.centres.ravel().tolist()) == pytest.approx([-5, 5])
     assert two.within == pytest.approx(4)  # 1 + 0 + 1 on both sides
-    one, other = two.of(points)[:3], two.of(points)[3:]
+    one = two.of(points)[:3]
+    other = two.of(points)[3:]
     assert len(set(one)) == len(set(other)) == 1 and one[0] != other[0]
 
 

@@ -8,7 +8,8 @@ from examples.driving_styles.verdict import Excess, adjusted_rand, excess, expla
 
 def judged(points: np.ndarray) -> tuple[Excess, np.ndarray]:
     points = points - points.mean(axis=0)
-    rng, spread = np.random.default_rng(1), points.std(axis=0)
+    rng = np.random.default_rng(1)
+    spread = points.std(axis=0)
     found = explained(points, spread, 3, rng, fewest=3)
     return excess(found, len(points), spread, rng, fewest=3), found.shares
 
@@ -33,7 +34,8 @@ def test_one_cloud_is_not() -> None:
 
 
 def test_adjusted_rand_index_by_hand() -> None:
-    one, other = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 1, 1, 1, 1])
+    one = np.array([0, 0, 0, 1, 1, 1])
+    other = np.array([0, 0, 1, 1, 1, 1])
     # Pairs together in both: 1 + 3 = 4; in one 6, in the other 1 + 6 = 7, of 15.
     assert adjusted_rand(one, other) == pytest.approx((4 - 42 / 15) / (6.5 - 42 / 15))
     assert adjusted_rand(one, one[::-1]) == 1.0

@@ -148,7 +148,9 @@ def test_the_trace_follows_an_independent_ode_solution(cell, start_soc):
         power = (open_v - v1 - r0 * current) * current
         return [-current / (3600 * cell.capacity_ah), (current - v1 / r1) / c1, power]
 
-    soc, v1, drawn_wh = start_soc, 0.0, 0.0
+    soc = start_soc
+    v1 = 0.0
+    drawn_wh = 0.0
     for second, current in enumerate(cell_a):
         solution = solve_ivp(
             slope, (0, 1), [soc, v1, 0.0], "DOP853", args=(current,), rtol=1e-10, atol=1e-13
@@ -162,9 +164,12 @@ def test_the_trace_follows_an_independent_ode_solution(cell, start_soc):
 
 def test_all_seconds_together_are_the_seconds_one_by_one():
     """The iteration over the whole drive against plain stepping with bisection for the current."""
-    pack, demand = Pack(), city_power(120, seed=3)
+    pack = Pack()
+    demand = city_power(120, seed=3)
     trace = supply(pack, demand, Drives.one(0.7))
-    cell, soc, v1 = pack.cell, 0.7, 0.0
+    cell = pack.cell
+    soc = 0.7
+    v1 = 0.0
 
     def step(current):
         after = soc - current / (3600 * cell.capacity_ah)
@@ -174,7 +179,8 @@ def test_all_seconds_together_are_the_seconds_one_by_one():
         return after, r1 * current + (v1 - r1 * current) * decay, open_v - mean_v1 - r0 * current
 
     for second, power in enumerate(demand / pack.cells):
-        low, high = -400.0, 400.0
+        low = -400.0
+        high = 400.0
         for _ in range(80):
             middle = (low + high) / 2
             low, high = (middle, high) if step(middle)[2] * middle < power else (low, middle)
@@ -184,7 +190,8 @@ def test_all_seconds_together_are_the_seconds_one_by_one():
 
 
 def test_stored_and_lost_is_drawn():
-    pack, drives = Pack(), Drives(np.array([0, 300]), np.array([0.9, np.nan]))
+    pack = Pack()
+    drives = Drives(np.array([0, 300]), np.array([0.9, np.nan]))
     trace = supply(pack, city_power(1200), drives)
     account = energy_account(pack, trace, drives)
     balance = account.drawn_wh + account.heat_wh + account.transient_wh - account.released_wh
@@ -201,7 +208,8 @@ def test_stored_and_lost_is_drawn():
 @given(st.lists(st.floats(-120, 250), min_size=1, max_size=40), st.floats(0.1, 60.0))
 def test_the_balance_holds_for_any_current_and_any_step(current, interval_s):
     # Steps of up to twice the time constant: exact, where Euler's method would be far off.
-    pack, drives = Pack(), Drives.one(0.5)
+    pack = Pack()
+    drives = Drives.one(0.5)
     trace = respond(pack, np.array(current), drives, interval_s)
     account = energy_account(pack, trace, drives)
     balance = account.drawn_wh + account.heat_wh + account.transient_wh - account.released_wh
@@ -265,7 +273,8 @@ def test_a_sized_pack_scales_its_cells():
     assert twice.capacity_ah == 2 * LEAF_CELL.capacity_ah
     assert twice.series_ohm[0] == LEAF_CELL.series_ohm[0] / 2
     # Time constants do not change, and neither does any voltage under twice the current.
-    one, two = Pack(in_parallel=2), Pack(cell=twice, in_parallel=1)
+    one = Pack(in_parallel=2)
+    two = Pack(cell=twice, in_parallel=1)
     demand = city_power(60)
     assert supply(one, demand, Drives.one(0.6)).voltage_v == pytest.approx(
         supply(two, demand, Drives.one(0.6)).voltage_v
@@ -313,7 +322,8 @@ def test_impossible_packs_are_refused(wrong):
 def test_a_chain_of_maps_is_the_loop(maps):
     keep, add = np.array(maps).T
     keep[0] = 0.0
-    loop, before = [], 0.0
+    loop = []
+    before = 0.0
     for k, a in zip(keep, add, strict=True):
         before = k * before + a
         loop.append(before)

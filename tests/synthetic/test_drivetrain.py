@@ -34,7 +34,8 @@ def test_force_is_bounded_at_a_crawl():
 
 def test_the_map_is_best_in_the_middle():
     leaf = Drivetrain()
-    force, speed = np.array([300.0, 2000.0, 6000.0]), np.full(3, 10.0)
+    force = np.array([300.0, 2000.0, 6000.0])
+    speed = np.full(3, 10.0)
     light, middle, full = leaf.efficiency(force, speed)
     assert 0.8 < full < middle
     assert 0.8 < light < middle < 0.95

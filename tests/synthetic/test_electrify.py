@@ -123,7 +123,8 @@ def test_a_heavy_vehicle_is_never_faster_nor_more_agile(speeds, kind, seed):
 
 
 def test_a_bus_halts_in_town_and_not_on_the_motorway():
-    town, motorway = np.full(600, 10.0), np.full(600, 30.0)
+    town = np.full(600, 10.0)
+    motorway = np.full(600, 30.0)
     bus = DUTIES["bus"]
     assert (followed(town, bus, np.random.default_rng(0)) == 0).mean() > 0.15
     assert (followed(motorway, bus, np.random.default_rng(0)) > 0).all()

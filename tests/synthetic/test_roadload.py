@@ -49,7 +49,9 @@ def test_standing_takes_no_power():
 
 def test_a_climb_lifts_the_weight_and_a_descent_gives_it_back():
     # sin of a 5 % slope is 0.0499376: 1000 · 9.81 · 0.0499376 = 489.89 N, at 10 m/s 4898.9 W
-    up, level, down = wheels(10.0, grade=0.05), wheels(10.0), wheels(10.0, grade=-0.05)
+    up = wheels(10.0, grade=0.05)
+    level = wheels(10.0)
+    down = wheels(10.0, grade=-0.05)
     assert (up - down) / 2 == pytest.approx(4898.9, abs=0.1)
     # Rolling resistance shrinks with the cosine, 0.99875: 98.1 · 10 · 0.00125 = 1.2 W less.
     assert (up + down) / 2 - level == pytest.approx(-1.2, abs=0.05)

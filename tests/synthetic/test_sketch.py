@@ -6,7 +6,8 @@ KEYS = np.array([3, 2**63 + 17, 12345678901234567], dtype=np.uint64)
 
 
 def test_a_vehicle_is_the_same_whoever_is_made_beside_it():
-    together, alone = sketch(KEYS, trips=4), sketch(KEYS[1:2], trips=4)
+    together = sketch(KEYS, trips=4)
+    alone = sketch(KEYS[1:2], trips=4)
     for trip, seconds in enumerate(alone.seconds[0]):
         for name in ("speed_mps", "ambient_c", "ac_w", "heater_w", "energy_wh"):
             one = getattr(alone, name)[:seconds, 0, trip]

@@ -47,8 +47,13 @@ def ved_rows(
             "-83.7",
             f"{speed_kmh + wobble:.3f}",
         ]
-        cells[8], cells[10], cells[13], cells[14] = engine_rpm, "5.0", "300.0", "100.0"
-        cells[15], cells[16], cells[17] = f"{current_a + wobble:.3f}", "80.0", "360.0"
+        cells[8] = engine_rpm
+        cells[10] = "5.0"
+        cells[13] = "300.0"
+        cells[14] = "100.0"
+        cells[15] = f"{current_a + wobble:.3f}"
+        cells[16] = "80.0"
+        cells[17] = "360.0"
         rows.append(cells)
     return rows
 

@@ -90,7 +90,9 @@ def chunks(file: Path) -> Iterator[bytes]:
     Blocks of 32 KiB hold pieces, each with a checksum (4 bytes), its length (2) and what it is (1):
     1 a whole record, 2 its beginning, 3 its middle, 4 its end.
     """
-    data, at, record = file.read_bytes(), 7, b""
+    data = file.read_bytes()
+    at = 7
+    record = b""
     while at + 7 <= len(data):
         if (left := 32768 - at % 32768) < 7:
             at += left

@@ -143,7 +143,8 @@ def waits(cell: int, shared: str, folder: Path) -> None:
 @on_ray
 def test_the_cells_of_a_machine_that_dies_are_done_on_another(cluster, tmp_path: Path) -> None:
     (signs := tmp_path / "signs").mkdir()
-    head, other = cluster.head_node, next(iter(cluster.worker_nodes))
+    head = cluster.head_node
+    other = next(iter(cluster.worker_nodes))
     killed: list[Path] = []
 
     def kill() -> None:

@@ -44,7 +44,8 @@ class Watcher:
     """Counts trials and may stop the study, as a kill between two trials would."""
 
     def __init__(self, stop_after: int = 0) -> None:
-        self.trials, self.stop_after = 0, stop_after
+        self.trials = 0
+        self.stop_after = stop_after
 
     def __call__(self, label: str, wanted: int, study: Tuned) -> None:
         if self.stop_after and self.trials == self.stop_after:
@@ -103,14 +104,16 @@ def test_what_is_stored_is_what_was_found(whole) -> None:
 
 @pytest.mark.parametrize("stop_after", [1, 2, 5])
 def test_a_stopped_study_continues_as_if_it_had_not_been(whole, tmp_path, stop_after) -> None:
-    out, found = tmp_path / "study", whole[1]
+    out = tmp_path / "study"
+    found = whole[1]
     with pytest.raises(KeyboardInterrupt):
         tune(CONFIG, out, trials=7, on_trial=Watcher(stop_after))
     assert tune(CONFIG, out, trials=7, on_trial=Watcher(), resume=True) == found
 
 
 def test_a_trial_cut_short_is_drawn_anew(whole, tmp_path, monkeypatch) -> None:
-    out, scored = tmp_path / "study", []
+    out = tmp_path / "study"
+    scored = []
 
     def dies(*arguments) -> list[float]:
         if len(scored) == 3:
@@ -129,7 +132,9 @@ def test_trials_of_a_stack_count_together(whole, tmp_path, monkeypatch) -> None:
     """A kill between two entries into the study loses none of those that were scored."""
     import optuna
 
-    out, told, tell = tmp_path / "study", [], optuna.Study.tell
+    out = tmp_path / "study"
+    told = []
+    tell = optuna.Study.tell
 
     def dies(study, trial, value) -> None:
         if len(told) == 3:
@@ -144,7 +149,8 @@ def test_trials_of_a_stack_count_together(whole, tmp_path, monkeypatch) -> None:
 
 
 def test_more_trials_may_follow_and_fewer_may_not(whole, tmp_path) -> None:
-    config, out = replace(CONFIG, methods=CONFIG.methods[:1]), tmp_path / "study"
+    config = replace(CONFIG, methods=CONFIG.methods[:1])
+    out = tmp_path / "study"
     first = tune(config, out, trials=2, on_trial=Watcher())
     more = tune(config, out, trials=3, on_trial=Watcher(), resume=True)
     assert more[0].trials[:2] == first[0].trials

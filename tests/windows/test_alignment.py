@@ -14,7 +14,8 @@ from fedwatt.windows.lag import aligned, delayed, delayed_by, vehicle_lag_s
 
 def driven(lag_s: float, trips: int = 6) -> Vehicle:
     """Trips whose power follows motion after `lag_s`."""
-    draw, made = np.random.default_rng(3), []
+    draw = np.random.default_rng(3)
+    made = []
     for number in range(trips):
         steps = draw.normal(0, 1.2, 60)
         knots = np.maximum(np.cumsum(steps) - np.minimum.accumulate(np.cumsum(steps)), 0.0)
@@ -48,7 +49,8 @@ def test_a_vehicle_is_aligned_where_the_settings_ask_for_it():
 
 
 def test_windows_are_aligned_wherever_vehicles_come_from(tmp_path):
-    vehicle, settings = driven(1.0), DataSettings(features="speed", align=True)
+    vehicle = driven(1.0)
+    settings = DataSettings(features="speed", align=True)
     expected = build_client(aligned(vehicle, 1.0), replace(settings, align=False))
     write_fleet(tmp_path / "fleet", [vehicle], "one")
     for fleet in (

@@ -83,7 +83,8 @@ def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
 
 
 def test_only_vehicles_that_a_configuration_can_make_have_an_origin():
-    cars, buses = TownVehicles(3, 7, 4), TownVehicles(3, 7, 4, "bus")
+    cars = TownVehicles(3, 7, 4)
+    buses = TownVehicles(3, 7, 4, "bus")
     assert fleet_on_demand(cars).origin == {
         "data": "synthetic", "vehicles": 3, "seed": 7, "trips": 4, "made": "on-demand",
     }  # fmt: skip
@@ -93,7 +94,8 @@ def test_only_vehicles_that_a_configuration_can_make_have_an_origin():
 
 
 def test_processes_make_what_this_one_makes():
-    maker, places = SketchedVehicles(100, 0, 3), list(range(0, 60))
+    maker = SketchedVehicles(100, 0, 3)
+    places = list(range(0, 60))
     workers = Workers(2)
     made, here = (w.make(maker, SETTINGS, places) for w in (workers, Workers(1)))
     assert all(map(same, made, here)) and len(made) == 60

@@ -76,7 +76,8 @@ def test_nothing_comes_from_validation_and_test_trips(reduction):
         return Trip(trip.name, changed)
 
     other = Vehicle("car", tuple(shaken(trip) for trip in vehicle.trips))
-    one, two = build_client(vehicle, settings), build_client(other, settings)
+    one = build_client(vehicle, settings)
+    two = build_client(other, settings)
     assert np.array_equal(one.scaler.mix, two.scaler.mix)
     assert not np.array_equal(one.series, two.series)
 

@@ -112,7 +112,9 @@ def test_certificates_disk_and_server(faulty: FaultyFleet, monkeypatch: pytest.M
     assert not found(view, disk_free_gb=1.8)
     assert "1.9 GB are free" in found(view, disk_free_gb=2)[0].about
     assert not found(view, server=True)
-    store.next_look, view.next_look, faulty.up = 0.0, 0.0, False
+    store.next_look = 0.0
+    view.next_look = 0.0
+    faulty.up = False
     try:
         assert found(view, server=True)[0].about == "No server answers at 127.0.0.1:9092."
     finally:
@@ -148,7 +150,8 @@ def webhook() -> Iterator[tuple[str, list[dict[str, object]], list[int]]]:
 
 
 def test_an_onset_and_a_recovery_are_told_once_each(tmp_path: Path) -> None:
-    run, clock = run_with(tmp_path / "run", 20.0, 10.0, 30.0), Clock()
+    run = run_with(tmp_path / "run", 20.0, 10.0, 30.0)
+    clock = Clock()
     mails = tmp_path / "mails"
     with webhook() as (address, posted, statuses):
         settings = AlertSettings(

@@ -36,7 +36,8 @@ def test_a_killed_server_is_restored_elsewhere_and_goes_on_bit_for_bit(
     """The backup is of the third round, while it is asked; what vehicles remember stays theirs."""
     text = config_text(fleet, method, ROUNDS)
     whole = deployed(text, loopback(fleet, tmp_path / "x"), tmp_path / "whole")
-    run, saved = tmp_path / "run", tmp_path / "backup.tar"
+    run = tmp_path / "run"
+    saved = tmp_path / "backup.tar"
 
     def at_work(kind: str, node: int, reply: bytes) -> bytes:
         training = len({unpack(b).values["round"] for _, k, b in grid.asked if k == "train"})
@@ -59,7 +60,8 @@ def test_a_killed_server_is_restored_elsewhere_and_goes_on_bit_for_bit(
     assert not list(again.rglob(".*"))
     assert (again / "events.jsonl").read_bytes().endswith(b"}\n")
     deployed(text, loopback(fleet, tmp_path / "y"), again, resume=True)
-    expected, found = weights(whole), weights(again)
+    expected = weights(whole)
+    found = weights(again)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
 

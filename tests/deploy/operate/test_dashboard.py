@@ -94,7 +94,9 @@ def test_ready_means_that_the_server_answers(faulty: FaultyFleet) -> None:
     own = Dashboard(view, Watchman(view, AlertSettings()))
     with answering(own.answer, port=0) as address:
         assert json.loads(get(f"{address}health/ready")) == {"ready": True}
-        faulty.up, view.next_look, view.server.next_look = False, 0.0, 0.0
+        faulty.up = False
+        view.next_look = 0.0
+        view.server.next_look = 0.0
         try:
             with pytest.raises(HTTPError, match="503") as refused:
                 urlopen(f"{address}health/ready")
@@ -188,7 +190,8 @@ def test_events_are_read_on_from_where_the_last_look_ended(
     faulty: FaultyFleet, tmp_path: Path
 ) -> None:
     whole = (faulty.run / "events.jsonl").read_bytes()
-    facts, at_once = RunFacts(tmp_path), RunFacts(faulty.run)
+    facts = RunFacts(tmp_path)
+    at_once = RunFacts(faulty.run)
     at_once.refresh()
     for end in (0, 100, len(whole) // 2, len(whole)):
         (tmp_path / "events.jsonl").write_bytes(whole[:end])

@@ -38,7 +38,8 @@ def test_the_fleet_gives_what_the_simulation_gives(
     real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
     simulated = tmp_path / "simulated"
     for model in GLOBAL_MODELS:
-        wanted, got = weights(simulated, model), weights(real, model)
+        wanted = weights(simulated, model)
+        got = weights(real, model)
         assert wanted.keys() == got.keys()
         for name in wanted:
             # A stack of one rounds otherwise than a stack of four, in the last bits of float32.

@@ -32,7 +32,8 @@ def test_vehicles_learn_the_map_and_the_model_of_a_simulation(fleet: Path, tmp_p
         read_field(run / "field.parquet") for run in (real, tmp_path / "simulated")
     )
     assert learned.nodes == expected.nodes > 0
-    wanted, got = weights(tmp_path / "simulated"), weights(real)
+    wanted = weights(tmp_path / "simulated")
+    got = weights(real)
     for name in wanted:
         torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-5, msg=name)
     digest = plan_of(content).digest

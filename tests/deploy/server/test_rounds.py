@@ -28,7 +28,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def same_bits(one: Path, other: Path) -> bool:
-    first, second = weights(one), weights(other)
+    first = weights(one)
+    second = weights(other)
     return first.keys() == second.keys() and all(torch.equal(first[n], second[n]) for n in first)
 
 

@@ -25,7 +25,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_same_models(got: Path, wanted: Path) -> None:
-    expected, found = weights(wanted), weights(got)
+    expected = weights(wanted)
+    found = weights(got)
     assert expected.keys() == found.keys()
     for name in expected:
         # Fixed point is finer than float32, in which both are kept: a rounding may go either way.

@@ -13,7 +13,9 @@ from tests.engine.kernels.compilers import compiling_with
     c_compiler.compiled("int seven(void) { return 7; }") is None, reason="no compiler"
 )
 def test_threads_that_want_the_same_share_one_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, load, loaded = "int eight(void) { return 8; }", c_compiler._loaded, list[str]()
+    source = "int eight(void) { return 8; }"
+    load = c_compiler._loaded
+    loaded = list[str]()
     monkeypatch.setattr(
         c_compiler, "_loaded", lambda *given: loaded.append(given[0]) or load(*given)
     )

@@ -140,7 +140,8 @@ def test_the_power_is_good_to_a_few_roundings() -> None:
         rule = Fractional(alpha=alpha, p_min=1e-30, p_max=inf, delta=1e-12)
         step = fused_step(a_job([rule], [{}], torch.zeros_like(moved), -1.0))
         assert step is not None
-        weights, previous = torch.zeros_like(moved), moved.clone()
+        weights = torch.zeros_like(moved)
+        previous = moved.clone()
         step(torch.ones_like(moved), weights, previous, first=False)
         exact = (moved.double() + 1e-12) ** (1 - alpha) / gamma(2 - alpha)
         # The logarithm is at most 40 in size and rounded to 2e-6 of itself there.

@@ -78,7 +78,8 @@ def test_the_paper_s_network_fits_a_multiprocessor() -> None:
 
 def test_a_source_has_its_sizes_rules_and_loss() -> None:
     job = job_of("scaffold")
-    step, slope = traced_step(job), c_slope(job.loss)
+    step = traced_step(job)
+    slope = c_slope(job.loss)
     assert slope is not None
     sizes = Sizes(inputs=32, features=8, units1=64, units2=32, batch=8, warps=16)
     source = sizes.source(step, slope, 3)

@@ -211,5 +211,6 @@ def test_a_gpu_takes_the_kernels(model: GRU | LSTM, dtype: torch.dtype) -> None:
     there = [values.cuda() for values in given]
     assert whole_window(cell_of(model), *there[:2]) is not None
     bound = 1e-12 if dtype == torch.float64 else 1e-5
-    found, expected = model.gradient(*there, huber).cpu(), model.gradient(*given, huber)
+    found = model.gradient(*there, huber).cpu()
+    expected = model.gradient(*given, huber)
     torch.testing.assert_close(found, expected, rtol=bound, atol=bound)

@@ -41,7 +41,8 @@ def in_torch_and_in_c(function) -> tuple[Tensor, Tensor]:
     library = compiled(PRELUDE.read_text() + RUN.format(**lines, result=found.result))
     if library is None:
         pytest.skip("no C compiler")
-    x, y = X.expand(2, -1).contiguous(), Y.expand(2, -1).contiguous()
+    x = X.expand(2, -1).contiguous()
+    y = Y.expand(2, -1).contiguous()
     out = torch.empty_like(x)
     library.run.argtypes = [ctypes.c_void_p] * 4 + [ctypes.c_int64] * 2
     library.run(N.data_ptr(), x.data_ptr(), y.data_ptr(), out.data_ptr(), *x.shape)

@@ -130,7 +130,8 @@ def test_positions_without_fix_and_jumps(raw_trip):
     latitude = 42 + np.arange(40) * 1e-4  # 11 m a second
     longitude = np.full(40, -83.0)
     latitude[0:3] = 41.0  # where the receiver was switched off
-    latitude[10], longitude[10] = 0, 0
+    latitude[10] = 0
+    longitude[10] = 0
     latitude[20] += 1.0  # 111 km away and back
     trip = raw_trip(SECONDS, **drive(latitude_deg=latitude, longitude_deg=longitude))
     (part,), account = without_glitches(trip, 10)

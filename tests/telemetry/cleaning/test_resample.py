@@ -125,7 +125,8 @@ def test_resampling_conserves_energy_and_charge_whatever_the_spacing(gaps, seed,
     """Rows at multiples of 0.1 s, power of either sign: the sum of increments is the integral."""
     time_s = np.concatenate(([0], np.cumsum(gaps))) / 10
     draw = np.random.default_rng(seed)
-    voltage, current = draw.uniform(300, 400, len(time_s)), draw.uniform(-100, 200, len(time_s))
+    voltage = draw.uniform(300, 400, len(time_s))
+    current = draw.uniform(-100, 200, len(time_s))
     channels = {"speed_mps": np.ones(len(time_s)), "voltage_v": voltage, "current_a": current}
     found = resample(RawTrip("1", time_s + 17.3, channels), interval_s)
     direct = (voltage[:-1] * current[:-1] * np.diff(time_s)).sum() / 3600

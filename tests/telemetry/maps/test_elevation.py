@@ -154,8 +154,10 @@ def test_a_window_of_a_geotiff_tells_what_the_whole_tells(write_geotiff):
     # Height = 100 x row + column; row 0 is at 9.995 N, column 0 at 20.005 E.
     rows, columns = np.mgrid[0:300, 0:200]
     terrain = read_terrain([write_geotiff(100.0 * rows + columns, step_deg=0.01)])
-    row, column = np.array([17.25, 18.0, 299.0]), np.array([3.5, 4.0, 199.0])
-    latitude, longitude = 9.995 - 0.01 * row, 20.005 + 0.01 * column
+    row = np.array([17.25, 18.0, 299.0])
+    column = np.array([3.5, 4.0, 199.0])
+    latitude = 9.995 - 0.01 * row
+    longitude = 20.005 + 0.01 * column
     for some in ([0], [1], [2], [0, 1], [0, 1, 2]):
         # 1e-6 of a cell is what degrees leave of a position; a row is 100 m.
         assert terrain.elevation_m(latitude[some], longitude[some]) == pytest.approx(

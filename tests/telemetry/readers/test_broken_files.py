@@ -10,7 +10,11 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 
 LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
-TRIP, TIME, SPEED, CURRENT, VOLTAGE = 2, 3, 6, 15, 17
+TRIP = 2
+TIME = 3
+SPEED = 6
+CURRENT = 15
+VOLTAGE = 17
 
 
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.7, 0.95, 0.999])

@@ -106,7 +106,8 @@ def test_units_separator_decimal_comma_and_units_row(tmp_path, mapping_file):
     rows = ["t;v;U;I", "ms;m/s;kV;mA"]
     for second in range(201):
         wobble = 0.5 if second % 2 else -0.5
-        speed, current = f"{10 + wobble}".replace(".", ","), f"{(20 + wobble) * 1000:.0f}"
+        speed = f"{10 + wobble}".replace(".", ",")
+        current = f"{(20 + wobble) * 1000:.0f}"
         rows.append(f"{second * 1000};{speed};0,36;{current}")
     (tmp_path / "car-1").mkdir()
     path = tmp_path / "car-1" / "monday.csv"
@@ -184,7 +185,8 @@ def test_swapped_units_are_refused(tmp_path, mapping_file):
 
 def test_a_wrong_sign_is_told_once_for_all_vehicles(tmp_path, mapping_file):
     # 6 km each at 36 km/h; the first takes in 200 Wh/km, the second 100 Wh/km.
-    first, second = table(seconds=600, current=-20.0), table(seconds=600, current=-10.0)
+    first = table(seconds=600, current=-20.0)
+    second = table(seconds=600, current=-10.0)
     both = pl.concat([first, second.with_columns(pl.lit("bus-8").alias("car"))])
     path = tmp_path / "log.csv"
     both.write_csv(path)
@@ -212,7 +214,8 @@ def test_positions_tell_mph_read_as_mps_even_where_it_is_too_fast(tmp_path, mapp
 
 
 def test_files_without_a_usable_row_are_refused(tmp_path, mapping_file):
-    path, other = tmp_path / "log.csv", tmp_path / "more.csv"
+    path = tmp_path / "log.csv"
+    other = tmp_path / "more.csv"
     table().head(0).write_csv(path)
     with pytest.raises(DataError, match=r"^No rows in log\.csv, only a header\."):
         list(import_csv([path], mapping_file()))

@@ -8,7 +8,10 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry.readers import VED_CLEANING, VehicleStream, import_ved
 
 LOOSE = {"cleaning": replace(VED_CLEANING, minimum_trips=1)}
-ENGINE, AC_KW, AC_W, SOC = 8, 12, 13, 16
+ENGINE = 8
+AC_KW = 12
+AC_W = 13
+SOC = 16
 
 
 def test_units_signs_and_names(write_ved, rows):
@@ -33,7 +36,8 @@ def test_units_signs_and_names(write_ved, rows):
 def test_air_conditioning_in_kilowatts(write_ved, rows):
     table = rows()
     for row in table:
-        row[AC_KW], row[AC_W] = "1.2", ""
+        row[AC_KW] = "1.2"
+        row[AC_W] = ""
     (vehicle,) = import_ved([write_ved(table)], **LOOSE)
     assert set(vehicle.trips[0].channels["ac_w"]) == {1200.0}
 
