@@ -57,7 +57,7 @@ def electrified_vehicle(recording: Vehicle, *, kind: str = "passenger", seed: in
             "impossible speeds in it."
         )
     pairs = zip(trips, drives, strict=True)
-    made = tuple(Trip(trip.name, drive.channels, trip.recording) for trip, drive in pairs)
+    made = tuple(replace(trip, channels=drive.channels) for trip, drive in pairs)
     description = {
         "source": f"{recording.facts.get('source', 'recorded')} driving, electrified, seed {seed}",
         "model": model,

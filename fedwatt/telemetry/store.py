@@ -1,8 +1,9 @@
 """A fleet on disk: one folder a vehicle, and nothing in it from another.
 
     FLEET/fleet.json                 format, interval_s, source
-    FLEET/<vehicle>/vehicle.json     format, name, kind, labels, facts, length of each trip, and
-                                     its recording where it is a later part of one
+    FLEET/<vehicle>/vehicle.json     format, name, kind, labels, facts, and of each trip its length,
+                                     its start_time_s if known, and its recording where it is a
+                                     later part of one
     FLEET/<vehicle>/trips.parquet    column `trip` and one float64 column a channel
 
 What is written appears under its name only once it is complete. A channel that a trip does not have
@@ -10,6 +11,7 @@ is null in its rows. Deleting a vehicle's folder takes it out of the fleet.
 """
 
 import json
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,6 +79,10 @@ def read_vehicle(folder: Path) -> Vehicle:
         recordings = {
             str(trip["name"]): str(trip.get("recording", "")) for trip in description["trips"]
         }
+        starts = {
+            str(trip["name"]): float(trip.get("start_time_s", math.nan))
+            for trip in description["trips"]
+        }
         name = str(description["name"])
         kind = str(description["kind"])
         labels = str(description["labels"])
@@ -96,7 +102,7 @@ def read_vehicle(folder: Path) -> Vehicle:
     for trip, seconds in lengths.items():
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
-        trips.append(Trip(trip, held, recordings[trip]))
+        trips.append(Trip(trip, held, recordings[trip], start_time_s=starts[trip]))
         start += seconds
     return Vehicle(name, tuple(trips), kind, labels, facts)
 
@@ -203,10 +209,12 @@ def fleet_source(path: Path) -> str:
 
 
 def _about_trip(trip: Trip) -> dict[str, Any]:
-    description = {"name": trip.name, "seconds": trip.seconds}
-    return (
-        description if trip.recording == trip.name else description | {"recording": trip.recording}
-    )
+    description: dict[str, Any] = {"name": trip.name, "seconds": trip.seconds}
+    if trip.recording != trip.name:
+        description["recording"] = trip.recording
+    if math.isfinite(trip.start_time_s):
+        description["start_time_s"] = trip.start_time_s
+    return description
 
 
 def _table(vehicle: Vehicle) -> pa.Table:

@@ -3,6 +3,7 @@
 Names, units and signs of channels are those of `channels.CHANNELS`.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -30,11 +31,13 @@ class RawTrip:
     """One trip as recorded: `time_s` [rows], each channel [rows].
 
     NaN means "no reading in this row". Rows are events: their spacing is whatever it was.
+    `clock_s` is the vehicle's clock where `time_s` is 0; NaN if its trips share no clock.
     """
 
     name: str
     time_s: FloatArray
     channels: Mapping[str, FloatArray]
+    clock_s: float = math.nan
 
     @property
     def rows(self) -> int:
@@ -67,13 +70,15 @@ class Trip:
 
     `energy_wh[i]` is the energy that left the pack during sample interval i (+ = discharge).
     `recording` names the first part of the recorded trip that this one was cut from at a gap; a
-    trip that was not cut is its own.
+    trip that was not cut is its own. `start_time_s` is when it began, in seconds on a clock that
+    all trips of its vehicle share (since 1970 where the source has dates); NaN where unknown.
     """
 
     name: str
     channels: Mapping[str, FloatArray]
     recording: str = ""
     interval_s: float = INTERVAL_S
+    start_time_s: float = math.nan
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "recording", self.recording or self.name)

@@ -9,6 +9,7 @@ not something vehicles could do without showing each other their trips.
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -147,7 +148,12 @@ def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehic
     return Vehicle(
         name=f"client-{number:03d}",
         trips=tuple(
-            Trip(f"{vehicle.name}/{trip.name}", trip.channels, f"{vehicle.name}/{trip.recording}")
+            replace(
+                trip,
+                name=f"{vehicle.name}/{trip.name}",
+                recording=f"{vehicle.name}/{trip.recording}",
+                start_time_s=math.nan,  # the vehicles' clocks may differ
+            )
             for vehicle, trip in ordered
         ),
         kind=vehicles[0].kind,

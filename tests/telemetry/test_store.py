@@ -57,6 +57,14 @@ def test_parts_of_a_recorded_trip_come_back_as_such(tmp_path):
     assert [trip.get("recording") for trip in about] == [None, "1", None]
 
 
+def test_start_times_come_back_and_unknown_ones_stay_unknown(tmp_path):
+    trips = (replace(make_trip("1", 6), start_time_s=1.5e9 + 0.25), make_trip("2", 4))
+    write_vehicle(tmp_path / "v", Vehicle("car", trips))
+    first, second = read_vehicle(tmp_path / "v").trips
+    assert first.start_time_s == 1.5e9 + 0.25
+    assert np.isnan(second.start_time_s)
+
+
 def test_a_fleet_comes_back_in_natural_order(stored):
     assert [vehicle.name for vehicle in read_fleet(stored)] == ["car-9", "car-10"]
     loaded = load_fleet(stored, SHORT)

@@ -6,6 +6,8 @@ A clock that jumps back again and again was not reset each time: the rows are in
 last first or any, and all of them are sorted.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from fedwatt.telemetry.cleaning.account import Account
@@ -64,7 +66,7 @@ def _sort(trip: RawTrip, reason: str = "clock went backwards, sorted") -> tuple[
         return trip, account
     account += Account.of("dropped", "rows", doubles, "second row of the same time")
     channels = {name: _last_reading(values, first) for name, values in trip.channels.items()}
-    return RawTrip(trip.name, trip.time_s[first], channels), account
+    return replace(trip, time_s=trip.time_s[first], channels=channels), account
 
 
 def _last_reading(values: FloatArray, first: IntArray) -> FloatArray:

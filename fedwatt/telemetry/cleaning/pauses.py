@@ -6,6 +6,7 @@ and its rows, which are no driving, are dropped and counted.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -51,7 +52,7 @@ def _named(trip: RawTrip, recording: str, number: int) -> RawTrip:
         name = f"{datetime.fromtimestamp(begins, UTC):%Y-%m-%dT%H-%M-%S}"
     else:
         name = f"{recording}-{number}" if recording else str(number)
-    return RawTrip(name, trip.time_s, trip.channels)
+    return replace(trip, name=name)
 
 
 def _parked(trip: RawTrip, pause_s: float) -> BoolArray:

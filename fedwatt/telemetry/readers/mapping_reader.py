@@ -124,7 +124,8 @@ class MappingReader:
             _name(mapping.vehicle, path, mapping.vehicle_pattern).alias("vehicle"),
             trip.alias("trip_name"),
             pl.lit(0.0 if by_gaps else float(source)).alias("source"),
-            pl.lit(0.0).alias("day"),
+            # Dated times are on one clock; those of a file that starts at 0 are not.
+            pl.when(time_s > DATED_S).then(0.0).alias("day"),
             time_s.alias("time_s"),
             *(_channel(name, channel, present) for name, channel in channels),
         )

@@ -18,6 +18,7 @@ from fedwatt.telemetry.trip import FloatArray, RawTrip
 KEYS = ("source", "day", "trip", "time_s")
 # VED's day counts from 1 November 2017; a second is 1.2e-5 of it.
 SAME_DAY = 1e-4
+DAY_S = 86_400.0
 
 
 class Spill:
@@ -57,14 +58,14 @@ def recorded_trips(
 
     A trip is what shares a trip number and a day: VED's day is constant within a trip, so a number
     used again on another day is another trip. Rows of a trip keep their order. Channels without any
-    reading in the vehicle are left out.
+    reading in the vehicle are left out. Days count on the vehicle's clock; NaN where it has none.
     """
     source, day, trip = (matrix[:, columns.index(key)] for key in ("source", "day", "trip"))
-    day = np.round(np.nan_to_num(day) / SAME_DAY)
-    order = np.lexsort((day, trip))
+    day_number = np.round(np.nan_to_num(day) / SAME_DAY)
+    order = np.lexsort((day_number, trip))
     table = np.ascontiguousarray(matrix[order].T)
-    source, day, trip = source[order], day[order], trip[order]
-    borders = np.flatnonzero((np.diff(trip) != 0) | (np.diff(day) != 0)) + 1
+    source, trip, days = source[order], trip[order], day[order]
+    borders = np.flatnonzero((np.diff(trip) != 0) | (np.diff(day_number[order]) != 0)) + 1
     channels = [c for c in range(len(KEYS), len(columns)) if np.isfinite(table[c]).any()]
     trips = []
     accounts = []
@@ -73,6 +74,7 @@ def recorded_trips(
             name(int(trip[start])),
             table[columns.index("time_s"), start:stop],
             {columns[c]: table[c, start:stop] for c in channels},
+            clock_s=float(days[start]) * DAY_S,
         )
         raw, account = without_copies(raw, source[start:stop].astype(np.int64))
         trips.append(raw)

@@ -108,7 +108,7 @@ def _trip(name: str, moves: Columns, pack: Columns, position: Position | None) -
         channels["grade"] = np.tan(np.radians(moves["slope"]))
     if position is not None:
         channels["latitude_deg"], channels["longitude_deg"] = position(moves["x"], moves["y"])
-    return RawTrip(name, times, channels)
+    return RawTrip(name, times, channels, clock_s=0.0)
 
 
 def _columns(

@@ -392,3 +392,13 @@ def test_cruise_m_results(tmp_path):
     # (20 + 21) / 2 A * 360 V * 200 s = 410 Wh
     assert vehicle.trips[0].channels["energy_wh"].sum() == pytest.approx(410.0)
     assert set(vehicle.trips[0].channels["soc"]) == {0.8}
+
+
+def test_dated_trips_start_on_one_clock_and_others_at_an_unknown_time(tmp_path, mapping_file):
+    dated = table().with_columns(pl.col("t") + 1.6e9)
+    dated.write_csv(tmp_path / "dated.csv")
+    (vehicle,) = import_csv([tmp_path / "dated.csv"], mapping_file())
+    assert vehicle.trips[0].start_time_s == 1.6e9
+    table().write_csv(tmp_path / "plain.csv")
+    (vehicle,) = import_csv([tmp_path / "plain.csv"], mapping_file())
+    assert np.isnan(vehicle.trips[0].start_time_s)

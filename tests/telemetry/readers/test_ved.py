@@ -33,6 +33,15 @@ def test_units_signs_and_names(write_ved, rows):
     assert channels["latitude_deg"][-1] == pytest.approx(42 + 2000 / 111_195)
 
 
+def test_trips_start_on_the_clock_of_their_vehicle(write_ved, rows):
+    late = rows(trip=707, day=3.25, seconds=500)
+    table = rows(day=1.5) + late[:201] + late[300:]
+    (vehicle,) = import_ved([write_ved(table)], **LOOSE)
+    starts = {trip.name: trip.start_time_s for trip in vehicle.trips}
+    # Days of 86,400 s; the part after the gap begins 300 s into its recording.
+    assert starts == {"706": 129_600.0, "707": 280_800.0, "707b": 281_100.0}
+
+
 def test_air_conditioning_in_kilowatts(write_ved, rows):
     table = rows()
     for row in table:
