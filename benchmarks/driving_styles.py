@@ -44,7 +44,7 @@ EFFORTS: Final = {
 SPEEDS: Final = (0.92, 1.08)
 """Speed wanted over the usual one, where there are two kinds."""
 SETTINGS: Final = DataSettings(stride=10)
-TRAINING: Final = Training(rounds=12, rate=0.02, participation=0.5)
+TRAINING: Final = Training(rounds=12, learning_rate=0.02, participation=0.5)
 SEEDS: Final = (1, 2, 3)
 
 

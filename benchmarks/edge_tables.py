@@ -24,7 +24,7 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
             ),
         ),
         "stream": streams(record["streams"]),
-        "trips": trips(record["judged"]),
+        "trips": trips(record["evaluated"]),
         "latency": latency([*record["latency"], *record["latency_hills"]]),
         "memory": "Peak memory of the process, model with elevation, one day of driving "
         f"({record['memory']['seconds']:,} samples): {record['memory']['peak_mb']:.0f} MB, "

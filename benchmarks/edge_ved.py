@@ -6,7 +6,7 @@
     python benchmarks/edge_ved.py --tables                write the tables of what was measured
 
 Trains federated models with and without hills, one of each vehicle alone and one of all windows
-pooled; exports them for every vehicle; judges windows, whole trips and error bars on test trips;
+pooled; exports them for every vehicle; evaluates windows, whole trips and error bars on test trips;
 and feeds raw trips sample by sample. The page shows nothing that is not in the file.
 """
 
@@ -32,14 +32,14 @@ from benchmarks.edge_level import both_agree, subjects
 from benchmarks.edge_stream import stream
 from benchmarks.edge_tables import write_tables
 from benchmarks.latency import backbone_subjects, measure, method_subjects
-from fedwatt.edge.calibration import ErrorBars
+from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.trips import outcome, predict_trip
-from fedwatt.elevation.field import Field
-from fedwatt.elevation.learn import Learned, give_terrain, learn
-from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.evaluation.finetune import Personal, personal_models
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.learn import Learned, add_elevation, learn
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.evaluation.finetune import Personalisation, personalised_models
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
 from fedwatt.models import get_model
@@ -62,7 +62,7 @@ RATE = 0.05
 STREAMED = ("ved-11", "ved-371", "ved-457")
 SPLITS = ("train", "validation", "test")
 PLAIN = "base"
-HILLS = "base, terrain"
+HILLS = "base, elevation"
 Weights = dict[str, torch.Tensor]
 
 
@@ -101,7 +101,7 @@ class Bench:
     def learned(self) -> Learned:
         """Learn the elevation maps."""
         say("learning the hills")
-        fixed = TerrainSettings(source="learn", choose_prior=False)
+        fixed = ElevationSettings(source="learn", choose_prior=False)
         return learn(self.vehicles.values(), fixed, settings(HILLS))
 
     @cached_property
@@ -112,7 +112,7 @@ class Bench:
     @cached_property
     def hilly(self) -> Fleet:
         """Return the fleet with learned elevation."""
-        driven = give_terrain(self.vehicles.values(), self.learned)
+        driven = add_elevation(self.vehicles.values(), self.learned)
         return build_fleet(driven, settings(HILLS), "VED")
 
     @cached_property
@@ -121,7 +121,7 @@ class Bench:
         return trained(self.fleet)
 
     @cached_property
-    def federated_hills(self) -> torch.Tensor:
+    def federated_elevation(self) -> torch.Tensor:
         """Train the shared model with elevation."""
         return trained(self.hilly)
 
@@ -137,7 +137,7 @@ class Bench:
     def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
         """Return the shared model as a run folder holds it, with elevation both networks."""
         if features == HILLS:
-            return as_run(self.federated_hills, HILLS, backbone, level=self.federated)
+            return as_run(self.federated_elevation, HILLS, backbone, level=self.federated)
         return as_run(self.federated, features, backbone)
 
 
@@ -149,7 +149,7 @@ def settings(features: str) -> DataSettings:
 def federation_of(fleet: Fleet, backbone: str = "mlp", **own: Any) -> Federation:
     """Return a federation of the fleet with the benchmark's training settings."""
     model = get_model(backbone, window=60, features=len(fleet.features))
-    terms = {"rounds": ROUNDS, "participation": 1.0, "rate": RATE} | own
+    terms = {"rounds": ROUNDS, "participation": 1.0, "learning_rate": RATE} | own
     return Federation(fleet, model, training=Training(**terms), seeds=(1,), device="cpu")
 
 
@@ -165,7 +165,7 @@ def fine_tuned(fleet: Fleet, weights: torch.Tensor) -> Weights:
     """Each vehicle's own model."""
     say(f"fine-tuning in each vehicle, {len(fleet.features)} features")
     everyone = range(len(fleet.clients))
-    found = personal_models(federation_of(fleet), weights[None], Personal(), everyone)
+    found = personalised_models(federation_of(fleet), weights[None], Personalisation(), everyone)
     return {fleet.clients[one.vehicle].name: one.weights for one in found}
 
 
@@ -212,7 +212,7 @@ def as_run(
 
 
 # ------------------------------------------------------------------------------ parts
-def judged(bench: Bench) -> dict[str, Any]:
+def evaluated(bench: Bench) -> dict[str, Any]:
     """Every kind of model on the test trips of every vehicle."""
     names = list(bench.vehicles)
     fleet = bench.fleet
@@ -223,10 +223,10 @@ def judged(bench: Bench) -> dict[str, Any]:
         "local-only": (PLAIN, lambda: alone(fleet)),
         "pooled": (PLAIN, lambda: dict.fromkeys(names, trained(together(fleet)))),
         "federated, fine-tuned": (PLAIN, lambda: bench.tuned),
-        "federated, hills": (HILLS, lambda: dict.fromkeys(names, bench.federated_hills)),
+        "federated, hills": (HILLS, lambda: dict.fromkeys(names, bench.federated_elevation)),
         "federated, hills, fine-tuned": (
             HILLS,
-            lambda: fine_tuned(hilly, bench.federated_hills),
+            lambda: fine_tuned(hilly, bench.federated_elevation),
         ),
     }
     found: dict[str, dict[str, Any]] = {}
@@ -238,11 +238,11 @@ def judged(bench: Bench) -> dict[str, Any]:
         for name in names:
             beside = level[name] if features == HILLS else None
             run = as_run(weights[name], features, level=beside)
-            found[kind][name] = judge(bench, run, name, features)
+            found[kind][name] = evaluate(bench, run, name, features)
     return found
 
 
-def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str, Any]:
+def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str, Any]:
     """Window and trip errors and coverage of the 90 % intervals on test trips."""
     vehicle = bench.vehicles[name]
     file = bench.folder / "model.onnx"
@@ -253,7 +253,7 @@ def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str
     found = [(trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test]
     trips = [predict_trip(model, trip, name) for trip in test]
     hills = [predicted.hills for predicted in trips if predicted.hills is not None]
-    bars = ErrorBars.of(card)
+    bars = PredictionIntervals.of(card)
     inside = []
     widths = []
     whole = []
@@ -285,7 +285,7 @@ def judge(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[str
         "trip_width_wh": float(np.mean(trip_widths)),
         "trip_errors_percent": shares,
         "borne_out": card.level.get("borne_out"),
-        "by_hills": float(np.mean(np.concatenate(hills))) if hills else None,
+        "by_elevation": float(np.mean(np.concatenate(hills))) if hills else None,
     }
 
 
@@ -320,7 +320,7 @@ def agree(bench: Bench) -> dict[str, Any]:
         run = as_run(weights, PLAIN, backbone)
         found[backbone] = agreement(run, weights, bench.fleet, bench.vehicles, bench.folder)
     say("comparing the networks of a file with hills")
-    ground = {one.name: one for one in give_terrain(bench.vehicles.values(), bench.learned)}
+    ground = {one.name: one for one in add_elevation(bench.vehicles.values(), bench.learned)}
     found["both"] = both_agree(bench.run(HILLS), bench.hilly, bench.fleet, ground, bench.folder)
     return found
 
@@ -364,7 +364,7 @@ def memory(bench: Bench) -> dict[str, Any]:
     """Measure memory (MB) of a process that predicts a day: its peak, and its growth."""
     data = DataSettings(features=HILLS)
     vehicles = list(synthetic_vehicles(3, trips=20))
-    fixed = TerrainSettings(minimum_vehicles=1, source="learn", choose_prior=False)
+    fixed = ElevationSettings(minimum_vehicles=1, source="learn", choose_prior=False)
     learned = learn(vehicles, fixed, data)
     model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
     draw = generator(0, "edge")
@@ -376,7 +376,7 @@ def memory(bench: Bench) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Bench], Any]] = {
-    "judged": judged,
+    "evaluated": evaluated,
     "forms": forms,
     "agreement": agree,
     "streams": streams,
@@ -410,7 +410,7 @@ def main() -> None:
         before = json.loads(RESULTS.read_text(encoding="utf-8"))
         measure_parts(options.parts.split(","), before, RESULTS)
     elif not options.tables:
-        found = {"rounds": ROUNDS, "stride": STRIDE, "rate": RATE}
+        found = {"rounds": ROUNDS, "stride": STRIDE, "learning_rate": RATE}
         if options.resume and UNFINISHED.exists():
             found = json.loads(UNFINISHED.read_text(encoding="utf-8"))
         measure_parts([part for part in PARTS if part not in found], found, UNFINISHED)

@@ -1,6 +1,6 @@
 """Draw the elevation map that VED's electric cars learn from their own energy, for the README.
 
-    python -m benchmarks.elevation_map --fleet fleets/ved [--terrain-model POSTS]
+    python -m benchmarks.elevation_map --fleet fleets/ved [--elevation-model POSTS]
 
 The map has only nodes of an 80 m grid that at least three vehicles drove; the figure shows their
 interpolated elevation and no trip, position or time of a vehicle. Writes
@@ -19,10 +19,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from fedwatt.elevation.field import Field
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_bytes, write_text
-from fedwatt.report.figures.terrain import relief_of
+from fedwatt.report.figures.elevation import relief_of
 from fedwatt.report.style import styled
 from fedwatt.report.svg import saved
 
@@ -64,19 +64,19 @@ def map_figure(field: Field, vehicles: int) -> Figure:
     return figure
 
 
-def measured(field: Field, driven: int, terrain_model: Path | None) -> dict[str, Any]:
+def measured(field: Field, driven: int, elevation_model: Path | None) -> dict[str, Any]:
     """Return the size of a map and, with a terrain model, how far they agree."""
     record: dict[str, Any] = {
         "least_vehicles": LEAST_VEHICLES,
         "nodes": field.nodes,
         "driven_nodes": driven,
     }
-    if terrain_model is not None:
-        from fedwatt.elevation.compare import against_reference
-        from fedwatt.telemetry.maps import read_terrain
+    if elevation_model is not None:
+        from fedwatt.elevation.compare import against_baseline
+        from fedwatt.telemetry.maps import read_terrain_model
 
-        agreement = against_reference(field, read_terrain([terrain_model]))
-        record["terrain_model"] = {
+        agreement = against_baseline(field, read_terrain_model([elevation_model]))
+        record["elevation_model"] = {
             "nodes": agreement.nodes,
             "correlation": round(agreement.correlation, 3),
             "slope": round(agreement.slope, 3),
@@ -90,19 +90,19 @@ def main() -> None:
     """Learn, draw and record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
-    parser.add_argument("--terrain-model", type=Path, help="elevation posts to compare with")
+    parser.add_argument("--elevation-model", type=Path, help="elevation posts to compare with")
     options = parser.parse_args()
     from fedwatt.elevation.sources import publish_field
     from fedwatt.telemetry.store import StoredVehicles
     from fedwatt.windows import DataSettings
 
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
-        settings = TerrainSettings(minimum_vehicles=LEAST_VEHICLES)
+        settings = ElevationSettings(minimum_vehicles=LEAST_VEHICLES)
         file = Path(scratch) / "map.parquet"
         field, driven = publish_field(options.fleet, file, settings, DataSettings())
     vehicles = StoredVehicles(options.fleet).count
     write_bytes(FIGURE, saved(map_figure(field, vehicles), "png", dpi=DPI))
-    record = measured(field, driven, options.terrain_model)
+    record = measured(field, driven, options.elevation_model)
     write_text(RECORD, json.dumps({"vehicles": vehicles} | record, indent=1) + "\n")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.marked import write_blocks
 from fedwatt.elevation.level import Evidence
-from fedwatt.federation.kept import BROKEN
+from fedwatt.federation.final_model import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "results" / "few_trips.md"
@@ -145,7 +145,7 @@ def blocks() -> dict[str, str]:
     """The blocks of results/few_trips.md."""
     kept, gate = (
         json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("kept_model", "hills_gate")
+        for name in ("final_model", "hills_gate")
     )
     return {
         "kept model": kept_table(kept),

@@ -39,9 +39,9 @@ def settings(config: RunConfig) -> dict[str, Any]:
         "fleet": tables["fleet"],
         "seeds": tables["seeds"],
         "features": tables["data"]["features"],
-        "personalised": tables["personal"]["enabled"],
+        "personalised": tables["personalised"]["enabled"],
         "rounds": tables["training"]["rounds"],
-        "rates": {method["label"]: method.get("rate") for method in tables["method"]},
+        "rates": {method["label"]: method.get("learning_rate") for method in tables["method"]},
     }
 
 

@@ -32,9 +32,11 @@ SEEDS: Final = (1, 2, 3)
 def trained(task: tuple[str, float, int, int, int, int]) -> dict[str, Any]:
     """Errors by round of one method at one rate on the fleet of one seed."""
     torch.set_num_threads(1)
-    method, rate, seed, vehicles, trips, rounds = task
+    method, learning_rate, seed, vehicles, trips, rounds = task
     fleet = synthetic_fleet(vehicles=vehicles, seed=seed, trips=trips)
-    federation = Federation(fleet, training=Training(rounds=rounds, rate=rate), seeds=SEEDS)
+    federation = Federation(
+        fleet, training=Training(rounds=rounds, learning_rate=learning_rate), seeds=SEEDS
+    )
     history = federation.train(method).history
     by_round = {
         column: [
@@ -43,7 +45,12 @@ def trained(task: tuple[str, float, int, int, int, int]) -> dict[str, Any]:
         ]
         for column in ("validation_rmse", "test_rmse", "test_rmse_macro")
     }
-    return {"method": method, "rate": rate, "fleet": seed, "trips": trips} | by_round
+    return {
+        "method": method,
+        "learning_rate": learning_rate,
+        "fleet": seed,
+        "trips": trips,
+    } | by_round
 
 
 def chosen(found: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -52,9 +59,9 @@ def chosen(found: Sequence[dict[str, Any]]) -> dict[str, float]:
     for one in found:
         last = one["validation_rmse"][-1]
         error = last if isfinite(last) else np.inf
-        rates.setdefault(one["method"], {}).setdefault(one["rate"], []).append(error)
+        rates.setdefault(one["method"], {}).setdefault(one["learning_rate"], []).append(error)
     return {
-        method: min(own, key=lambda rate: float(np.mean(own[rate])))
+        method: min(own, key=lambda learning_rate: float(np.mean(own[learning_rate])))
         for method, own in rates.items()
     }
 
@@ -75,7 +82,7 @@ def main() -> None:
             found.append(one)
             last = one["validation_rmse"][-1]
             print(f"{one['method']} at {one['rate']} on fleet {one['fleet']}: {last}", flush=True)
-    found.sort(key=lambda one: (one["method"], one["rate"], one["fleet"]))
+    found.sort(key=lambda one: (one["method"], one["learning_rate"], one["fleet"]))
     result = {
         "vehicles": options.vehicles,
         "trips": options.trips,

@@ -44,7 +44,7 @@ def trained(
         (
             Federation(
                 fleet,
-                training=replace(training, rate=0.05 if last else 0.01 + 0.001 * place),
+                training=replace(training, learning_rate=0.05 if last else 0.01 + 0.001 * place),
                 availability=classes,
                 seeds=tuple(range(1, 6)) if last else tuple(range(10 * place, 10 * place + 5)),
                 device="cuda",

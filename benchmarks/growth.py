@@ -64,7 +64,7 @@ def one(axis: str, value: int, rounds: int) -> dict[str, Any]:
         # An epoch where windows are varied, and as many steps for all others.
         steps=0 if axis == "trips" else STEPS,
         evaluate_vehicles=20,
-        rate=0.005,
+        learning_rate=0.005,
     )
     federation = Federation(
         fleet, model, training=training, seeds=tuple(range(1, size["seeds"] + 1)), device="cpu"

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.kept_model import ALONE
+from benchmarks.final_model import ALONE
 from benchmarks.terrain_cells import vehicles_of
 from benchmarks.terrain_ved import shuffled
-from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.learn import add_elevation, learn
 from fedwatt.elevation.level import evidence
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
 from fedwatt.models import get_model
@@ -37,12 +37,14 @@ from fedwatt.windows import DataSettings, build_fleet
 def predictions(fleet: Any, seed: int) -> tuple[FloatArray, FloatArray]:
     """Scaled predictions of validation and test windows by the last model."""
     model = get_model("mlp", window=60, features=len(fleet.features))
-    training = Training(rounds=30, rate=0.05, participation=1.0, evaluate_every=30)
+    training = Training(rounds=30, learning_rate=0.05, participation=1.0, evaluate_every=30)
     federation = Federation(fleet, model, training=training, seeds=(seed,), device="cpu")
     weights = federation.train("fedavg").state.weights[:, : model.layout.size]
     pool = federation.pool
-    judged, tested = (predict(model, weights, pool, own)[0] for own in (pool.validation, pool.test))
-    return judged, tested
+    evaluated, tested = (
+        predict(model, weights, pool, own)[0] for own in (pool.validation, pool.test)
+    )
+    return evaluated, tested
 
 
 def work(name: str, ved: Path, changchun: Path, seed: int, wrong: bool) -> dict[str, Any]:
@@ -56,15 +58,15 @@ def work(name: str, ved: Path, changchun: Path, seed: int, wrong: bool) -> dict[
     if wrong:
         vehicles = [shuffled(one, seed) for one in vehicles]
     found = {}
-    for features in ("base, terrain", "base"):
+    for features in ("base, elevation", "base"):
         data = DataSettings(split_seed=seed, stride=stride, features=features)
         driven = vehicles
-        if "terrain" in features:
-            learned = learn(vehicles, TerrainSettings(minimum_vehicles=1), data)
-            driven = list(give_terrain(vehicles, learned))
+        if "elevation" in features:
+            learned = learn(vehicles, ElevationSettings(minimum_vehicles=1), data)
+            driven = list(add_elevation(vehicles, learned))
         fleet = build_fleet(driven, data, name)
         found[features] = (*predictions(fleet, seed), fleet.clients[0])
-    hilly = found["base, terrain"]
+    hilly = found["base, elevation"]
     level = found["base"]
     client = hilly[2]
     true = client.energy_wh(client.labels["test"])

@@ -123,7 +123,7 @@ def measured(folder: Path, seed: int) -> list[dict[str, Any]]:
     """All stages of one split."""
     torch.set_num_threads(1)
     fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
-    half = Training(rounds=max(STAGES), rate=0.05, participation=0.5, evaluate_every=1000)
+    half = Training(rounds=max(STAGES), learning_rate=0.05, participation=0.5, evaluate_every=1000)
     federation, whole = (
         Federation(fleet, training=training, seeds=(seed,), device="cpu")
         for training in (half, replace(half, participation=1.0))

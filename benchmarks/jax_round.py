@@ -34,7 +34,7 @@ def program(recipe: Recipe) -> Any:
         def step(now: Any, index: Any) -> Any:
             rows = series[index[:, None] + jnp.arange(WINDOW)]
             slopes = jax.grad(loss)(now, rows.reshape(len(index), -1), labels[index])
-            return jax.tree.map(lambda w, g: w - recipe.rate * g, now, slopes), None
+            return jax.tree.map(lambda w, g: w - recipe.learning_rate * g, now, slopes), None
 
         return jax.lax.scan(step, weights, order)[0]
 

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import vehicles_of
-from fedwatt.elevation.learn import give_terrain, learn
-from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.evaluation import Personal
-from fedwatt.evaluation.finetune import personal_models
+from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.evaluation import Personalisation
+from fedwatt.evaluation.finetune import personalised_models
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.telemetry import Vehicle
@@ -30,13 +30,13 @@ from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.client import prepared
 from fedwatt.windows.features import feature_names
 
-FEATURES = "base, physics, terrain, journey"
+FEATURES = "base, physics, elevation, journey"
 CLIMATE = ("ac", "heater")
 SHARES = (3, 1)
 INPUTS = ("climate", "no-climate")
 SEEDS = "0,1,2,3,4,5,6,7"
-TRAINING = Training(rounds=60, rate=0.1, participation=1.0, evaluate_every=5)
-PERSONAL = Personal(enabled=True, rates=(0.003, 0.01, 0.03), steps=(300, 1000, 3000))
+TRAINING = Training(rounds=60, learning_rate=0.1, participation=1.0, evaluate_every=5)
+PERSONAL = Personalisation(enabled=True, rates=(0.003, 0.01, 0.03), steps=(300, 1000, 3000))
 
 
 def settings(seed: int, inputs: str = "climate") -> DataSettings:
@@ -51,9 +51,9 @@ def settings(seed: int, inputs: str = "climate") -> DataSettings:
 def elevated(folder: Path, seed: int, share: int) -> tuple[Vehicle, ...]:
     """Return the vehicles of a split, with climb from the elevations that they learned."""
     data = settings(seed)
-    elevation = TerrainSettings(minimum_vehicles=share, private=share > 1)
+    elevation = ElevationSettings(minimum_vehicles=share, private=share > 1)
     vehicles = tuple(prepared(vehicle, data) for vehicle in vehicles_of(folder))
-    return tuple(give_terrain(vehicles, learn(vehicles, elevation, data)))
+    return tuple(add_elevation(vehicles, learn(vehicles, elevation, data)))
 
 
 def trained(fleet: Fleet, seed: int) -> np.ndarray:
@@ -61,7 +61,7 @@ def trained(fleet: Fleet, seed: int) -> np.ndarray:
     network = get_model("mlp", window=fleet.window, features=len(fleet.features))
     federation = Federation(fleet, network, training=TRAINING, seeds=(seed,), device="cpu")
     best = federation.train("fedavg").state.best_weights
-    models = personal_models(federation, best, PERSONAL, range(len(fleet.clients)))
+    models = personalised_models(federation, best, PERSONAL, range(len(fleet.clients)))
     return np.stack([model.weights.numpy() for model in models])
 
 

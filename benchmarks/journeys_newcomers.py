@@ -15,13 +15,13 @@ import numpy as np
 
 from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, three, wh_per_km
 from benchmarks.terrain_cells import NAMES, data_settings
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.learn import learn, own_fields, survey_fleet
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
-from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import Pass
 from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.telemetry import Vehicle
 
@@ -33,10 +33,10 @@ DISPLAY = "before any trip, its mean consumption known"
 LEVEL = "before any trip, its level known"
 FIRST_TRIPS = 20
 FIRST_SPLIT = (0.8, 0.15, 0.05)
-"""Of a newcomer's first trips most teach its hills and some choose; a split needs one for tests."""
+"""Most first trips of an unseen vehicle teach its map, some choose; a split needs one test trip."""
 
 
-def newcomer_rows(
+def unseen_vehicle_rows(
     vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], seed: int, me: str
 ) -> list[dict[str, Any]]:
     """One row for each test trip of a vehicle that is in nothing that the others learned."""
@@ -48,12 +48,12 @@ def newcomer_rows(
     fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
     per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
     later = taught[me][:FIRST_TRIPS]
-    new = fleet.newcomer(mass_kg(mine))
+    new = fleet.unseen_vehicle(mass_kg(mine))
     models = {
         BEFORE: new,
-        DISPLAY: fleet.newcomer(mass_kg(mine), wh_per_km(taught[me])),
+        DISPLAY: fleet.unseen_vehicle(mass_kg(mine), wh_per_km(taught[me])),
         LEVEL: at_level(new, taught[me]),
-        AFTER: fleet.personal(
+        AFTER: fleet.personalised(
             board(mine, later, hills_of(mine, later, learned.shared, seed)),
             me,
             contributed=False,
@@ -100,10 +100,10 @@ def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) 
     return own_fields(*surveys, shared, SETTINGS)[vehicle.name]
 
 
-def about_newcomers(
+def about_unseen_vehicles(
     new: Sequence[Mapping[str, Any]], insiders: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Errors of all newcomers and of each, beside those of the same trips of insiders."""
+    """Errors of all unseen vehicles and of each, beside those of the same trips of insiders."""
     as_insider = {(row["seed"], row["vehicle"], row["trip"]): row for row in insiders}
 
     def of(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_cells import data_settings
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
-from fedwatt.journeys.route_board import Pass, RouteBoard, passes
+from fedwatt.journeys.route_board import Pass, VehicleRoutes, passes
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows.client import split_of_trips
 
-SETTINGS = TerrainSettings()
+SETTINGS = ElevationSettings()
 GRID = Grid(cell_m=SETTINGS.cell_m)
 LEAST_M = 2000.0
 
@@ -46,9 +46,9 @@ def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], s
     return taught, tested
 
 
-def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> RouteBoard:
+def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> VehicleRoutes:
     """Return the vehicle side of routes for one vehicle and its training passes."""
-    return RouteBoard(tuple(taught), hills, mass_kg(vehicle), GRID)
+    return VehicleRoutes(tuple(taught), hills, mass_kg(vehicle), GRID)
 
 
 def forecast_only(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""Trips of VED from their routes alone: energy, duration, error bars, under way, newcomers.
+"""Trips of VED from their routes alone: energy, duration, error bars, under way, unseen_vehicles.
 
     python benchmarks/journeys_routes.py --fleet FLEET
     python benchmarks/journeys_routes.py --fleet FLEET --unseen-seeds 0 1   leaves each vehicle out
@@ -13,11 +13,12 @@ on five other splits of the same trips, with some looks at these.
 
 "routes"     each test trip before it begins, beside the vehicle's mean Wh/km; and the total after
              10, 25, 50 and 75 % of the way with its bars, beside the ratio so far
-"newcomers"  each vehicle in a fleet that has never seen it: before any trip, and after 20, with
-             the hills that it learns on board from these; beside itself as an insider
+"unseen_vehicles"  each vehicle in a fleet that has never seen it: before any trip, and after
+             20, with the hills that it learns on board from these; beside itself as an insider
 
 A trip of which the fleet knows less than a fifth of the way is refused; such trips are counted.
-Fills the parts "routes" and "newcomers" and their keys of "summary" in results/journeys_ved.json.
+Fills the parts "routes" and "unseen_vehicles" and their keys of "summary" in
+results/journeys_ved.json.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.journeys_newcomers import AFTER, BEFORE, about_newcomers, newcomer_rows
+from benchmarks.journeys_newcomers import AFTER, BEFORE, about_unseen_vehicles, unseen_vehicle_rows
 from benchmarks.journeys_passes import (
     SETTINGS,
     board,
@@ -46,9 +47,9 @@ from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.elevation.learn import learn
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.journeys.route_bars import crps, interval
 from fedwatt.journeys.route_board import Pass
 from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_intervals import crps, interval
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.telemetry import Vehicle
 
@@ -70,27 +71,27 @@ def split_rows(
     rows: list[dict[str, Any]] = []
     for vehicle in vehicles:
         name = vehicle.name
-        model = fleet.personal(boards[name], name)
+        model = fleet.personalised(boards[name], name)
         per_km = wh_per_km(taught[name])
         for one in tested[name]:
             row = {"seed": seed, "vehicle": name, "trip": one.trip.name}
             try:
-                row |= judge(model, one, per_km)
+                row |= evaluate(model, one, per_km)
             except DataError:  # the fleet knows less than a fifth of the way
                 rows.append(row | {"refused": True})
                 continue
-            rows.append(row | under_way(model, one))
+            rows.append(row | in_trip(model, one))
     return rows
 
 
-def under_way(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
+def in_trip(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
     """Errors of the total after a share of the way, and whether its bars cover it."""
     total = one.measured("energy")
     names = ("corrected", "uncorrected", "ratio", "in_trip_50", "in_trip_90", "in_trip_width")
     errors: dict[str, dict[str, float]] = {name: {} for name in names}
     found = model.forecast(one.route, one.temperature_c)
     for share in SHARES:
-        going = one.driven(model.under_way(found), share / 100)
+        going = one.driven(model.in_trip(found), share / 100)
         spent = going.measured_wh
         left = going.forecast_left_wh
         key = str(share)
@@ -105,7 +106,7 @@ def under_way(model: RouteModel, one: Pass) -> dict[str, dict[str, float]]:
     return errors
 
 
-def judge(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
+def evaluate(model: RouteModel, one: Pass, per_km: float) -> dict[str, Any]:
     """Errors of a test trip from its route; `per_km` is the vehicle's mean Wh/km."""
     found = model.forecast(one.route, one.temperature_c)
     energy = one.measured("energy")
@@ -212,10 +213,10 @@ def opened(folder: Path) -> Any:
 
 
 def work(task: tuple[Path, int, str]) -> list[dict[str, Any]]:
-    """Rows of a split, or of a newcomer in it."""
+    """Rows of a split, or of an unseen vehicle in it."""
     folder, seed, me = task
     vehicles, all_ = opened(folder)
-    return newcomer_rows(vehicles, all_, seed, me) if me else split_rows(vehicles, all_, seed)
+    return unseen_vehicle_rows(vehicles, all_, seed, me) if me else split_rows(vehicles, all_, seed)
 
 
 def update(part: str, content: Any, keys: Mapping[str, Any], record: Path = RECORD) -> None:
@@ -246,7 +247,7 @@ def table(keys: Mapping[str, Any]) -> str:
         f"for the least. After 10, 25, 50 and 75 % of the way the median error of the total is "
         f"{', '.join(f'{value:.1f}' for value in moving)} %.",
     ]
-    new = keys.get("newcomers")
+    new = keys.get("unseen_vehicles")
     if new:
         lines.append(
             f"Unseen vehicles (split {', '.join(map(str, new['seeds']))}): before any trip "
@@ -285,9 +286,9 @@ def main() -> None:
     update("routes", about_routes(rows), summary(rows), asked.record)
     if not new:
         return
-    content = about_newcomers(new, rows)
-    keys = {"newcomers": content["all"] | {"seeds": content["seeds"]}}
-    update("newcomers", content, keys, asked.record)
+    content = about_unseen_vehicles(new, rows)
+    keys = {"unseen_vehicles": content["all"] | {"seeds": content["seeds"]}}
+    update("unseen_vehicles", content, keys, asked.record)
 
 
 def about_routes(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 The model of the Nissan Leaf of 2013 (`fedwatt.synthetic.LEAF_2013`, nothing fitted) predicts the
 energy of every trip of VED's three electric cars from speed, outside temperature and the measured
 heater and air conditioning; VED has no elevation, so the road is level. Then three parameters of
-each car are fitted on its training trips and judged on its test trips, for several splits.
+each car are fitted on its training trips and evaluated on its test trips, for several splits.
 
 Writes results/leaf_physics.json and, from it, docs/figures/leaf_physics.svg and
 docs/figures/synthetic_vs_ved.svg and a paragraph of docs/data.md. Everything written is an

@@ -30,8 +30,8 @@ from fedwatt.federation.evaluate import error_rows
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.runs import Observer, execute, from_toml
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.elevation import learned_alone
 from fedwatt.runs.execute import federation_for
-from fedwatt.runs.hills import learned_alone
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
 
@@ -46,18 +46,18 @@ data = "{fleet}"
 [data]
 features = "{features}"
 split_seed = {split}
-[terrain]
+[elevation]
 source = "{source}"
 minimum_vehicles = {vehicles}
 [training]
 rounds = 40
-[personal]
+[personalisation]
 enabled = true
-[references]
+[baselines]
 enabled = false
 [[method]]
 name = "fedavg"
-rate = 0.02
+learning_rate = 0.02
 """
 FEDERATED: Final = "federated, personalised"
 LOCAL: Final = "local-only"
@@ -89,7 +89,7 @@ FEW_TRIPS: Final = ("ved-417", "ved-431", "ved-497", "ved-542")
 
 
 def configuration(
-    fleet: Path, split: int, *, features: str = "base, terrain", source: str = "auto", k: int = 3
+    fleet: Path, split: int, *, features: str = "base, elevation", source: str = "auto", k: int = 3
 ) -> RunConfig:
     """Return the run of one split."""
     text = CONFIG.format(fleet=fleet, split=split, features=features, source=source, vehicles=k)
@@ -115,7 +115,7 @@ def _personalised(run: Path) -> dict[str, float]:
     return {
         row["vehicle"]: row["rmse"]
         for row in rows
-        if row["model"] == "personal" and row["stratum"] == "all"
+        if row["model"] == "personalised" and row["stratum"] == "all"
     }
 
 
@@ -137,7 +137,7 @@ def local_errors(fleet: Path, srtm: Path, split: int) -> dict[str, dict[str, flo
         share = config.training.participation
         models[name] = [
             joined([ridge_baseline([client]) for client in opened.clients]),
-            local_networks([federation], vehicles, share, config.personal),
+            local_networks([federation], vehicles, share, config.personalisation),
         ]
         print(split, name, flush=True)
     windows = federation.pool.test

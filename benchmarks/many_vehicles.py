@@ -71,7 +71,7 @@ device = "cpu"
 rounds = {rounds}
 participation = {share}
 evaluate_vehicles = {asked}
-[personal]
+[personalisation]
 enabled = false
 [deploy]
 vehicles = {connected}

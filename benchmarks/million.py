@@ -51,7 +51,7 @@ def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
         rounds=10**6,
         participation=PARTICIPANTS / VEHICLES,
         evaluate_vehicles=JUDGED,
-        rate=0.01,
+        learning_rate=0.01,
     )
     method = get(name)
     federation = Federation(fleet, training=training, device=device)

@@ -95,7 +95,7 @@ def links_before_departure(vehicles: tuple[Vehicle, ...], seed: int) -> LinkedTr
     for vehicle in vehicles:
         name = vehicle.name
         own = boards[vehicle.name]
-        model = fleet.personal(own, name)
+        model = fleet.personalised(own, name)
         field = on_board(fleet.driving, own.sums, GRID, contributed=True)
         per_km = wh_per_km(taught[name])
         split_of = split_of_trips(vehicle, data_settings(seed))

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +31,7 @@ DRAWS = 2000
 LEVEL = 0.95
 Cells = dict[tuple[str, str], dict[str, float]]
 """(split, vehicle) -> trip -> absolute error in %; or (split, vehicle) -> "" -> RMSE in Wh."""
-SHARED_BY = TerrainSettings().minimum_vehicles
+SHARED_BY = ElevationSettings().minimum_vehicles
 SET_UP = f"share {SHARED_BY}, {{}}"
 Statistic = Callable[[Sequence[Sequence[float]]], float]
 

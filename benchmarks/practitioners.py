@@ -47,11 +47,11 @@ from benchmarks.terrain_cells import NAMES, vehicles_of
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import climbing, rise_m
-from fedwatt.elevation.learn import give_terrain, learn
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_text
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.maps.elevation import read_terrain
+from fedwatt.telemetry.maps.elevation import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import DataSettings, build_client
 from fedwatt.windows.client import prepared, split_of_trips
@@ -59,7 +59,7 @@ from fedwatt.windows.features import feature_names
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "practitioners.json"
 SEEDS = (0, 1, 2, 3, 4)
-FEATURES = "base, physics, terrain, journey"
+FEATURES = "base, physics, elevation, journey"
 """Those of fedwatt's own models, with the heater and air conditioning that were measured."""
 MEASURED_CLIMATE = ("ac", "heater")
 BOLT = "chevrolet/bolt_bev/2017/rf_c3326385/v1"
@@ -369,13 +369,13 @@ def boosted_rows(
     return windows, trips
 
 
-def with_posts(vehicle: Vehicle, terrain: Any) -> Vehicle:
+def with_posts(vehicle: Vehicle, elevation: Any) -> Vehicle:
     """Return the vehicle with climb from a public elevation map, smoothed over 15 s."""
-    return replace(vehicle, trips=tuple(_on_map(trip, terrain) for trip in vehicle.trips))
+    return replace(vehicle, trips=tuple(_on_map(trip, elevation) for trip in vehicle.trips))
 
 
-def _on_map(trip: Trip, terrain: Any) -> Trip:
-    height_m = terrain.elevation_m(trip.channels["latitude_deg"], trip.channels["longitude_deg"])
+def _on_map(trip: Trip, elevation: Any) -> Trip:
+    height_m = elevation.elevation_m(trip.channels["latitude_deg"], trip.channels["longitude_deg"])
     one_region = np.zeros(trip.seconds, dtype=np.int64)
     rise = rise_m(height_m, one_region, trip.channels["speed_mps"])
     kernel = np.ones(SMOOTHED_S)
@@ -388,9 +388,9 @@ def window_split(folder: Path, posts: Path, seed: int, tuned: Tuned) -> dict[str
     """Return rows of boosted trees and of RouteE with known speed on one split."""
     data = settings(seed)
     level = tuple(prepared(vehicle, data) for vehicle in vehicles_of(folder))
-    learned = tuple(give_terrain(level, learn(level, TerrainSettings(), data)))
-    terrain = read_terrain([posts])
-    mapped = tuple(with_posts(vehicle, terrain) for vehicle in level)
+    learned = tuple(add_elevation(level, learn(level, ElevationSettings(), data)))
+    elevation = read_terrain_model([posts])
+    mapped = tuple(with_posts(vehicle, elevation) for vehicle in level)
     rmse = {}
     trips = {}
     for row, vehicles, climate in (

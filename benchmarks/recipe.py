@@ -31,7 +31,7 @@ class Recipe:
     windows: int = 1920
     """n_k"""
     batch: int = 64
-    rate: float = 0.05
+    learning_rate: float = 0.05
 
     @property
     def steps(self) -> int:
@@ -59,7 +59,7 @@ class Recipe:
             evaluate_every=many,
             participation=self.participants / self.vehicles,
             batch=self.batch,
-            rate=self.rate,
+            learning_rate=self.learning_rate,
         )
 
     def fleet(self) -> Fleet:
@@ -122,7 +122,7 @@ class Loop:
             with torch.no_grad():
                 for parameter, w in zip(parameters, weights, strict=True):
                     parameter.copy_(w)
-            optimiser = torch.optim.SGD(parameters, lr=self.recipe.rate)
+            optimiser = torch.optim.SGD(parameters, lr=self.recipe.learning_rate)
             for windows, labels in self.batches(vehicle):
                 optimiser.zero_grad()
                 self.loss(self.network(windows), labels).backward()

@@ -99,7 +99,7 @@ class PlainRun:
         mu = self.pull(client, t)
         gate = self.gate()
         fractional = self.rules.get(Fractional)
-        eta = scheduled(self.training.rate, self.training.schedule, t)
+        eta = scheduled(self.training.learning_rate, self.training.schedule, t)
         module = torch_module(self.model, self.weights)
         anchor = [p.detach().clone() for p in module.parameters()]
         previous = [p.detach().clone() for p in module.parameters()]

@@ -147,12 +147,12 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
     model = get_model("mlp", window=60, features=8)
     layout = reply_layout(get("fedavg"), model, SecureSettings(), vehicles=vehicles)
     train = Exchange(vehicles, layout, one_in)
-    judge = Exchange(vehicles, Layout(EVALUATION, vehicles=vehicles), one_in)
+    evaluate = Exchange(vehicles, Layout(EVALUATION, vehicles=vehicles), one_in)
     survivors = train.run()
-    judge.run()
+    evaluate.run()
     weights = 4 * model.layout.size
     plain = 2 * weights + weights + 8 + 2 * 6 * 8
-    masked = 2 * weights + train.up + train.down + judge.up + judge.down
+    masked = 2 * weights + train.up + train.down + evaluate.up + evaluate.down
     return {
         "vehicles": vehicles,
         "survivors": survivors,
@@ -161,10 +161,10 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
         "plain_bytes": plain,
         "masked_bytes": masked,
         "ratio": round(masked / plain, 3),
-        "bytes_up": train.up + judge.up,
-        "bytes_down_besides_models": train.down + judge.down,
-        "vehicle_seconds": round(train.on_board + judge.on_board, 4),
-        "server_seconds": round(train.on_server + judge.on_server, 4),
+        "bytes_up": train.up + evaluate.up,
+        "bytes_down_besides_models": train.down + evaluate.down,
+        "vehicle_seconds": round(train.on_board + evaluate.on_board, 4),
+        "server_seconds": round(train.on_server + evaluate.on_server, 4),
     }
 
 

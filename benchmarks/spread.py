@@ -51,7 +51,10 @@ _here: list[Federation] = []
 
 def federation() -> Federation:
     training = Training(
-        rounds=10**6, participation=PARTICIPANTS / VEHICLES, evaluate_vehicles=50, rate=RATE
+        rounds=10**6,
+        participation=PARTICIPANTS / VEHICLES,
+        evaluate_vehicles=50,
+        learning_rate=RATE,
     )
     return Federation(sketched_fleet(VEHICLES, trips=TRIPS), training=training, device="cpu")
 
@@ -90,7 +93,7 @@ def on_ray(workers: int) -> Iterator[Deal]:
     config = from_toml(
         f"seeds = [1]\ndevice = 'cpu'\n[fleet]\ndata = 'sketch'\nvehicles = {VEHICLES}\n"
         f"trips = {TRIPS}\nmade = 'on-demand'\n[training]\nparticipation = "
-        f"{PARTICIPANTS / VEHICLES}\nrate = {RATE}\n[[method]]\nname = 'fedavg'\n"
+        f"{PARTICIPANTS / VEHICLES}\nlearning_rate = {RATE}\n[[method]]\nname = 'fedavg'\n"
     )
     ray = library()
     ray.init(num_cpus=workers, include_dashboard=False, logging_level="ERROR", log_to_driver=False)

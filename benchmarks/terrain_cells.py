@@ -1,4 +1,4 @@
-"""Cells of the terrain tables: one row, seed and vehicle each, computed in any order and resumed.
+"""Cells of the elevation tables: one row, seed and vehicle each, computed in any order and resumed.
 
 A record is a JSON file {row: {seed: {vehicle: RMSE in Wh}}}. A task fills some cells; tasks whose
 cells are all there are skipped, so a run that was stopped goes on where it was. Needs no more than
@@ -20,9 +20,9 @@ import numpy as np
 import torch
 
 from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.field import Field
-from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.evaluation import Personal, personalise
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
@@ -40,11 +40,11 @@ NAMES = tuple(
 """The vehicles of VED with 20 or more usable all-electric trips."""
 TEST_WINDOWS = 3000
 # Of 0.02, 0.05 and 0.1, each tried once with the fleet's field and 40 rounds on seed 1; the choice
-# saw that seed's test errors (25.97, 25.49, 25.40). The model without terrain has the same rate.
-TRAINING = Training(rounds=20, rate=0.1, participation=0.5, evaluate_every=5)
+# saw that seed's test errors (25.97, 25.49, 25.40). The model without elevation has the same rate.
+TRAINING = Training(rounds=20, learning_rate=0.1, participation=0.5, evaluate_every=5)
 
 # The usual prior, whatever the data say (a run chooses the same on VED), and VED has no elevation.
-FIXED = TerrainSettings(source="learn", choose_prior=False)
+FIXED = ElevationSettings(source="learn", choose_prior=False)
 
 Errors = dict[str, float]
 Rows = Mapping[str, Errors]
@@ -159,29 +159,29 @@ def network_errors(
     seed: int,
     device: str,
     *,
-    judged: str = "",
+    evaluated: str = "",
     model: str = "mlp",
     hidden: Sequence[int] = (),
     training: Training = TRAINING,
 ) -> tuple[Errors, Errors]:
-    """RMSE by vehicle of the best-validated global model and of the personal ones.
+    """RMSE by vehicle of the best-validated global model and of the personalised ones.
 
-    With `judged` only that vehicle makes the model its own, and only its errors are returned.
+    With `evaluated` only that vehicle makes the model its own, and only its errors are returned.
     """
     network = get_model(model, window=fleet.window, features=len(fleet.features), hidden=hidden)
     federation = Federation(fleet, network, training=training, seeds=(seed,), device=device)
-    return judged_errors(federation, federation.train(method).state.best_weights, judged)
+    return evaluated_errors(federation, federation.train(method).state.best_weights, evaluated)
 
 
-def judged_errors(
-    federation: Federation, weights: torch.Tensor, judged: str = ""
+def evaluated_errors(
+    federation: Federation, weights: torch.Tensor, evaluated: str = ""
 ) -> tuple[Errors, Errors]:
-    """RMSE by vehicle of a global model and of the personal ones made from it."""
-    chosen = [federation.fleet.names.index(judged)] if judged else None
-    personal = personalise(federation, weights, Personal(), vehicles=chosen)
-    rows = federation.vehicle_rows(weights), federation.prediction_rows(personal.test)
+    """RMSE by vehicle of a global model and of the personalised ones made from it."""
+    chosen = [federation.fleet.names.index(evaluated)] if evaluated else None
+    personalised = personalise(federation, weights, Personalisation(), vehicles=chosen)
+    rows = federation.vehicle_rows(weights), federation.prediction_rows(personalised.test)
     one, other = (
-        {row["vehicle"]: float(row["rmse"]) for row in part if judged in ("", row["vehicle"])}
+        {row["vehicle"]: float(row["rmse"]) for row in part if evaluated in ("", row["vehicle"])}
         for part in rows
     )
     return one, other
@@ -253,7 +253,7 @@ def _done(task: Task) -> Rows:
 
 
 def parser(description: str | None, record: Path) -> argparse.ArgumentParser:
-    """The options that all terrain benchmarks share."""
+    """The options that all elevation benchmarks share."""
     options = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""What bad positions cost a vehicle of VED, beside having no terrain at all.
+"""What bad positions cost a vehicle of VED, beside having no elevation at all.
 
     python benchmarks/terrain_faults.py --fleet FLEET --workers 14
 
@@ -7,7 +7,7 @@ learns its hills (k = 3 and private fields, the defaults) and trains as in terra
 faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and under
 its own one, as it would use them (the level model where climb is not known or not borne out) and
 with the network with hills alone; and the RMSE of the eleven others together under the global
-model. Beside them: every vehicle sound; no terrain; and no terrain from another initial model,
+model. Beside them: every vehicle sound; no elevation; and no terrain from another initial model,
 which says how much of a vehicle's difference is chance.
 
 Fills results/terrain_faults.json cell by cell (what is there is kept, so a stopped run goes on);
@@ -37,8 +37,8 @@ from benchmarks.terrain_cells import (
     run,
     vehicles_of,
 )
-from fedwatt.elevation.learn import give_terrain, learn
-from fedwatt.evaluation import Personal, personalise
+from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
@@ -54,7 +54,7 @@ DEGREE_M = 6_371_000 * np.pi / 180
 ANOTHER = 1000
 """Added to the seed of the initial model and of the rounds, with the same trips and windows."""
 
-WHICH = ("global", "personal", "alone, global", "alone, personal")
+WHICH = ("global", "personalised", "alone, global", "alone, personalised")
 
 Positions = np.ndarray
 """[2, seconds]: latitude and longitude in degrees."""
@@ -151,7 +151,7 @@ def trained(fleet: Fleet, seed: int, device: str, method: str) -> tuple[Federati
 
 
 @lru_cache(maxsize=3)
-def level_model(
+def model_without_elevation(
     folder: Path, seed: int, device: str, method: str
 ) -> tuple[Federation, torch.Tensor]:
     """The level model; no vehicle's positions matter to it."""
@@ -159,24 +159,24 @@ def level_model(
     return trained(fleet, seed, device, method)
 
 
-def hilly_rows(
+def rows_with_elevation(
     vehicles: Sequence[Vehicle],
     seed: int,
     device: str,
     method: str,
     fault: str,
     level: tuple[Federation, torch.Tensor],
-    judged: Sequence[str],
+    evaluated: Sequence[str],
 ) -> Rows:
     """Errors of all vehicles under the global model, and of some under their own."""
-    data = data_settings(seed, "base, terrain")
-    hilly = give_terrain(vehicles, learn(vehicles, SETTINGS, data))
+    data = data_settings(seed, "base, elevation")
+    hilly = add_elevation(vehicles, learn(vehicles, SETTINGS, data))
     both = trained(balanced(build_fleet(hilly, data, "ved"), seed), seed, device, method), level
     federation = both[0][0]
-    chosen = [federation.fleet.names.index(name) for name in judged]
-    found = {"global": [predictions_of(*one) for one in both], "personal": []}
+    chosen = [federation.fleet.names.index(name) for name in evaluated]
+    found = {"global": [predictions_of(*one) for one in both], "personalised": []}
     for one in both:
-        found["personal"].append(personalise(*one, Personal(), vehicles=chosen))
+        found["personalised"].append(personalise(*one, Personalisation(), vehicles=chosen))
     rows = {}
     for which, (own, other) in found.items():
         rows[f"{fault}, {which}"] = with_level(federation, own, other)
@@ -188,24 +188,24 @@ def hilly_rows(
 
 
 def sound_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
-    level = level_model(folder, seed, device, method)
-    return hilly_rows(vehicles_of(folder), seed, device, method, "no fault", level, NAMES)
+    level = model_without_elevation(folder, seed, device, method)
+    return rows_with_elevation(vehicles_of(folder), seed, device, method, "no fault", level, NAMES)
 
 
 def level_rows(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
-    """No terrain; `name` says from which initial model."""
+    """No elevation; `name` says from which initial model."""
     fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
-    begin = seed if name == "no terrain" else seed + ANOTHER
+    begin = seed if name == "no elevation" else seed + ANOTHER
     one, own = network_errors(fleet, method, begin, device)
-    return {f"{name}, global": one, f"{name}, personal": own}
+    return {f"{name}, global": one, f"{name}, personalised": own}
 
 
 def faulty_rows(folder: Path, seed: int, device: str, method: str, fault: str, me: str) -> Rows:
     """Errors of one vehicle with a fault, and of the others beside it."""
     data = data_settings(seed)
-    level = level_model(folder, seed, device, method)
+    level = model_without_elevation(folder, seed, device, method)
     vehicles = [spoiled(v, fault, seed, data) if v.name == me else v for v in vehicles_of(folder)]
-    rows = hilly_rows(vehicles, seed, device, method, fault, level, [me])
+    rows = rows_with_elevation(vehicles, seed, device, method, fault, level, [me])
     others = [rmse**2 for name, rmse in rows[f"{fault}, global"].items() if name != me]
     own = {name: {me: errors[me]} for name, errors in rows.items()}
     return own | {f"{fault}, the others": {me: float(np.sqrt(np.mean(others)))}}
@@ -217,8 +217,8 @@ def tasks(
 ) -> Iterator[Task]:
     """What the others are held against first, then every fault of every vehicle."""
     for seed in seeds:
-        for name in ("no terrain", "no terrain, another initial model"):
-            rows: tuple[str, ...] = (f"{name}, global", f"{name}, personal")
+        for name in ("no elevation", "no elevation, another initial model"):
+            rows: tuple[str, ...] = (f"{name}, global", f"{name}, personalised")
             yield Task(rows, seed, level_rows, (folder, seed, device, method, name))
         rows = tuple(f"no fault, {which}" for which in WHICH)
         yield Task(rows, seed, sound_rows, (folder, seed, device, method))

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, hills_m
-from fedwatt.elevation.field import Field
+from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, elevation_gain_m
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.learn import shared_field
-from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.runs.hills import terrain_budget
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.runs.elevation import elevation_budget
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_private.json"
 SIDE_M = 4000.0
@@ -35,7 +35,7 @@ def correlation(field: Field) -> float | None:
     latitude, longitude = GRID.positions(field.keys)
     north = (latitude - LATITUDE) * DEGREE_M
     east = (longitude - LONGITUDE) * DEGREE_M * np.cos(np.radians(LATITUDE))
-    return round(float(np.corrcoef(field.elevation_m, hills_m(east, north))[0, 1]), 3)
+    return round(float(np.corrcoef(field.elevation_m, elevation_gain_m(east, north))[0, 1]), 3)
 
 
 def main() -> None:
@@ -45,9 +45,9 @@ def main() -> None:
         due = [noise for noise in NOISE if (vehicles, noise) not in done]
         surveys = [driven(number, SIDE_M)[0] for number in range(vehicles if due else 0)]
         for noise in due:
-            settings = TerrainSettings(noise_multiplier=noise, **COMMON)
+            settings = ElevationSettings(noise_multiplier=noise, **COMMON)
             field, _ = shared_field(surveys, GRID, settings)
-            budget = terrain_budget(settings, population=vehicles)
+            budget = elevation_budget(settings, population=vehicles)
             epsilon = None if budget is None else round(budget.epsilon(settings.releases), 2)
             row = {"vehicles": vehicles, "noise_multiplier": noise, "epsilon": epsilon}
             row |= {"nodes": field.nodes, "correlation": correlation(field)}

@@ -6,9 +6,9 @@ FLEET is VED imported with '--powertrain ev,phev-electric'; the posts are of SRT
 streets. Only windows count, in training as in test, whose every second the posts know. A window's
 climb is read from the posts as they are, from the posts smoothed over 15 s, from the field that the
 training trips taught (k = 1, and as a run does it: k = 3 and private ground), from both, or not at
-all. Judged are each vehicle's own ridge and the network of terrain_ved.py (FedAvg), global and
-personal, on 3,000 test windows a vehicle; and on trips: the minutes of a test trip one after the
-other, as far as the posts know them, at least 2 km in all.
+all. Evaluated are each vehicle's own ridge and the network of terrain_ved.py (FedAvg), global and
+personalised, on 3,000 test windows a vehicle; and on trips: the minutes of a test trip one after
+the other, as far as the posts know them, at least 2 km in all.
 
 Also holds the field of all training trips against the posts, node by node. Fills
 results/terrain_reference.json cell by cell; terrain_tables.py writes docs/accuracy.md from it.
@@ -37,14 +37,14 @@ from benchmarks.terrain_cells import (
     vehicles_of,
 )
 from fedwatt.elevation.climb import climbing, rise_m, trip_rise_m
-from fedwatt.elevation.compare import against_reference
+from fedwatt.elevation.compare import against_baseline
 from fedwatt.elevation.learn import Learned, learn, learn_shared
-from fedwatt.evaluation import Personal, personalise
+from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
 from fedwatt.runs.level import predictions_of
 from fedwatt.telemetry import Vehicle
-from fedwatt.telemetry.maps import read_terrain
+from fedwatt.telemetry.maps import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client, build_fleet
 from fedwatt.windows.client import split_of_trips
@@ -66,12 +66,12 @@ JUDGED = ("windows", "trips")
 @lru_cache(maxsize=1)
 def map_rises(folder: Path, posts: Path) -> dict[tuple[str, str], FloatArray]:
     """Metres gained each second by the posts, by vehicle and trip; NaN where they do not know."""
-    terrain = read_terrain([posts])
+    elevation = read_terrain_model([posts])
     found = {}
     for vehicle in vehicles_of(folder):
         for trip in vehicle.trips:
             place = (trip.channels[name] for name in ("latitude_deg", "longitude_deg"))
-            height_m = terrain.elevation_m(*place)
+            height_m = elevation.elevation_m(*place)
             one_region = np.zeros(trip.seconds, dtype=np.int64)
             rise = rise_m(height_m, one_region, trip.channels["speed_mps"])
             # `rise_m` bridges gaps; here a second counts only if it was known by itself.
@@ -165,7 +165,7 @@ class Windows:
         return chosen, whole
 
 
-def judged(windows: Windows, predicted_wh: FloatArray, true_wh: FloatArray) -> dict[str, float]:
+def evaluated(windows: Windows, predicted_wh: FloatArray, true_wh: FloatArray) -> dict[str, float]:
     """RMSE of balanced windows in Wh and median error of trips in %, from test predictions."""
     chosen, whole = windows.test()
     error = (predicted_wh - true_wh)[: len(chosen)]
@@ -200,13 +200,15 @@ def ridge_rows(folder: Path, posts: Path, seed: int, kind: str) -> Rows:
         test = np.concatenate([chosen, *(rows for rows, _ in whole)])
         beta = ridge(means(train), WINDOW * window_means(energy, train))
         predicted = means(test) @ beta[:-1] + beta[-1]
-        for what, value in judged(windows, predicted, WINDOW * window_means(energy, test)).items():
+        for what, value in evaluated(
+            windows, predicted, WINDOW * window_means(energy, test)
+        ).items():
             rows[f"ridge, {kind}, {what}"][vehicle.name] = value
     return rows
 
 
 def network_rows(folder: Path, posts: Path, seed: int, device: str, kind: str) -> Rows:
-    recipe = {"none": "base", "both": "base, terrain, climb"}.get(kind, "base, terrain")
+    recipe = {"none": "base", "both": "base, elevation, climb"}.get(kind, "base, elevation")
     data = data_settings(seed, recipe)
     vehicles = vehicles_of(folder)
     every = {vehicle.name: Windows(folder, posts, vehicle, seed) for vehicle in vehicles}
@@ -219,7 +221,7 @@ def network_rows(folder: Path, posts: Path, seed: int, device: str, kind: str) -
     best = federation.train(METHOD).state.best_weights
     found = {
         "global": predictions_of(federation, best).test[0],
-        "personal": personalise(federation, best, Personal()).test[0],
+        "personalised": personalise(federation, best, Personalisation()).test[0],
     }
     rows: dict[str, dict[str, float]] = {}
     offsets = federation.pool.test.offsets
@@ -227,7 +229,7 @@ def network_rows(folder: Path, posts: Path, seed: int, device: str, kind: str) -
         for k, client in enumerate(fleet.clients):
             own = client.energy_wh(predicted[offsets[k] : offsets[k + 1]])
             true = client.energy_wh(client.labels["test"])
-            for what, value in judged(every[client.name], own, true).items():
+            for what, value in evaluated(every[client.name], own, true).items():
                 rows.setdefault(f"network, {which}, {kind}, {what}", {})[client.name] = value
     return rows
 
@@ -275,7 +277,7 @@ def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Itera
         for kind in KINDS:
             rows = tuple(
                 f"network, {which}, {kind}, {what}"
-                for which in ("global", "personal")
+                for which in ("global", "personalised")
                 for what in JUDGED
             )
             yield Task(rows, seed, network_rows, (folder, posts, seed, device, kind))
@@ -283,12 +285,12 @@ def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Itera
 
 def nodes(folder: Path, posts: Path) -> dict[str, Any]:
     """The field of all training trips of split 1 against the posts, k = 1 and k = 3."""
-    terrain = read_terrain([posts])
+    elevation = read_terrain_model([posts])
     found = {}
     for k in (1, 3):
         settings = replace(FIXED, minimum_vehicles=k)
         field, _ = learn_shared(vehicles_of(folder), settings, data_settings(1))
-        one = asdict(against_reference(field, terrain))
+        one = asdict(against_baseline(field, elevation))
         found[f"k = {k}"] = {n: v for n, v in one.items() if n not in ("learned_m", "reference_m")}
     return found
 

@@ -14,7 +14,7 @@ CLIMBS = {
 MODELS = {
     "ridge": "local ridge",
     "network, global": "shared network",
-    "network, personal": "personalised network",
+    "network, personalised": "personalised network",
 }
 
 

@@ -1,4 +1,4 @@
-"""Rows of the terrain benchmarks' records, as numbers and as Markdown."""
+"""Rows of the elevation benchmarks' records, as numbers and as Markdown."""
 
 import json
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ WH_PER_M = 4.4
 PENDING_PAIRS = 32_000_000  # that wait before they are merged: half a gigabyte
 
 
-def hills_m(east_m: np.ndarray, north_m: np.ndarray) -> np.ndarray:
+def elevation_gain_m(east_m: np.ndarray, north_m: np.ndarray) -> np.ndarray:
     near = np.sin(east_m / 900) * np.cos(north_m / 1300)
     return np.asarray(40 * near + 150 * np.sin(north_m / 9000))
 
@@ -60,7 +60,7 @@ def driven(number: int, side_m: float = SIDE_M) -> tuple[Survey, Residual]:
     # At the edge a vehicle turns back, as often as it has to.
     east = side_m - np.abs((start[0] + along * np.cos(heading)) % (2 * side_m) - side_m)
     north = side_m - np.abs((start[1] + along * np.sin(heading)) % (2 * side_m) - side_m)
-    climb = np.diff(hills_m(east, north), axis=1).ravel()
+    climb = np.diff(elevation_gain_m(east, north), axis=1).ravel()
     latitude, longitude = degrees(east.ravel(), north.ravel())
     keys, weights = (p.reshape(TRIPS, SEGMENTS + 1, 4) for p in GRID.corners(latitude, longitude))
     both = np.concatenate([keys[:, 1:], keys[:, :-1]], axis=2).reshape(-1, 8)
@@ -109,7 +109,7 @@ def million_nodes() -> dict[str, Any]:
     north = (latitude - LATITUDE) * DEGREE_M
     east = (longitude - LONGITUDE) * DEGREE_M * np.cos(np.radians(LATITUDE))
     often = field.passes >= 5
-    found = np.corrcoef(field.elevation_m[often], hills_m(east, north)[often])[0, 1]
+    found = np.corrcoef(field.elevation_m[often], elevation_gain_m(east, north)[often])[0, 1]
     return {
         "vehicles": VEHICLES,
         "nodes": field.nodes,
@@ -133,7 +133,7 @@ def a_year() -> dict[str, Any]:
     trips = []
     for number in range(700):
         east, north, speed = routes[rng.integers(len(routes))]
-        rise = np.diff(hills_m(east, north), prepend=hills_m(east[:1], north[:1]))
+        rise = np.diff(elevation_gain_m(east, north), prepend=elevation_gain_m(east[:1], north[:1]))
         latitude, longitude = degrees(east, north)
         energy = 0.2 * speed + WH_PER_M * rise + rng.standard_normal(len(speed))
         channels = {"speed_mps": speed, "energy_wh": energy}

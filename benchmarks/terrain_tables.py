@@ -20,18 +20,18 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "accuracy.md"
 
 UNSEEN = {
-    "newcomer, fedavg, no terrain, personal": ("personalised", "none", "–"),
-    "newcomer, fedavg, k = 3 of others, private field, global": (
+    "unseen_vehicle, fedavg, no elevation, personalised": ("personalised", "none", "–"),
+    "unseen_vehicle, fedavg, k = 3 of others, private field, global": (
         "shared",
         "learned by the others; the rest from own trips",
         "3 vehicles (default)",
     ),
-    "newcomer, fedavg, k = 3 of others, private field, personal": (
+    "unseen_vehicle, fedavg, k = 3 of others, private field, personalised": (
         "personalised",
         "learned by the others; the rest from own trips",
         "3 vehicles (default)",
     ),
-    "newcomer, fedavg, field of others, personal": (
+    "unseen_vehicle, fedavg, field of others, personalised": (
         "personalised",
         "learned by the others",
         "1 vehicle",
@@ -68,8 +68,8 @@ def fault_words() -> str:
     worst = dict[str, float]()
     for row, own in cells.items():
         fault, which = row.rsplit(", ", 1)
-        level = cells.get(f"no terrain, {which}")
-        if level is None or "alone" in row or fault in ("no terrain", "no fault"):
+        level = cells.get(f"no elevation, {which}")
+        if level is None or "alone" in row or fault in ("no elevation", "no fault"):
             continue
         each = {
             (seed, name): errors[name] / level[seed][name] - 1
@@ -99,7 +99,7 @@ def fault_words() -> str:
         f"{percent(worst[others[0]])}. In one split of one vehicle it is at most {percent(most)} "
         f"({where}), where another initial model alone makes up to {percent(chance)}. With sound "
         f"positions this caution costs a shared model {sound('global')} Wh, a personalised one "
-        f"{sound('personal')}."
+        f"{sound('personalised')}."
     )
 
 

@@ -1,6 +1,6 @@
 """Value of elevation and personalised models on VED: ridge per vehicle, federated networks.
 
-    python benchmarks/terrain_ved.py --fleet FLEET --parts ridge,network,newcomers,refresh
+    python benchmarks/terrain_ved.py --fleet FLEET --parts ridge,network,unseen vehicles,refresh
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
 vehicles of VED with 20 or more usable all-electric trips (three of VED's cars are purely electric,
@@ -9,9 +9,9 @@ windows a vehicle and another initial model. Everything is federated; fields, sc
 models see training and validation trips only.
 
 "ridge"      each vehicle's own ridge regression, and controls
-"network"    methods with the fleet's field, with k = 3 and private fields, and without terrain
-"newcomers"  leave one vehicle out: its trips are in no field and in no global model; it is scaled
-             on its own training trips and, personal, fine-tunes on them
+"network"    methods with the fleet's field, with k = 3 and private fields, and without elevation
+"unseen_vehicles"  leave one vehicle out: its trips are in no field and in no global model; it
+             is scaled on its own training trips and, personalised, fine-tunes on them
 "refresh"    the fleet's field learned anew every 5 rounds from what the network cannot explain
 
 Fills results/terrain_ved.json cell by cell (what is there is kept, so a stopped run goes on);
@@ -35,17 +35,17 @@ from benchmarks.terrain_cells import (
     Task,
     balanced,
     data_settings,
-    judged_errors,
+    evaluated_errors,
     network_errors,
     parser,
     ridge_error,
     run,
     vehicles_of,
 )
-from fedwatt.elevation.climb import with_terrain
-from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.climb import with_elevation
+from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import give_terrain, learn, own_fields
+from fedwatt.elevation.learn import add_elevation, learn, own_fields
 from fedwatt.elevation.refresh import refreshed
 from fedwatt.elevation.survey import whole_survey
 from fedwatt.federation import Federation, State
@@ -64,8 +64,12 @@ SHARED = replace(FIXED, minimum_vehicles=3, private=False)
 BOTH = replace(FIXED, minimum_vehicles=3, private=True)
 ALONE = replace(FIXED, minimum_vehicles=len(NAMES) + 1, private=True)
 
-FIELDS = {"fleet's field": ALL, "k = 3, private fields": BOTH, "no terrain": None}
-NEWCOMER = {"field of others": ALL, "k = 3 of others, private field": BOTH, "no terrain": None}
+FIELDS = {"fleet's field": ALL, "k = 3, private fields": BOTH, "no elevation": None}
+UNSEEN_VEHICLE = {
+    "field of others": ALL,
+    "k = 3 of others, private field": BOTH,
+    "no elevation": None,
+}
 LEARNED = {
     "ridge, own map only": ALONE,
     "ridge, fleet's field": ALL,
@@ -73,7 +77,7 @@ LEARNED = {
     "ridge, that and private fields": BOTH,
 }
 RIDGE = (
-    "ridge, no terrain",
+    "ridge, no elevation",
     *LEARNED,
     "ridge, field of the others only",
     "ridge, positions shuffled",
@@ -89,7 +93,7 @@ def ridge_rows(folder: Path, seed: int) -> Rows:
     def errors(of: Sequence[Vehicle], field_of: Callable[[str], Field]) -> dict[str, float]:
         return {v.name: ridge_error(v, field_of(v.name), seed) for v in of}
 
-    rows = {"ridge, no terrain": errors(vehicles, lambda _: empty_field(Grid()))}
+    rows = {"ridge, no elevation": errors(vehicles, lambda _: empty_field(Grid()))}
     for row, settings in LEARNED.items():
         rows[row] = errors(vehicles, learn(vehicles, settings, data).own.__getitem__)
     rows["ridge, field of the others only"] = errors(
@@ -124,49 +128,49 @@ def network_rows(folder: Path, seed: int, device: str, method: str, name: str) -
     """Return the errors of the shared and the personalised networks of one method."""
     vehicles = vehicles_of(folder)
     settings = FIELDS[name]
-    data = data_settings(seed, "base, terrain" if settings else "base")
+    data = data_settings(seed, "base, elevation" if settings else "base")
     if settings:
-        vehicles = tuple(give_terrain(vehicles, learn(vehicles, settings, data)))
+        vehicles = tuple(add_elevation(vehicles, learn(vehicles, settings, data)))
     fleet = balanced(build_fleet(vehicles, data, "ved"), seed)
     one, own = network_errors(fleet, method, seed, device)
-    return {f"{method}, {name}, global": one, f"{method}, {name}, personal": own}
+    return {f"{method}, {name}, global": one, f"{method}, {name}, personalised": own}
 
 
-def newcomer_rows(
+def unseen_vehicle_rows(
     folder: Path, seed: int, device: str, methods: Sequence[str], name: str, me: str
 ) -> Rows:
     """Return the errors of one vehicle whose trips are in no map and in no shared model."""
     vehicles = vehicles_of(folder)
-    settings = NEWCOMER[name]
-    data = data_settings(seed, "base, terrain" if settings else "base")
+    settings = UNSEEN_VEHICLE[name]
+    data = data_settings(seed, "base, elevation" if settings else "base")
     if settings:
         learned = learn(_without(vehicles, me), settings, data)
         fields = {**learned.own, me: learned.shared}
         if settings.private:
-            # What the newcomer learns on board, on top of what the others have published.
+            # What the unseen vehicle learns on board, on top of what the others have published.
             mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
             grid = learned.shared.grid
             surveyed = whole_survey(mine, grid, settings.lengths, data)
             fields[me] = own_fields([me], {me: surveyed}, learned.shared, settings)[me]
-        vehicles = tuple(with_terrain(vehicle, fields[vehicle.name]) for vehicle in vehicles)
+        vehicles = tuple(with_elevation(vehicle, fields[vehicle.name]) for vehicle in vehicles)
     fleet = balanced(build_fleet(vehicles, data, "ved"), seed, held_out=me)
     rows = {}
     for method in methods:
-        one, own = network_errors(fleet, method, seed, device, judged=me)
-        rows[f"newcomer, {method}, {name}, global"] = one
-        rows[f"newcomer, {method}, {name}, personal"] = own
+        one, own = network_errors(fleet, method, seed, device, evaluated=me)
+        rows[f"unseen_vehicle, {method}, {name}, global"] = one
+        rows[f"unseen_vehicle, {method}, {name}, personalised"] = own
     return rows
 
 
 def refresh_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
     """Return errors with a map that is learned anew every few rounds from the residuals."""
     vehicles = vehicles_of(folder)
-    data = data_settings(seed, "base, terrain")
+    data = data_settings(seed, "base, elevation")
     learned = learn(vehicles, ALL, data)
     rule = get(method)
 
     def federation() -> Federation:
-        fleet = balanced(build_fleet(give_terrain(vehicles, learned), data, "ved"), seed)
+        fleet = balanced(build_fleet(add_elevation(vehicles, learned), data, "ved"), seed)
         return Federation(fleet, training=TRAINING, seeds=(seed,), device=device)
 
     here = federation()
@@ -175,13 +179,13 @@ def refresh_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
         if state.round and state.round % REFRESH_EVERY == 0:
             learned = refreshed(lambda: vehicles, learned, _predicted(here, state), ALL, data)
             here = federation()
-            # Earlier models were judged with other hills: the best is sought from here on.
+            # Earlier models were evaluated with other hills: the best is sought from here on.
             unknown = torch.full_like(state.best_validation, torch.inf)
             state = replace(state, best_validation=unknown)
         state, _ = here.advance(rule, state)
-    one, own = judged_errors(here, state.best_weights)
+    one, own = evaluated_errors(here, state.best_weights)
     label = f"{method}, fleet's field refreshed every {REFRESH_EVERY} rounds"
-    return {f"{label}, global": one, f"{label}, personal": own}
+    return {f"{label}, global": one, f"{label}, personalised": own}
 
 
 def _predicted(federation: Federation, state: State) -> dict[str, np.ndarray]:
@@ -200,7 +204,7 @@ def tasks(
     folder: Path, seeds: Sequence[int], parts: Sequence[str], methods: Sequence[str], device: str
 ) -> Iterator[Task]:
     """Yield every task of the parts."""
-    both = ("global", "personal")
+    both = ("global", "personalised")
     for seed in seeds:
         if "ridge" in parts:
             yield Task(RIDGE, seed, ridge_rows, (folder, seed))
@@ -214,18 +218,18 @@ def tasks(
         rows = tuple(f"{label}, {which}" for which in both)
         for seed in seeds:
             yield Task(rows, seed, refresh_rows, (folder, seed, device, method))
-    for name in NEWCOMER if "newcomers" in parts else ():
-        rows = tuple(f"newcomer, {m}, {name}, {which}" for m in methods for which in both)
+    for name in UNSEEN_VEHICLE if "unseen_vehicles" in parts else ():
+        rows = tuple(f"unseen_vehicle, {m}, {name}, {which}" for m in methods for which in both)
         for seed in seeds:
             for me in NAMES:
                 arguments = (folder, seed, device, tuple(methods), name, me)
-                yield Task(rows, seed, newcomer_rows, arguments, vehicle=me)
+                yield Task(rows, seed, unseen_vehicle_rows, arguments, vehicle=me)
 
 
 def main() -> None:
     """Fill the cells that are missing."""
     options = parser(__doc__, RECORD)
-    options.add_argument("--parts", default="ridge,network,newcomers,refresh")
+    options.add_argument("--parts", default="ridge,network,unseen_vehicles,refresh")
     options.add_argument("--methods", default=",".join(METHODS))
     chosen = options.parse_args()
     seeds = [int(part) for part in chosen.seeds.split(",")]

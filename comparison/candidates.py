@@ -1,4 +1,4 @@
-"""Who takes part: every method of the catalogue, references, and compositions that are our own."""
+"""Who takes part: every method of the catalogue, baselines, and compositions that are our own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Candidate:
 
     def made(self, settings: Mapping[str, Any] | None = None) -> Method:
         """Return the method with the `settings` of a trial, of which the rate is the training's."""
-        own = {n: v for n, v in (settings or {}).items() if n != "rate"}
+        own = {n: v for n, v in (settings or {}).items() if n != "learning_rate"}
         return get(self.method or self.name, **{**own, **self.settings})
 
     @cached_property

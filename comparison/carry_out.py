@@ -70,7 +70,9 @@ def carry_out(planned: PlannedRun, fleet: Fleet, folder: Path) -> None:
     table = _Work(dataset, candidate, planned.plan, fleet, planned.device, planned.edge)
     before = planned.before or {}
     tried = before.get("trials") or table.tried(trials(candidate, planned.plan.trials))
-    while more := [one for one in further(tried, planned.plan) if one["rate"] < planned.edge]:
+    while more := [
+        one for one in further(tried, planned.plan) if one["learning_rate"] < planned.edge
+    ]:
         tried = [*tried, *table.tried(more)]
     record: dict[str, Any] = {
         "dataset": planned.dataset,
@@ -123,11 +125,11 @@ class _Work:
         goes back to the best trial within the range; and so does whoever is beyond the edge.
         """
         inside = best_of(record["trials"][: self.plan.trials])["settings"]
-        if chosen["rate"] >= self.edge and chosen != inside:
+        if chosen["learning_rate"] >= self.edge and chosen != inside:
             given_up = {"settings": chosen, "diverged": [], "edge": self.edge}
             if before.get("settings") == chosen:
                 old = Record(self.dataset.name, self.candidate.name, before)
-                given_up["errors"] = {view: old.errors(view) for view in ("global", "personal")}
+                given_up["errors"] = {view: old.errors(view) for view in ("global", "personalised")}
             return self.decided(before, record | {"given_up": given_up}, inside)
         known = before.get("settings") == chosen
         result = before if known else self.result(chosen)
@@ -169,7 +171,9 @@ class _Work:
     def _federation(
         self, settings: Mapping[str, Any], *, trial: bool = False, stragglers: bool = False
     ) -> Federation:
-        training = self.plan.training(settings["rate"], self.dataset.participation, trial=trial)
+        training = self.plan.training(
+            settings["learning_rate"], self.dataset.participation, trial=trial
+        )
         return Federation(
             self.fleet,
             training=training,
@@ -216,8 +220,8 @@ def _fine_tuned(
     federation: Federation, method: Method, state: State, plan: Plan
 ) -> dict[str, dict[str, float | None]]:
     """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
-    own = federation.own_models(method, state) if method.personal else None
-    found = personalise(federation, state.weights, plan.personal, own_models=own)
+    own = federation.own_models(method, state) if method.personalised else None
+    found = personalise(federation, state.weights, plan.personalised, own_models=own)
     clients = federation.fleet.clients
     windows = federation.pool.test
     errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.sources import with_climb_channels
 from fedwatt.errors import DataError
 from fedwatt.files import write_atomically
@@ -65,7 +65,7 @@ class Dataset:
     @property
     def settings(self) -> DataSettings:
         """How its telemetry becomes windows."""
-        features = "base, terrain" if self.elevation else "base"
+        features = "base, elevation" if self.elevation else "base"
         # Neighbouring windows share 59 of 60 seconds: a few of them apart, none is missed.
         return DataSettings(features=features, stride=3, evaluation_stride=20, held_out=self.unseen)
 
@@ -103,7 +103,7 @@ def open_dataset(dataset: Dataset, stored: Mapping[str, Path]) -> Fleet:
             f"'fedwatt data import' and name it with --data {dataset.stored}=FOLDER."
         )
     vehicles = _vehicles(dataset, stored)
-    climbing = with_climb_channels(lambda: iter(vehicles), dataset.settings, TerrainSettings())
+    climbing = with_climb_channels(lambda: iter(vehicles), dataset.settings, ElevationSettings())
     return build_fleet(climbing, dataset.settings, dataset.about)
 
 

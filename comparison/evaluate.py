@@ -94,7 +94,7 @@ class Question:
         return columns
 
 
-FINE_TUNED: Final = (Question("personal", True), Question("personal", False))
+FINE_TUNED: Final = (Question("personalised", True), Question("personalised", False))
 """The questions that decide, since vehicles use fine-tuned models: with elevation and without."""
 QUESTIONS: Final = (*FINE_TUNED, Question("global", True), Question("global", False))
 

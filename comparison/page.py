@@ -72,7 +72,7 @@ def parts(records: Records) -> str:
     level, with_elevation, both = (
         Column(name, view).standings(records)[BASELINE].mean
         for name, view in (
-            ("ved base", "global"), ("ved elevation", "global"), ("ved elevation", "personal"),
+            ("ved base", "global"), ("ved elevation", "global"), ("ved elevation", "personalised"),
         )
     )  # fmt: skip
     return (
@@ -174,7 +174,7 @@ def columns() -> Iterator[Column]:
     for case in DATASETS.values():
         if not case.impossible:
             yield from (Column(case.name, view) for view in VIEWS)
-            for view in ("global", "personal"):
+            for view in ("global", "personalised"):
                 yield from (Column(case.name, view, basis) for basis in ("bytes", "compute"))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fedwatt.errors import check
-from fedwatt.evaluation import Personal
+from fedwatt.evaluation import Personalisation
 from fedwatt.federation import Availability, Training
 
 SPEEDS = (1.0, 1.0, 0.25)
@@ -61,12 +61,12 @@ class Plan:
             f"{name} is {there}, not {here}" for name, there, here in pairs if there != here
         )
 
-    def training(self, rate: float, participation: float, *, trial: bool) -> Training:
+    def training(self, learning_rate: float, participation: float, *, trial: bool) -> Training:
         """Return the rounds of one training."""
         return Training(
             rounds=self.rounds,
             steps=self.steps,
-            rate=rate,
+            learning_rate=learning_rate,
             participation=participation,
             evaluate_every=self.rounds if trial else min(self.every, self.rounds),
         )
@@ -83,6 +83,6 @@ class Plan:
         return sorted({*due, self.rounds})
 
     @property
-    def personal(self) -> Personal:
+    def personalised(self) -> Personalisation:
         """What every vehicle may try on its own trips, whatever the method."""
-        return Personal(enabled=True, rates=(0.003, 0.01, 0.03), steps=self.fine_tuning)
+        return Personalisation(enabled=True, rates=(0.003, 0.01, 0.03), steps=self.fine_tuning)

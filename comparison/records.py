@@ -14,7 +14,7 @@ from fedwatt.errors import SettingError
 from fedwatt.files import write_text
 
 RECORDS: Final = Path(__file__).resolve().parents[1] / "results" / "comparison.jsonl"
-VIEWS: Final = ("global", "personal", "unseen", "unseen personal", "stragglers")
+VIEWS: Final = ("global", "personalised", "unseen", "unseen personalised", "stragglers")
 """What of a run is evaluated: the model for all vehicles, the fine-tuned one of each, both on
 vehicles that never trained, and the model for all where some vehicles are slow."""
 
@@ -39,7 +39,7 @@ class Record:
             slow = own["stragglers"]
             return {} if slow["diverged"] else _by_seed(slow["global"][-1])
         at = own["matched"][basis]
-        if "personal" in view:
+        if "personalised" in view:
             # Which rounds were fine-tuned was decided by the costs known when it was run.
             tuned = max((int(done) for done in own["tuned"] if int(done) <= at), default=0)
             part = "unseen" if "unseen" in view else "test"
@@ -60,16 +60,16 @@ class Record:
     @property
     def beyond(self) -> bool:
         """Return whether the result has a rate beyond the range."""
-        return "settings" in self.content and self.content["settings"]["rate"] > self._top
+        return "settings" in self.content and self.content["settings"]["learning_rate"] > self._top
 
     @property
     def lost_at(self) -> float:
         """The lowest rate beyond the range at which a seed diverged, with stragglers or without."""
         own = self.content
         given_up = own.get("given_up", {})
-        lost = [given_up["settings"]["rate"]] if given_up.get("diverged") else []
+        lost = [given_up["settings"]["learning_rate"]] if given_up.get("diverged") else []
         if self.beyond and (own["diverged"] or own["stragglers"]["diverged"]):
-            lost.append(own["settings"]["rate"])
+            lost.append(own["settings"]["learning_rate"])
         return min(lost, default=inf)
 
     def unfinished(self, limit: float) -> bool:
@@ -77,12 +77,12 @@ class Record:
         best.
         """
         plan = Plan.of(self.content["plan"])
-        return any(one["rate"] < limit for one in further(self.content["trials"], plan))
+        return any(one["learning_rate"] < limit for one in further(self.content["trials"], plan))
 
     @property
     def _top(self) -> float:
         within = self.content["trials"][: self.content["plan"]["trials"]]
-        return float(max(trial["settings"]["rate"] for trial in within))
+        return float(max(trial["settings"]["learning_rate"] for trial in within))
 
     def _place(self, at: int) -> int:
         plan: dict[str, int] = self.content["plan"]

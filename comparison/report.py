@@ -60,7 +60,7 @@ def report(records: Records) -> str:
         f"<p>{escape(recommendation(records).replace('`', ''))} Differences are from FedAvg at "
         "equal seeds, Wh per window, with 95 % intervals; p is corrected for all methods of a "
         "partition and view.</p>"
-        '<input placeholder="Filter rows: ved yes personal rounds" aria-label="Filter rows">'
+        '<input placeholder="Filter rows: ved yes personalised rounds" aria-label="Filter rows">'
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>\n{body}\n'
         f"</tbody></table></div><script>{SCRIPT}</script></html>\n"
     )

@@ -84,7 +84,7 @@ def missing(
             continue
         own = record.content
         limit = edge(planned.dataset, records)
-        again = record.beyond and (own["settings"]["rate"] >= limit or own["diverged"])
+        again = record.beyond and (own["settings"]["learning_rate"] >= limit or own["diverged"])
         if again or record.unfinished(limit):
             left.append(replace(planned, before=own, edge=limit))
     return left

@@ -21,20 +21,21 @@ def trials(candidate: Candidate, count: int) -> list[dict[str, Any]]:
     Each range is cut into as many equal parts as there are trials besides, and every part is met
     once; rates are the same for all candidates.
 
-    >>> [round(t["rate"], 4) for t in trials(Candidate("fedavg"), 3)]
+    >>> [round(t["learning_rate"], 4) for t in trials(Candidate("fedavg"), 3)]
     [0.05, 0.0032, 0.0316]
     """
     others = count - 1
     columns = {}
     for name, own in candidate.ranges.items():
         places = (np.arange(others) + 0.5) / max(others, 1)
-        if name != "rate":
-            # The key of the draws is that of the committed records.
-            places = generator(0, "tournament", candidate.name, name).permutation(places)
+        if name != "learning_rate":
+            # The keys of the draws are those of the committed records.
+            key = name.replace("learning_rate", "rate")
+            places = generator(0, "tournament", candidate.name, key).permutation(places)
         low, high = np.log([own.low, own.high]) if own.log else (own.low, own.high)
         values = low + places * (high - low)
         columns[name] = [float(f"{v:.4g}") for v in (np.exp(values) if own.log else values)]
-    default = {"rate": Training().rate}
+    default = {"learning_rate": Training().learning_rate}
     return [default, *({name: own[i] for name, own in columns.items()} for i in range(others))]
 
 
@@ -48,21 +49,22 @@ def further(tried: Sequence[dict[str, Any]], plan: Plan) -> list[dict[str, Any]]
     used up.
 
     >>> plan = Plan(trials=2, further=2)
-    >>> rates = [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 3.0), (0.02, 2.0))]
-    >>> [trial["rate"] for trial in further(rates, plan)]
+    >>> scores = ((0.01, 3.0), (0.02, 2.0))
+    >>> rates = [{"settings": {"learning_rate": r}, "score": s} for r, s in scores]
+    >>> [trial["learning_rate"] for trial in further(rates, plan)]
     [0.04, 0.08]
-    >>> further([*rates, {"settings": {"rate": 0.04}, "score": 2.5}], plan)
+    >>> further([*rates, {"settings": {"learning_rate": 0.04}, "score": 2.5}], plan)
     []
     """
     if len(tried) >= plan.trials + 2 * plan.further:
         return []
     best = best_of(tried)
-    rates = sorted({trial["settings"]["rate"] for trial in tried})
-    rate = best["settings"]["rate"]
-    if best["score"] is None or len(rates) < 2 or rate < rates[-1]:
+    rates = sorted({trial["settings"]["learning_rate"] for trial in tried})
+    learning_rate = best["settings"]["learning_rate"]
+    if best["score"] is None or len(rates) < 2 or learning_rate < rates[-1]:
         return []
     apart = rates[-1] / rates[-2]
     return [
-        best["settings"] | {"rate": float(f"{rate * apart**n:.4g}")}
+        best["settings"] | {"learning_rate": float(f"{learning_rate * apart**n:.4g}")}
         for n in range(1, plan.further + 1)
     ]

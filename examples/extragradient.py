@@ -20,4 +20,4 @@ class Extragradient(LocalRule):
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """Two gradients a step, all vehicles [P, D] at once."""
-        return loss.gradient(weights - loss.rate * loss.gradient(weights))
+        return loss.gradient(weights - loss.learning_rate * loss.gradient(weights))

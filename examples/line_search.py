@@ -29,7 +29,7 @@ class LineSearch(LocalRule):
         here = loss.value(weights)[:, None]
         slope = gradient.square().sum(-1, keepdim=True)
         for _ in range(self.halvings):
-            there = loss.value(weights - share * loss.rate * gradient)[:, None]
-            enough = there <= here - self.c * share * loss.rate * slope
+            there = loss.value(weights - share * loss.learning_rate * gradient)[:, None]
+            enough = there <= here - self.c * share * loss.learning_rate * slope
             share = torch.where(enough, share, share / 2)
         return share * gradient

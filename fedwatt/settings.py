@@ -123,7 +123,7 @@ def _converted(hints: Mapping[str, Any], table: Mapping[str, Any], where: str) -
 def convert(value: Any, kind: Any, where: str) -> Any:
     """`value` as `kind`, or an error that names `where` it stands.
 
-    >>> convert(1, float, "training.rate")
+    >>> convert(1, float, "training.learning_rate")
     1.0
     >>> convert([64, 32], tuple[int, ...], "model.hidden")
     (64, 32)

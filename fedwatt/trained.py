@@ -24,7 +24,7 @@ from torch import Tensor
 from fedwatt import federation as plain
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation import RoundRecord, State
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.federation.loop import Trained as Outcome
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedwatt.edge.card import ModelCard
-    from fedwatt.evaluation import Personal
+    from fedwatt.evaluation import Personalisation
     from fedwatt.federation.local_fleet import Network
     from fedwatt.runs.config import RunConfig
 
@@ -60,13 +60,13 @@ class Federation(plain.Federation):
         on_round: Callable[[State, RoundRecord], None] | None = None,
         out: str | Path | None = None,
         resume: bool = False,
-        references: bool = True,
+        baselines: bool = True,
         observers: Sequence[Observer] = (),
     ) -> "Trained":
         """All rounds of a method; `on_round` is called after each one, as are `observers`.
 
         With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
-        what an interrupted training has left there is continued. `references` are in that folder,
+        what an interrupted training has left there is continued. `baselines` are in that folder,
         as `fedwatt run` has them.
         """
         method = get(method) if isinstance(method, str) else method
@@ -81,11 +81,11 @@ class Federation(plain.Federation):
             outcome = self.loop.train(method, on_round=notify, epsilon=epsilon)
             followed.on_end(label, outcome.history)
             return Trained(outcome.history, outcome.state, lambda: self, method)
-        from fedwatt.evaluation import References
+        from fedwatt.evaluation import Baselines
         from fedwatt.runs.in_memory import configuration, train_into
 
         config = configuration(self, method)
-        config = replace(config, references=References(enabled=references))
+        config = replace(config, baselines=Baselines(enabled=baselines))
         train_into(Path(out), self, config, followed, resume=resume)
         return load(out, fleet=self.fleet, model=self.model)
 
@@ -96,7 +96,7 @@ class Trained(Outcome):
 
     Where a method takes a `seed`, the first one is meant if none is given; `model` is "kept", as
     a rule the mean of the best-validated and the last one; "best" by validation; "last"; or
-    "personal", which is what is used where vehicles have models of their own.
+    "personalised", which is what is used where vehicles have models of their own.
     """
 
     opened: Callable[[], plain.Federation] = field(repr=False)
@@ -104,7 +104,7 @@ class Trained(Outcome):
     given: "RunConfig | None" = field(default=None, repr=False)
     folder: Path | None = None
     """The run folder that it is in; None: in memory."""
-    personal: Mapping[tuple[int, str], Tensor] = field(default_factory=dict, repr=False)
+    personalised: Mapping[tuple[int, str], Tensor] = field(default_factory=dict, repr=False)
     """(Seed, vehicle) → the model [D] that the vehicle made its own."""
 
     def __repr__(self) -> str:
@@ -166,9 +166,9 @@ class Trained(Outcome):
         vehicle   trip → the same, for each of its trips that holds a window
         fleet     vehicle → [windows], for its test windows; `Client.labels` has what was measured
 
-        Trips come as they were recorded: with `data.align` they are delayed by the vehicle's lag.
-        With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with hills is
-        predicted by the network that knows them, without the level model beside it.
+        Trips come as they were recorded: with `data.align` they are delayed by the vehicle's time
+        offset. With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with
+        hills is predicted by the network that knows them, without the level model beside it.
         """
         if isinstance(what, Fleet):
             self._refuse_other_windows(what)
@@ -178,7 +178,7 @@ class Trained(Outcome):
             client = (
                 self._client(what.name) if is_member else build_client(what, self.fleet.settings)
             )
-            # One that says its lag has been delayed by it already.
+            # One that says its time offset has been delayed by it already.
             lag_s = 0.0 if "lag_s" in what.facts else client.lag_s
             usable = [trip for trip in what.trips if trip.seconds >= self.fleet.window]
             return self._of_trips(usable, client, lag_s, seed, model)
@@ -201,48 +201,48 @@ class Trained(Outcome):
         rows = [unknown_row | row for row in getattr(self.history, table)]
         return pl.DataFrame(rows, infer_schema_length=None)
 
-    def personalise(self, settings: "Personal | None" = None) -> "Trained":
+    def personalise(self, settings: "Personalisation | None" = None) -> "Trained":
         """Return a copy in which each vehicle has fine-tuned the final model.
 
         Where the method gives vehicles models of their own, they fine-tune those.
         """
-        from fedwatt.evaluation import Personal, PersonalModel, personalise
+        from fedwatt.evaluation import Personalisation, PersonalisedModel, personalise
 
-        settings = replace(settings or Personal(), enabled=True)
+        settings = replace(settings or Personalisation(), enabled=True)
         seeds = self.federation.seeds
         names = self.fleet.names
         personalised: dict[tuple[int, str], Tensor] = {}
 
-        def keep(personal_model: PersonalModel) -> None:
-            personalised[seeds[personal_model.run], names[personal_model.vehicle]] = (
-                personal_model.weights.cpu()
+        def keep(personalised_model: PersonalisedModel) -> None:
+            personalised[seeds[personalised_model.run], names[personalised_model.vehicle]] = (
+                personalised_model.weights.cpu()
             )
 
-        weights = self.state.kept_weights
+        weights = self.state.final_weights
         own_models = None
-        if self.method.personal:
+        if self.method.personalised:
             own_models = self.federation.own_models(self.method, self.state)
         personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
-        config = replace(self.config, personal=settings)
-        return replace(self, given=config, personal=personalised, folder=None)
+        config = replace(self.config, personalisation=settings)
+        return replace(self, given=config, personalised=personalised, folder=None)
 
-    def save(self, folder: str | Path, *, references: bool = True) -> Path:
+    def save(self, folder: str | Path, *, baselines: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
 
-        `references`, what vehicles would have alone, are worked out for it as for `fedwatt run`.
+        `baselines`, what vehicles would have alone, are worked out for it as for `fedwatt run`.
         """
         path = Path(folder)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise RunError(f"{path} exists and is not empty. Choose a new folder.")
-        self._write(path, references=references)
+        self._write(path, baselines=baselines)
         return path
 
     def report(
-        self, *others: "Trained", out: str | Path | None = None, references: bool = True
+        self, *others: "Trained", out: str | Path | None = None, baselines: bool = True
     ) -> Path:
         """Write the report, alone or compared with `others`, and return the path of its page.
 
-        It goes into the run folder or `out`. What is in no run folder gets `references` worked out.
+        It goes into the run folder or `out`. What is in no run folder gets `baselines` worked out.
         """
         from fedwatt.report.write import write_report
 
@@ -255,8 +255,8 @@ class Trained(Outcome):
                 if folder is None:
                     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))
                     folder = Path(scratch) / trained.label
-                    # A report has the references of its first run.
-                    trained._write(folder, references=references and trained is self)
+                    # A report has the baselines of its first run.
+                    trained._write(folder, baselines=baselines and trained is self)
                 folders.append(folder)
             return write_report(*folders, out=out)
 
@@ -281,8 +281,8 @@ class Trained(Outcome):
             vehicle = vehicle_of(self.config, vehicle)
         which = self._which(model)
         number = self._seed(seed)
-        if which == "personal" and vehicle is None:
-            raise SettingError("A personal model is a vehicle's: say whose, with vehicle=.")
+        if which == "personalised" and vehicle is None:
+            raise SettingError("A personalised model is a vehicle's: say whose, with vehicle=.")
         return export_trained(
             Path(out),
             self.config,
@@ -290,7 +290,7 @@ class Trained(Outcome):
             number,
             self.federation.model,
             self.weights(seed=number, model=which, vehicle=vehicle.name if vehicle else ""),
-            personal=which == "personal",
+            personalised=which == "personalised",
             vehicle=vehicle,
             form=form,
             run=self.folder,
@@ -299,19 +299,23 @@ class Trained(Outcome):
         )
 
     def weights(self, *, seed: int | None = None, model: str = "", vehicle: str = "") -> Tensor:
-        """Return a model [D]; the personal one is a `vehicle`'s."""
+        """Return a model [D]; the personalised one is a `vehicle`'s."""
         which = self._which(model)
         number = self._seed(seed)
-        if which == "personal":
+        if which == "personalised":
             return self._personal(number, vehicle)
         run = self.federation.seeds.index(number)
         layout = self.federation.model.layout
         return self.state.models[which][run, : layout.size]
 
     def _personal(self, seed: int, vehicle: str) -> Tensor:
-        if (seed, vehicle) in self.personal:
-            return self.personal[seed, vehicle]
-        if self.folder is None and self.method.personal and not self.config.personal.enabled:
+        if (seed, vehicle) in self.personalised:
+            return self.personalised[seed, vehicle]
+        if (
+            self.folder is None
+            and self.method.personalised
+            and not self.config.personalisation.enabled
+        ):
             place = self.federation.seeds.index(seed)
             number = self.fleet.names.index(vehicle)
             return self.federation.own_models(self.method, self.state)(place, [number])[0]
@@ -324,9 +328,13 @@ class Trained(Outcome):
         return torch.from_numpy(flat(parts, self.federation.model.layout, file))
 
     def _which(self, model: str) -> str:
-        is_personal = bool(self.personal) or self.config.personal.enabled or self.method.personal
-        which = model or ("personal" if is_personal else "kept")
-        choices = (*GLOBAL_MODELS, "personal")
+        is_personal = (
+            bool(self.personalised)
+            or self.config.personalisation.enabled
+            or self.method.personalised
+        )
+        which = model or ("personalised" if is_personal else "kept")
+        choices = (*GLOBAL_MODELS, "personalised")
         if which not in choices:
             raise SettingError(unknown("model of a run", which, choices))
         return which
@@ -364,7 +372,7 @@ class Trained(Outcome):
 
     def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
         """Return a vehicle's predictor; `model.mixture` mixes it with ridges, as in the run."""
-        if self._which(model) == "personal" and client.name not in self.fleet.names:
+        if self._which(model) == "personalised" and client.name not in self.fleet.names:
             model = "kept"  # a vehicle that was not there has none of its own
         weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
         vehicle_model = VehicleModel(self.federation.model, weights, client)
@@ -377,12 +385,12 @@ class Trained(Outcome):
         """The fleet's ridge; None where the run mixes nothing."""
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 
-    def _write(self, folder: Path, *, references: bool) -> None:
-        from fedwatt.evaluation import References
+    def _write(self, folder: Path, *, baselines: bool) -> None:
+        from fedwatt.evaluation import Baselines
         from fedwatt.runs.in_memory import write_run
 
         choices = tuple(choice for choice in self.config.methods if choice.label == self.label)
-        config = replace(self.config, methods=choices, references=References(enabled=references))
+        config = replace(self.config, methods=choices, baselines=Baselines(enabled=baselines))
         write_run(folder, self.federation, config, self.state, self.history)
 
 

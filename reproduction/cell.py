@@ -109,12 +109,16 @@ def trips_of(cell: Cell, scale: Scale) -> int:
 
 
 FEATURES: Final = {
-    "ved-enriched": "base, terrain",
+    "ved-enriched": "base, elevation",
     "eved": "enriched",
     "synthetic-enriched": "enriched",
 }
 """Datasets that know the road, and which of it they know; the others have the base features."""
-CAUSAL: Final = {"base": "causal", "base, terrain": "causal, terrain", "enriched": "causal, road"}
+CAUSAL: Final = {
+    "base": "causal",
+    "base, elevation": "causal, elevation",
+    "enriched": "causal, road",
+}
 """The same features without a look at the two seconds after a window."""
 
 

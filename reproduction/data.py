@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from fedwatt.elevation.climb import with_measured_terrain
+from fedwatt.elevation.climb import with_measured_elevation
 from fedwatt.errors import DataError
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.synthetic.electrified import electrified_vehicle
@@ -222,7 +222,7 @@ def source_of(wanted: Wanted) -> str:
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
     """Yield vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.telemetry.maps.elevation import read_terrain
+    from fedwatt.telemetry.maps.elevation import read_terrain_model
     from fedwatt.telemetry.maps.enrich import EnrichedVehicles
     from fedwatt.telemetry.readers import VED_CLEANING, import_eved, import_ved
 
@@ -233,7 +233,7 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
     read = import_eved if name == "eved" else import_ved
     vehicles: Iterable[Vehicle] = read(raw, powertrain=("ev", "phev-electric"))
     if name == "ved-enriched":
-        climbing = EnrichedVehicles(vehicles, terrain=read_terrain(posts))
+        climbing = EnrichedVehicles(vehicles, terrain=read_terrain_model(posts))
         vehicles = (v for v in map(covered, climbing) if len(v.trips) >= QUALIFY)
     for vehicle in vehicles:
         yield slim(vehicle)
@@ -251,6 +251,6 @@ def slim(vehicle: Vehicle) -> Vehicle:
 
 def covered(vehicle: Vehicle) -> Vehicle:
     """Return the vehicle with the trips whose climb is known for at least 95 % of their seconds."""
-    climbing = with_measured_terrain(vehicle).trips
+    climbing = with_measured_elevation(vehicle).trips
     known = [t for t in climbing if float(t.channels["climb_known"].mean()) >= COVERED]
     return replace(vehicle, trips=tuple(known))

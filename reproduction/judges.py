@@ -57,7 +57,7 @@ SAME: Final = 0.01
 of other widths add in another order and 300 rounds make what they please of the last digits."""
 
 Get = Callable[[Cell], Record]
-Judged = tuple[str, str, tuple[str, ...]]
+Evaluated = tuple[str, str, tuple[str, ...]]
 """Verdict, the number that stands beside it on the page, and sentences with all numbers."""
 
 
@@ -143,7 +143,7 @@ def all_must_hold(held: Mapping[str, bool], wanted: int) -> str:
     return _verdict(all(held.values()))
 
 
-def _drift(view: View, dataset: str, get: Get) -> Judged:
+def _drift(view: View, dataset: str, get: Get) -> Evaluated:
     shares = drift_tests(view, dataset)
     tests = shares | churn_tests(view, dataset)
     left = [f"{c:g}" for c in SHARES if f"D_mean, C = {c:g}" not in tests]
@@ -202,7 +202,7 @@ def _steadier(view: View, dataset: str) -> list[str]:
     ]
 
 
-def _fractional(view: View, dataset: str, get: Get) -> Judged:
+def _fractional(view: View, dataset: str, get: Get) -> Evaluated:
     """Return FO must be faster or steadier than every control, and not end higher."""
     cells = control_cells_of(dataset)
     fo = get(cells["FO-FedAvg"])
@@ -244,8 +244,8 @@ def _fractional(view: View, dataset: str, get: Get) -> Judged:
     return _verdict(holds), number, tuple(sentences)
 
 
-def _overhead(view: View, dataset: str, get: Get) -> Judged:
-    """Judge whether the interval of FO-RI-FedAvg's overhead ends below the limit everywhere."""
+def _overhead(view: View, dataset: str, get: Get) -> Evaluated:
+    """Evaluator whether the interval of FO-RI-FedAvg's overhead ends below the limit everywhere."""
     record = get(turns_cell(dataset))
     turns = record.facts["turns"]
     fleet = record.facts["fleet"]
@@ -275,7 +275,7 @@ def _overhead(view: View, dataset: str, get: Get) -> Judged:
     return _verdict(holds), number, tuple(sentences)
 
 
-def _reductions(view: View, dataset: str, get: Get) -> Judged:
+def _reductions(view: View, dataset: str, get: Get) -> Evaluated:
     off = {"alpha": 1.0, "lam": 0.0}
     pairs = {
         "α = 1 is RI-FedAvg": (variant(dataset, {"alpha": 1.0}), plain(dataset, "ri-fedavg")),
@@ -325,7 +325,7 @@ def _same(a: Record, b: Record) -> bool:
     return not test.decided and max(-test.difference.low, test.difference.high) <= reach
 
 
-def _gate(view: View, dataset: str, get: Get) -> Judged:
+def _gate(view: View, dataset: str, get: Get) -> Evaluated:
     regimes = stress_cells_of(view.setting, dataset)
     tests = {}
     first = next(iter(regimes.values()))
@@ -346,8 +346,8 @@ def _gate(view: View, dataset: str, get: Get) -> Judged:
     return all_must_hold(wins, len(regimes)), number, sentences
 
 
-def _accuracy(view: View, dataset: str, get: Get) -> Judged:
-    """Judge whether FO-RI-FedAvg has a lower error than every other method, each tuned."""
+def _accuracy(view: View, dataset: str, get: Get) -> Evaluated:
+    """Evaluator whether FO-RI-FedAvg has a lower error than every other method, each tuned."""
     scale = view.setting.scale
     others = [m for m in view.setting.methods if m != "fo-ri-fedavg"]
     if not others:
@@ -417,8 +417,8 @@ def _printed(dataset: str, method: str) -> PrintedEntry | None:
     return theirs("main", method, f"{PRINTED_AS.get(dataset, '')} RMSE")
 
 
-def _scaling(view: View, dataset: str, get: Get) -> Judged:
-    """Judge whether its error grows by at most a quarter from K = 10 and no seed diverges."""
+def _scaling(view: View, dataset: str, get: Get) -> Evaluated:
+    """Evaluator whether its error grows by at most a quarter from K = 10 and no seed diverges."""
     grid = grid_of("scaling", view.setting, dataset)
     if "fo-ri-fedavg" not in grid:
         raise MissingCell(None)
@@ -452,7 +452,7 @@ def _scaling(view: View, dataset: str, get: Get) -> Judged:
     return _verdict(graceful), number, tuple(sentences)
 
 
-JUDGES: Final[dict[str, Callable[[View, str, Get], Judged]]] = {
+JUDGES: Final[dict[str, Callable[[View, str, Get], Evaluated]]] = {
     "C1": _drift,
     "C2": _fractional,
     "C3": _overhead,

@@ -149,7 +149,7 @@ def _chosen(view: View) -> list[str]:
         for method in view.setting.methods:
             record = view.get(tuned(view.setting.scale, dataset, method))
             if record is not None:
-                settings = dict(record.cell.settings) or {"rate": 0.05}
+                settings = dict(record.cell.settings) or {"learning_rate": 0.05}
                 listed = ", ".join(f"{name} {number:.3g}" for name, number in settings.items())
                 parts.append(f"{name_of(method)}: {listed}")
         if parts:

@@ -99,7 +99,7 @@ def client_side(record: Record | None) -> float:
     return sum(own[part] for part in CLIENT_SIDE) if own else np.nan
 
 
-def reference_cell(setting: Setting, dataset: str) -> Cell:
+def baseline_cell(setting: Setting, dataset: str) -> Cell:
     """Return FedAvg on the same terms."""
     cell = replace(plain(dataset, "fedavg"), **SMALL)
     return timed(cell, 1 + max(10, setting.scale.timing_rounds))
@@ -109,7 +109,7 @@ def sensitivity_cells(setting: Setting) -> list[Cell]:
     """Return the eight probes of the paper's table, and FedAvg."""
     made = []
     for _, dataset in setting.few_places:
-        made += [reference_cell(setting, dataset)]
+        made += [baseline_cell(setting, dataset)]
         made += [sensitivity_cell(setting, dataset, probe) for probe in PAPER_PROBES]
     return made
 
@@ -121,7 +121,7 @@ def show_sensitivity(view: View) -> Findings:
         records = [
             view.get(sensitivity_cell(view.setting, dataset, probe)) for probe in PAPER_PROBES
         ]
-        reference = view.get(reference_cell(view.setting, dataset))
+        reference = view.get(baseline_cell(view.setting, dataset))
         base = client_side(reference)
         rows: list[tuple[Entry, ...]] = []
         for (m_, points, batch, every), record in zip(PAPER_PROBES, records, strict=True):

@@ -51,8 +51,11 @@ def chosen_from(setting: Setting, base: Cell, method: str) -> Sequence[Cell]:
 def tried(setting: Setting, base: Cell, method: str) -> dict[float, Cell]:
     """Return rate → trial, from the lowest rate to the highest, those beyond the range included."""
     grid = chosen_from(setting, base, method)
-    beyond = [grid[0].with_settings({"rate": rate}) for rate in setting.scale.beyond]
-    found = {float(dict(c.settings).get("rate", RATE)): c for c in (*grid, *beyond)}
+    beyond = [
+        grid[0].with_settings({"learning_rate": learning_rate})
+        for learning_rate in setting.scale.beyond
+    ]
+    found = {float(dict(c.settings).get("learning_rate", RATE)): c for c in (*grid, *beyond)}
     return dict(sorted(found.items()))
 
 
@@ -73,13 +76,18 @@ def show_rates(view: View) -> Findings:
     ends = list[str]()
     for name, (title, base) in conditions(view.setting).items():
         records: dict[str, dict[float, Record | None]] = {
-            method: {rate: view.get(c) for rate, c in tried(view.setting, base, method).items()}
+            method: {
+                learning_rate: view.get(c)
+                for learning_rate, c in tried(view.setting, base, method).items()
+            }
             for method in view.setting.among(OURS)
         }
         rates = [r for r in next(iter(records.values())) if any(o[r] for o in records.values())]
         if not rates:
             continue
-        shown_records = {m: [own[rate] for rate in rates] for m, own in records.items()}
+        shown_records = {
+            m: [own[learning_rate] for learning_rate in rates] for m, own in records.items()
+        }
         values = {
             m: [r.final("validation_rmse") if r else {} for r in own]
             for m, own in shown_records.items()
@@ -89,11 +97,11 @@ def show_rates(view: View) -> Findings:
             ends += [f"{name_of(method)}, {title}: {told}"] if told else []
         headline = f"Validation RMSE by rate. {title}"
         note = "Trips and seeds of tuning, which no other table has."
-        columns = [f"η₀ = {rate:g}" for rate in rates]
+        columns = [f"η₀ = {learning_rate:g}" for learning_rate in rates]
         blocks.append(
             matrix(f"rates-{name}", headline, columns, shown_records, values, unit="Wh", note=note)
         )
-        ticks = [f"{rate:g}" for rate in rates]
+        ticks = [f"{learning_rate:g}" for learning_rate in rates]
         pictures.append(
             Picture(
                 f"rates-{name}",
@@ -115,18 +123,20 @@ def at_end(errors: Errors, beyond: Sequence[float]) -> str:
     >>> at_end({0.01: {1: 3.0}, 0.03: {1: 2.0}, 0.1: {1: 2.5}}, [0.1])
     'the highest (0.1: 0.50 Wh more)'
     """
-    means = {rate: sum(own.values()) / len(own) for rate, own in errors.items() if own}
-    inside = [rate for rate in means if rate not in beyond]
-    best = min(inside, key=lambda rate: means[rate], default=None)
+    means = {
+        learning_rate: sum(own.values()) / len(own) for learning_rate, own in errors.items() if own
+    }
+    inside = [learning_rate for learning_rate in means if learning_rate not in beyond]
+    best = min(inside, key=lambda learning_rate: means[learning_rate], default=None)
     if best is None or best not in (inside[0], inside[-1]):
         return ""
     if best == inside[0]:
         return "the lowest"
     past = [
-        f"{rate:g}: {shown(abs(means[rate] - means[best]), 2)} Wh "
-        + ("more" if means[rate] > means[best] else "less")
-        for rate in means
-        if rate in beyond and rate > best
+        f"{learning_rate:g}: {shown(abs(means[learning_rate] - means[best]), 2)} Wh "
+        + ("more" if means[learning_rate] > means[best] else "less")
+        for learning_rate in means
+        if learning_rate in beyond and learning_rate > best
     ]
     return "the highest" + (f" ({', '.join(past)})" if past else "")
 

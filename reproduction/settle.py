@@ -15,7 +15,7 @@ from reproduction.cell import Cell
 from reproduction.record import Record
 from reproduction.scale import Scale
 
-RATE = Training().rate
+RATE = Training().learning_rate
 """The paper's η₀."""
 
 
@@ -75,12 +75,14 @@ def settled(cell: Cell, before: Sequence[Record]) -> Cell:
         best = min(before, key=score)  # the earlier one of two
         chosen = dict(best.cell.settings)
         if other:
-            return cell.with_settings({"rate": chosen.get("rate", RATE)})
+            return cell.with_settings({"learning_rate": chosen.get("learning_rate", RATE)})
         off = CONTAINS.get(cell.method, {}).get(best.cell.method, {})
         return cell.with_settings({**chosen, **off})
     if how == "matched rate":
-        rate = dict(before[0].cell.settings).get("rate", RATE)
-        return cell.with_settings({"rate": four_digits(rate * step_length(before[0]))})
+        learning_rate = dict(before[0].cell.settings).get("learning_rate", RATE)
+        return cell.with_settings(
+            {"learning_rate": four_digits(learning_rate * step_length(before[0]))}
+        )
     if how == "matched pull":
         return cell.with_settings({"mu": four_digits(mean_pull(before[0]))})
     return cell
@@ -123,10 +125,10 @@ def search(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         rounds=scale.tuning_rounds,
         seeds=scale.tuning_seeds if federated else scale.tuning_seeds[:1],
     )
-    ranges = ranges_of(get(cell.method)) | {"rate": RATES}
+    ranges = ranges_of(get(cell.method)) | {"learning_rate": RATES}
     trials = latin(ranges, scale.trials - 1)
     if not federated:
-        trials = sorted(trials, key=lambda settings: settings["rate"])[::2]
+        trials = sorted(trials, key=lambda settings: settings["learning_rate"])[::2]
     return (base, *(base.with_settings(settings) for settings in trials))
 
 
@@ -146,7 +148,10 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         rounds=min(rounds, scale.stride_rounds) if cell.stride else rounds,
         **{name: getattr(cell, name) for name in kept},
     )
-    return (base, *(base.with_settings({"rate": rate}) for rate in scale.rates))
+    return (
+        base,
+        *(base.with_settings({"learning_rate": learning_rate}) for learning_rate in scale.rates),
+    )
 
 
 def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
@@ -155,12 +160,13 @@ def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
     A hyperparameter's values, and their order, are the same for all methods that have it: nested
     methods see the same points.
 
-    >>> sorted(round(s["rate"], 5) for s in latin({"rate": Range(1e-3, 1e-1)}, 2))
+    >>> sorted(round(s["learning_rate"], 5) for s in latin({"learning_rate": Range(1e-3, 1e-1)}, 2))
     [0.00316, 0.03162]
     """
     columns = {}
     for name, own in ranges.items():
-        places = generator(0, "tuning", name).permutation((np.arange(count) + 0.5) / max(count, 1))
+        key = name.replace("learning_rate", "rate")  # as when the committed records were made
+        places = generator(0, "tuning", key).permutation((np.arange(count) + 0.5) / max(count, 1))
         low, high = (np.log([own.low, own.high])) if own.log else (own.low, own.high)
         values = low + places * (high - low)
         columns[name] = [float(f"{v:.6g}") for v in (np.exp(values) if own.log else values)]

@@ -73,7 +73,7 @@ def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -
     training = federation.training
     seed = federation.seeds[0]
     everyone = np.ones(len(federation.members.population), dtype=bool)
-    rate = scheduled(training.rate, training.schedule, at)
+    learning_rate = scheduled(training.learning_rate, training.schedule, at)
     for position in participants(seed, at, everyone, training.participation).tolist():
         vehicle = int(federation.members.population[position])
         name = federation.fleet.names[vehicle]
@@ -82,4 +82,4 @@ def _train(federation: Federation, rule: Measured, at: int, broadcast: Tensor) -
         draw = Draw(seed, at, name, windows=windows, end=steps, batch=training.batch)
         batches = Batches(federation.pool, [vehicle], [draw])
         task = (federation.model, federation.loss)
-        plain.train(Job((rule,), ({},), *task, broadcast, rate, batches))
+        plain.train(Job((rule,), ({},), *task, broadcast, learning_rate, batches))

@@ -85,8 +85,8 @@ def test_routes_in_a_model_file(model: Path, tmp_path: Path) -> None:
     ],
 )
 def test_elevation_in_a_model_file(model: Path, tmp_path: Path, nodes: int, sentence: str) -> None:
-    terrain = {"source": "field", "nodes": nodes, "cell_m": 80.0, "hash": ""}
-    with_note(model, "fedwatt.field", b64encode(bomb(2 * GIGABYTE)).decode(), terrain=terrain)
+    elevation = {"source": "field", "nodes": nodes, "cell_m": 80.0, "hash": ""}
+    with_note(model, "fedwatt.field", b64encode(bomb(2 * GIGABYTE)).decode(), elevation=elevation)
     assert sentence in refusal("predict", model, "trip.csv", cwd=tmp_path)
 
 

@@ -38,7 +38,7 @@ options = ["run", "--method", method, "--rounds", "1", "--vehicles", "3", "--see
 options += ["--set", "data.stride=60", "--set", "fleet.trips=5"]
 threading.setprofile(follow)
 sys.setprofile(follow)
-ended = CliRunner().invoke(app, [*options, "--no-references", "--out", out])
+ended = CliRunner().invoke(app, [*options, "--no-baselines", "--out", out])
 sys.exit("It ended without a checkpoint: " + ended.output)
 """
 

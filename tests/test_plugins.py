@@ -1,4 +1,4 @@
-"""References to what is not part of fedwatt."""
+"""Baselines to what is not part of fedwatt."""
 
 import sys
 from pathlib import Path

@@ -29,7 +29,7 @@ FILES = {
     "rounds": {
         str: "method",
         int: "seed round available participants replies lost rejected steps best_round",
-        float: "rate drift_mean drift_cv agreement roughness_mean pearson spearman "
+        float: "learning_rate drift_mean drift_cv agreement roughness_mean pearson spearman "
         "validation_rmse test_rmse test_mae test_mape test_wmape test_near_zero test_rmse_macro "
         "test_rmse_weighted test_rmse_margin "
         "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
@@ -49,7 +49,7 @@ FILES = {
         float: "rmse mae mape wmape near_zero",
         bool: "held_out",
     },
-    "references": {
+    "baselines": {
         str: "reference vehicle stratum",
         int: "seed windows",
         float: "rmse mae mape wmape near_zero",
@@ -74,7 +74,7 @@ def test_functions_fill_what_they_are_declared_to() -> None:
     model = Evaluation([sums], [sums])
     errors = evaluation_columns(model, model, [5], [False])
     nobody = Clients({column.name: [] for column in declared("clients").columns}, [])
-    training = nobody.training_columns(0, available=3, rate=0.1, clock=nan, agreement=nan)
+    training = nobody.training_columns(0, available=3, learning_rate=0.1, clock=nan, agreement=nan)
     for found, columns in (
         (errors, declared("rounds").filled_by(EVALUATION)),
         (UNEVALUATED, declared("rounds").filled_by(EVALUATION)),

@@ -13,7 +13,7 @@ from torch import nn
 import fedwatt
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.evaluation import Personal
+from fedwatt.evaluation import Personalisation
 from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
@@ -30,7 +30,7 @@ from fedwatt.telemetry import Trip
 from fedwatt.trained import Federation, Trained, load
 from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.features import feature_names, trip_features
-from fedwatt.windows.lag import MOTION, aligned
+from fedwatt.windows.time_offset import MOTION, aligned
 
 SETTINGS = DataSettings(window=10, stride=97, evaluation_stride=97)
 TRAINING = Training(rounds=2, batch=16)
@@ -119,7 +119,7 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
         "training": {"rounds": 1},
         "model": {"mixture": True},
         "seeds": [1],
-        "references": {"enabled": False},
+        "baselines": {"enabled": False},
         "method": [{"name": "fedavg"}],
     }
     execute(from_tables(tables), tmp_path / "run", Observers(()))
@@ -165,12 +165,12 @@ def test_one_of_several_methods_is_saved_alone(tmp_path: Path) -> None:
         "data": {"window": 10, "stride": 97, "evaluation_stride": 97},
         "training": {"rounds": 1},
         "seeds": [1],
-        "references": {"enabled": False},
+        "baselines": {"enabled": False},
         "method": [{"name": "fedavg"}, {"name": "fedprox"}],
     }
     execute(from_tables(tables), tmp_path / "both", Observers(()))
     both = load(tmp_path / "both", method="fedprox")
-    one = load(both.save(tmp_path / "one", references=False))
+    one = load(both.save(tmp_path / "one", baselines=False))
     assert [choice.label for choice in one.config.methods] == ["fedprox"]
     assert torch.equal(one.state.weights, both.state.weights)
 
@@ -188,14 +188,14 @@ def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
 
 
 def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
-    own = trained.personalise(Personal(rates=(0.01,), steps=(20,), batch=16))
+    own = trained.personalise(Personalisation(rates=(0.01,), steps=(20,), batch=16))
     # Chosen by validation, so no worse there; on test windows it only differs.
     assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="kept")
     back = load(own.save(tmp_path / "own"))
     expected = own.predict(fleet)["car-003"]
     np.testing.assert_allclose(back.predict(fleet)["car-003"], expected, rtol=1e-6)
     with pytest.raises(SettingError, match="has no model of its own"):
-        trained.predict(fleet, model="personal")
+        trained.predict(fleet, model="personalised")
     with pytest.raises(SettingError, match="say whose"):
         own.export(tmp_path / "model.onnx")
 
@@ -268,13 +268,13 @@ def test_a_synthetic_fleet_is_made_again_whatever_its_number_of_trips(tmp_path: 
 def test_references_are_worked_out_unless_unwanted(fleet: Fleet, tmp_path: Path) -> None:
     one = Federation(fleet, training=TRAINING).train("fedavg")
     for name, wanted in (("with", True), ("without", False)):
-        saved = one.save(tmp_path / name, references=wanted)
+        saved = one.save(tmp_path / name, baselines=wanted)
         trained_there = Federation(fleet, training=TRAINING).train(
-            "fedavg", out=tmp_path / f"{name}-out", references=wanted
+            "fedavg", out=tmp_path / f"{name}-out", baselines=wanted
         )
         for folder in (saved, trained_there.folder):
             assert folder is not None
-            assert (folder / "references.parquet").exists() == wanted
+            assert (folder / "baselines.parquet").exists() == wanted
 
 
 def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Pa
 
 
 def test_vehicles_on_the_road_are_not_here(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
-    folder = trained.save(tmp_path / "run", references=False)
+    folder = trained.save(tmp_path / "run", baselines=False)
     (folder / "deployment.json").write_text("{}")
     # Its configuration has the usual [fleet], which would be made in their place.
     with pytest.raises(DataError, match=r"are on the road.*load\(RUN, fleet="):
@@ -304,11 +304,11 @@ def test_privacy_is_accounted_for_in_memory_as_in_a_folder(fleet: Fleet, tmp_pat
         on_round=lambda state, record: told.extend(row["epsilon"] for row in record.rounds),
     )
     spent = trained.frame()["epsilon"].to_list()
-    beside = private.train("fedavg@private", out=tmp_path / "out", references=False)
+    beside = private.train("fedavg@private", out=tmp_path / "out", baselines=False)
     assert spent == beside.frame()["epsilon"].to_list() == [0.0, *told]
     expected = Budget(1.0, training.participation, 3**-1.1)
     assert spent == [expected.epsilon(rounds) for rounds in (0, 1, 2)]
-    saved = load_run(trained.save(tmp_path / "saved", references=False))
+    saved = load_run(trained.save(tmp_path / "saved", baselines=False))
     assert saved.rounds["epsilon"].tolist() == spent
     assert privacy_table(saved).rows == privacy_table(load_run(tmp_path / "out")).rows
     assert len(privacy_table(saved).rows) == 1

@@ -19,7 +19,7 @@ from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import fleet_ridge
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.hills import run_fleet
+from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.tuning.tune import tune
@@ -33,12 +33,12 @@ device = "cpu"
 [fleet]
 data = "FLEET"
 [data]
-features = "speed, terrain"
+features = "speed, elevation"
 window = 20
 stride = 10
-[terrain]
+[elevation]
 minimum_vehicles = 2
-[personal]
+[personalisation]
 enabled = true
 rates = [0.01, 0.1]
 steps = [5, 20]
@@ -48,7 +48,7 @@ mixture = true
 [training]
 rounds = 20
 steps = 5
-rate = 0.1
+learning_rate = 0.1
 batch = 4
 schedule = "constant"
 patience = 1
@@ -119,7 +119,7 @@ def test_final_and_personalised_models_are_chosen_by_validation_error(outcomes) 
     true, wrong = outcomes
     files = sorted(true.run.rglob("*.safetensors"))
     assert {"model.safetensors", "state.safetensors"} <= {file.name for file in files}
-    assert any("personal" in str(file) for file in files)
+    assert any("personalised" in str(file) for file in files)
     for file in files:
         other = load_file(wrong.run / file.relative_to(true.run))
         for name, values in load_file(file).items():

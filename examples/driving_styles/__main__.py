@@ -24,7 +24,7 @@ def main() -> None:
     trained = load(options.run, method=options.method)
     styles = find_styles(
         trained.federation,
-        trained.state.kept_weights,
+        trained.state.final_weights,
         trained.label,
         most=options.max_clusters,
         fewest=options.min_vehicles,

@@ -12,6 +12,7 @@ from fedwatt.cli import (
     card,
     data,
     deploy,
+    elevation,
     export,
     methods,
     plugins,
@@ -19,7 +20,6 @@ from fedwatt.cli import (
     report,
     route,
     run,
-    terrain,
     tune,
     watch,
 )
@@ -45,7 +45,7 @@ app.command("predict")(predict.predict)
 app.command("route")(route.route)
 app.command("card")(card.card)
 app.add_typer(data.app, name="data")
-app.add_typer(terrain.app, name="terrain")
+app.add_typer(elevation.app, name="elevation")
 app.add_typer(deploy.app, name="deploy")
 for command, package in PACKAGES.items():
     mount(app, command, package)

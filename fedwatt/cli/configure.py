@@ -41,7 +41,7 @@ Assignments = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Any other setting, such as training.rate=0.01 or fo-ri-fedavg.alpha=0.7.",
+        help="Any other setting, such as training.learning_rate=0.01 or fo-ri-fedavg.alpha=0.7.",
     ),
 ]
 Personalise = Annotated[
@@ -146,7 +146,7 @@ def configuration(
     by their keys, such as training.rounds; None: not given.
     """
     from fedwatt.runs.config import from_tables, label_of, override, read_config
-    from fedwatt.runs.own_code import changed_code, sentence
+    from fedwatt.runs.user_code import changed_code, sentence
 
     if path is None and resume and holds_run(out):
         path = out / "config.toml"

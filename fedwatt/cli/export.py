@@ -25,11 +25,11 @@ def export(
         str,
         typer.Option(
             help="'kept', as a rule the mean of 'best' (by validation) and 'last'; one of these; "
-            "or 'personal', the vehicle's own."
+            "or 'personalised', the vehicle's own."
         ),
     ] = "kept",
     form: Annotated[str, typer.Option(help="Weights as float32, float16 or int8.")] = "float32",
-    terrain: Annotated[
+    elevation: Annotated[
         Path | None,
         typer.Option(help="Elevation field for a model with hills; the run's own if left out."),
     ] = None,
@@ -50,7 +50,7 @@ def export(
     """Write a model file (ONNX) with everything that a vehicle needs to use it."""
     from fedwatt.edge.export_run import export_run
 
-    folders: dict[str, Any] = {"vehicle": vehicle, "terrain": terrain, "state": state}
+    folders: dict[str, Any] = {"vehicle": vehicle, "elevation": elevation, "state": state}
     with console.status("Exporting ..."):
         options: dict[str, Any] = {"method": method, "seed": seed, "model": model, "form": form}
         trained, card = export_run(run, out, routes=routes, licence=licence, **options, **folders)
@@ -85,10 +85,10 @@ def _show_vehicle(card: "ModelCard") -> None:
         else f"{card.target} of single windows, which has no prediction intervals"
     )
     console.print(f"It takes the telemetry of {card.vehicle} and gives {card.output}; {message}.")
-    if "nodes" in card.terrain:
-        measured = card.terrain["source"] == "auto"
+    if "nodes" in card.elevation:
+        measured = card.elevation["source"] == "auto"
         first = "elevation where that is known, else from " if measured else ""
-        nodes = f"{card.terrain['nodes']:,} nodes are in it"
+        nodes = f"{card.elevation['nodes']:,} nodes are in it"
         console.print(f"It reads climb from {first}positions: {nodes}.")
     if card.level:
         windows = f"({card.level['windows']:,} windows with known climb)"

@@ -92,7 +92,7 @@ def _table(name: str) -> Table:
         for rule in method.rules
         for setting, tuning_range in rule.ranges.items()
     }
-    table.add_row("rate", f"training.rate; tuned from {RATE}")
+    table.add_row("learning_rate", f"training.learning_rate; tuned from {RATE}")
     for setting, default in method.settings.items():
         tuned = f"; tuned from {ranges[setting]}" if setting in ranges else ""
         meaning = f". {meanings[setting]}" if setting in meanings else ""

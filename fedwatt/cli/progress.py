@@ -15,7 +15,7 @@ from fedwatt.observers import Observer
 
 if TYPE_CHECKING:
     from fedwatt.elevation.learn import Learned
-    from fedwatt.elevation.settings import TerrainSettings
+    from fedwatt.elevation.settings import ElevationSettings
     from fedwatt.federation import History, RoundRecord, State
     from fedwatt.windows import Fleet
 
@@ -46,9 +46,9 @@ class RunView(Observer):
         self.progress = method_bars(console, "RMSE {task.fields[rmse]}", drift, speed)
         self.task = bars.TaskID(0)
 
-    def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
+    def on_elevation(self, learned: "Learned", elevation: "ElevationSettings") -> None:
         """Print one line about the elevation map."""
-        self.say(describe_hills(learned, terrain))
+        self.say(describe_elevation(learned, elevation))
 
     def on_vehicle(self, built: int, of: int) -> None:
         """Print a line for every tenth of a large fleet."""
@@ -96,7 +96,7 @@ class RunView(Observer):
                 when = f"diverged at round {row['round']}; left out of all averages"
                 self.say(f"{label}, seed {row['seed']}: {when}")
 
-    def on_reference(self, name: str) -> None:
+    def on_baseline(self, name: str) -> None:
         """Print one line about a baseline."""
         from fedwatt.evaluation import REFERENCES
 
@@ -154,14 +154,14 @@ def describe_labels(fleet: "Fleet") -> str:
     return f"a window predicts its {target.meaning}, in {target.unit}{coarse}"
 
 
-def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
+def describe_elevation(learned: "Learned", elevation: "ElevationSettings") -> str:
     """Return one line on the published elevation map, or on why there is none."""
     vehicles = counted(len(learned.contributors), "vehicle")
     if learned.shared.nodes:
         return f"elevation map: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
     vehicle_maps = [learned.own[name] for name in learned.contributors]
     if (
-        terrain.private
+        elevation.private
         and vehicle_maps
         and not any(field.nodes or field.measured for field in vehicle_maps)
     ):
@@ -170,16 +170,16 @@ def describe_hills(learned: "Learned", terrain: "TerrainSettings") -> str:
             "(latitude_deg, longitude_deg) or elevation (elevation_m) from which its "
             "validation trips gain"
         )
-    needed = counted(terrain.minimum_vehicles, "vehicle")
+    needed = counted(elevation.minimum_vehicles, "vehicle")
     none = "none has as many"
-    if terrain.noise_multiplier:
+    if elevation.noise_multiplier:
         none = "none surely has as many, with the noise on counts"
     left = "each vehicle has what it learns by itself"
-    if not terrain.private:
-        left = "with terrain.private = false no vehicle has a map"
+    if not elevation.private:
+        left = "with elevation.private = false no vehicle has a map"
     return (
         f"elevation map: nothing is published, because a node needs {needed} "
-        f"(terrain.minimum_vehicles), and with {vehicles} {none}; {left}"
+        f"(elevation.minimum_vehicles), and with {vehicles} {none}; {left}"
     )
 
 
@@ -191,11 +191,11 @@ def results_table(run: Path) -> Table:
     return ruled_table(title, *final_results(run))
 
 
-def show_results(run: Path, *, references: bool = False) -> None:
+def show_results(run: Path, *, baselines: bool = False) -> None:
     """Print the results of a finished run and the place of its report."""
     console.print(results_table(run))
-    if references:
-        from fedwatt.report.tables import reference_results
+    if baselines:
+        from fedwatt.report.tables import baseline_results
 
-        console.print(ruled_table(*reference_results(run)))
+        console.print(ruled_table(*baseline_results(run)))
     console.print(f"Report: {run / 'report.html'}")

@@ -37,7 +37,7 @@ Elevation = Annotated[
         show_default=False,
     ),
 ]
-References = Annotated[
+Baselines = Annotated[
     bool,
     typer.Option(help="Also train baselines: local-only models, and one network on pooled data."),
 ]
@@ -61,7 +61,7 @@ def run(
     assignments: configure.Assignments = None,
     elevation: Elevation = None,
     personalise: Personalise = None,
-    references: References = True,
+    baselines: Baselines = True,
     ray: configure.Ray = None,
     seeds_per_task: SeedsPerTask = 0,
     trust: configure.Trust = None,
@@ -90,8 +90,8 @@ def run(
             "fleet.data": data,
             "device": device,
             "data.features": features,
-            "personal.enabled": personalise,
-            "references.enabled": None if references else False,
+            "personalisation.enabled": personalise,
+            "baselines.enabled": None if baselines else False,
         },
         seeds=seeds,
         assignments=assignments,
@@ -103,7 +103,7 @@ def run(
         with configure.resumable(out, "Completed rounds", "fedwatt run"), observer.progress:
             followed = _followed(observer, chosen, out, elsewhere="elsewhere" in spread)
             execute(chosen, out, followed, resume=resume, **spread)
-        show_results(out, references=chosen.references.enabled)
+        show_results(out, baselines=chosen.baselines.enabled)
 
 
 def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool) -> "Observer":
@@ -148,7 +148,7 @@ def _on_cluster(
     if ray is None:
         yield {}
         return
-    from fedwatt.runs.hills import refuse_refreshes
+    from fedwatt.runs.elevation import refuse_refreshes
     from fedwatt.runs.source import vehicle_maker
     from fedwatt.tuning.grid import connected
     from fedwatt.tuning.ray_workers import RayWorkers, cluster_size, deals_participants

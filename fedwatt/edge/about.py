@@ -12,7 +12,7 @@ from typing import Any
 
 from fedwatt.errors import RunError
 from fedwatt.report.load import Run, load_run, where
-from fedwatt.report.statistics import estimate, kept_model, vehicle_rmse
+from fedwatt.report.statistics import estimate, final_model, vehicle_rmse
 
 FLEET = ("vehicles", "windows", "labels", "kinds", "coverage")
 """Of what environment.json says of a fleet, that which names nobody."""
@@ -25,7 +25,7 @@ def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any
     except RunError:  # on board, where only the model was copied
         return {"licence": licence}
     environment = loaded.origins[0].environment
-    name = kept_model(loaded, method) if model == "kept" else model
+    name = final_model(loaded, method) if model == "kept" else model
     spent = environment.get("privacy", {}).get(method, {})
     return {
         "trained_on": about_fleet(environment.get("fleet", {})),

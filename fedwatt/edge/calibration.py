@@ -17,8 +17,8 @@ scores are stretched by how much larger those of validation trips are in the mea
 A vehicle that knows its hills has narrow error bars. Where its receiver fails, the level model
 predicts, which errs more, so it brings error bars of its own: calibrated on the same trips, as if
 no climb of theirs were known. For part of a trip the two are weighed by the time that each model
-predicted (`ErrorBars`). Where climb was often unknown in the trips that calibrated, that is in
-both, and mixed trips get bars that are too wide rather than too narrow. Needs numpy only.
+predicted (`PredictionIntervals`). Where climb was often unknown in the trips that calibrated, that
+is in both, and mixed trips get bars that are too wide rather than too narrow. Needs numpy only.
 """
 
 import math
@@ -134,7 +134,7 @@ class Calibration:
 
 
 @dataclass(frozen=True)
-class ErrorBars:
+class PredictionIntervals:
     """The calibration of what the file usually predicts, and that of its level model alone.
 
     In a file with one network both are the same.
@@ -144,11 +144,11 @@ class ErrorBars:
     level: Calibration
 
     @staticmethod
-    def of(card: ModelCard) -> "ErrorBars":
+    def of(card: ModelCard) -> "PredictionIntervals":
         """Return the error bars of a model."""
         usual = _read(card.calibration, "calibration")
         level = card.level.get("calibration")
-        return ErrorBars(usual, _read(level, "level") if level else usual)
+        return PredictionIntervals(usual, _read(level, "level") if level else usual)
 
     def windows(
         self,

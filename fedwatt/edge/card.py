@@ -32,10 +32,11 @@ class ModelCard:
     backbone, form     the network, and how its weights are kept: float32, float16 or int8
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
     calibration        error bars of the vehicle (`calibration.Calibration`), or empty
-    terrain            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
+    elevation            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
                        and hash), "elevation", or "auto", elevation first and then the field;
                        empty where no feature needs climb
-    personal           whether the model is the vehicle's own: fine-tuned, or given by its method
+    personalised           whether the model is the vehicle's own: fine-tuned, or given by its
+                           method
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
                        scaling or its error bars were made with
     level              the level model in the file (`fedwatt.elevation.level`): its "features",
@@ -66,8 +67,8 @@ class ModelCard:
     form: str = "float32"
     loss_wh: float | None = None
     calibration: dict[str, Any] = field(default_factory=dict)
-    terrain: dict[str, Any] = field(default_factory=dict)
-    personal: bool = False
+    elevation: dict[str, Any] = field(default_factory=dict)
+    personalised: bool = False
     trips: dict[str, list[str]] = field(default_factory=dict)
     level: dict[str, Any] = field(default_factory=dict)
     lag_s: float = 0.0

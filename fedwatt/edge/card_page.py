@@ -23,7 +23,7 @@ def sections(card: ModelCard) -> list[Section]:
 
 def _model(card: ModelCard) -> list[tuple[str, str]]:
     whose = "the telemetry of one vehicle" if card.vehicle else "scaled features of any vehicle"
-    personalised = ", which made the model its own" if card.personal else ""
+    personalised = ", which made the model its own" if card.personalised else ""
     seconds = card.window * card.interval_s
     return [
         ("network", f"{card.backbone.upper()}, {card.form}"),
@@ -38,7 +38,7 @@ def _model(card: ModelCard) -> list[tuple[str, str]]:
 def _trained_on(fleet: dict[str, Any]) -> list[tuple[str, str]]:
     if not fleet:
         return [("", UNKNOWN)]
-    held = f", and {fleet['held_out']} that only judged" if fleet.get("held_out") else ""
+    held = f", and {fleet['held_out']} that only evaluated" if fleet.get("held_out") else ""
     trained = fleet.get("vehicles", 0) - fleet.get("held_out", 0)
     rows = [("vehicles", f"{trained}{held} ({', '.join(fleet.get('kinds', ())) or 'of any kind'})")]
     driven = fleet.get("coverage", {})
@@ -99,7 +99,7 @@ def limits(card: ModelCard) -> list[str]:
         sentences.append(
             "Elevation does not lower this vehicle's validation error: it is not used."
         )
-    elif card.terrain:
+    elif card.elevation:
         sentences.append("It knows climb only where its field, or the vehicle, does.")
     return sentences
 
@@ -116,7 +116,7 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
         server = spent["epsilon_server"]
         against = f"ε = {server:.3g}" if server is not None else "no bound"
         rows.append(("against the server", against))
-    if "nodes" in card.terrain:
+    if "nodes" in card.elevation:
         rows.append(("hills", "the file tells where its vehicle drives: it belongs in the vehicle"))
     if card.vehicle:
         rows.append(("names", "the file holds the names of its vehicle and of its training trips"))

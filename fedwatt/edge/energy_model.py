@@ -48,8 +48,8 @@ class EnergyModel:
         if features is not None:
             self.card.refuse_other_features(features, str(path))
         self.field = None
-        if "nodes" in self.card.terrain:
-            self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.terrain, str(path))
+        if "nodes" in self.card.elevation:
+            self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.elevation, str(path))
         self._routes = notes.get(ROUTES_KEY)
         self._type = np.float32 if self.card.output == "scaled" else np.float64
 

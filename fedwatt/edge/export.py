@@ -17,15 +17,15 @@ from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.fleet_bars import balance_entry, fleet_bars
+from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
-from fedwatt.elevation.climb import with_measured_terrain, with_terrain
+from fedwatt.elevation.climb import with_elevation, with_measured_elevation
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import FIELD_KEY, field_to_text
-from fedwatt.elevation.field import Field
 from fedwatt.elevation.level import LEVEL, borne_out
 from fedwatt.errors import RunError, SettingError, unknown
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import Intervals
@@ -71,7 +71,7 @@ class TrainedModel:
     config: RunConfig
     method: str
     seed: int
-    personal: bool = False
+    personalised: bool = False
     level: "TrainedModel | None" = None
     fleet_ridge: FleetRidge | None = None
     trip_prior: TripPrior = USUAL
@@ -140,7 +140,7 @@ def own_network(config: RunConfig) -> Model | None:
     return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
 
 
-def personal(
+def personalised(
     trained: TrainedModel,
     run: Path,
     vehicle: Vehicle | None,
@@ -153,18 +153,18 @@ def personal(
     that of its level model.
     """
     if vehicle is None:
-        raise SettingError("A personal model is a vehicle's: give its folder with --vehicle.")
+        raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
     if file is not None:
         weights = read_own_file(file, vehicle.name)
     elif (Path(run) / "deployment.json").exists():
         raise RunError(
-            f"The personal models of {run} were made on a real fleet, and that of vehicle "
+            f"The personalised models of {run} were made on a real fleet, and that of vehicle "
             f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
         )
     else:
         weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
-    level = trained.level and personal(trained.level, Path(run) / LEVEL, vehicle, level_file)
-    return replace(trained, weights=weights, personal=True, level=level)
+    level = trained.level and personalised(trained.level, Path(run) / LEVEL, vehicle, level_file)
+    return replace(trained, weights=weights, personalised=True, level=level)
 
 
 def export(
@@ -190,7 +190,7 @@ def export(
         return card
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
     aligned = prepared(vehicle, trained.config.data)
-    climbing, terrain, notes = _with_terrain(trained, aligned, field)
+    climbing, elevation, notes = _with_elevation(trained, aligned, field)
     if routes is not None:
         notes |= {ROUTES_KEY: model_to_text(routes)}
     clients = [build_client(climbing, network.config.data) for network in both]
@@ -200,7 +200,7 @@ def export(
     card = replace(
         _card(trained, form, vehicle),
         loss_wh=0.0,
-        terrain=terrain,
+        elevation=elevation,
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
         network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
         trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
@@ -233,7 +233,7 @@ def _bars(
         prior = in_wh(trained.trip_prior, client.label_scale_wh)
         return draft.calibration(card), draft.trip_prior(card, prior)
     predicted = _validation_predictions(draft.networks[0], trained, client)
-    bars, prior = fleet_bars(trained.intervals, client, predicted, trained.trip_prior)
+    bars, prior = fleet_intervals(trained.intervals, client, predicted, trained.trip_prior)
     return bars.to_json(), prior
 
 
@@ -283,7 +283,7 @@ class _Draft:
 
 
 def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
-    """Return the card's entry on the level model without a vehicle: nobody has judged the hills."""
+    """Return the card's entry on the model without elevation where no vehicle has evaluated it."""
     if trained.level is None:
         return {}
     data = trained.level.config.data
@@ -337,23 +337,23 @@ def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
     return alone.energies(client.series, client.ends["validation"])
 
 
-def _with_terrain(
+def _with_elevation(
     trained: TrainedModel, vehicle: Vehicle, field: Field | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
-    """Return the vehicle with climb where the model needs it, and the terrain of the card and the
+    """Return the vehicle with climb where the model needs it, and the elevation of the card and the
     file.
     """
     if not needs_climb(feature_names(trained.config.data.features)):
         return vehicle, {}, {}
-    if trained.config.terrain.source == "measured":
-        return with_measured_terrain(vehicle), {"source": "elevation"}, {}
+    if trained.config.elevation.source == "measured":
+        return with_measured_elevation(vehicle), {"source": "elevation"}, {}
     if field is None:
         raise SettingError(
             "The model was trained with hills: it needs the vehicle's elevation field as well. "
-            "Give the file of one with --terrain."
+            "Give the file of one with --elevation."
         )
     text, provenance = field_to_text(field)
-    return with_terrain(vehicle, field), provenance, {FIELD_KEY: text}
+    return with_elevation(vehicle, field), provenance, {FIELD_KEY: text}
 
 
 def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:
@@ -372,7 +372,7 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
         output="scaled" if vehicle is None else data.predicts.unit,
         target=data.predicts.name if not data.horizon else f"{data.predicts.name} ahead",
         form=form,
-        personal=trained.personal,
+        personalised=trained.personalised,
         about=dict(trained.about),
     )
 

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from fedwatt.edge.about import about_fleet, about_run
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.export import TrainedModel, export, personal, read_trained
+from fedwatt.edge.export import TrainedModel, export, personalised, read_trained
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.journeys.prior import USUAL
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.elevation import learns_elevation, vehicle_field
 from fedwatt.runs.environment import describe_fleet
-from fedwatt.runs.hills import learns_hills, vehicle_field
 from fedwatt.runs.journeys import read_intervals, read_trip_prior
 from fedwatt.runs.level import LEVEL
 from fedwatt.runs.routes import vehicle_routes
@@ -38,7 +38,7 @@ def export_run(
     model: str = "kept",
     form: str = "float32",
     vehicle: Path | None = None,
-    terrain: Path | None = None,
+    elevation: Path | None = None,
     state: Path | None = None,
     routes: bool = False,
     licence: str = "",
@@ -46,28 +46,29 @@ def export_run(
     """Write the model file `out`; the model that is in it, and its card.
 
     method, seed  the run's first where None
-    model         "kept", what vehicles use; "best" by validation; "last"; or "personal", its own
+    model         "kept", what vehicles use; "best" by validation; "last"; or "personalised", its
+                  own
     form          weights as "float32", "float16" or "int8"
     vehicle       folder of the vehicle whose scaling and error bars go into the file, or None
-    terrain       file of an elevation field; None: that of the run
+    elevation       file of an elevation field; None: that of the run
     state         the vehicle's state folder, for a run of a real fleet; None otherwise
     routes        whether the file also predicts trips from their routes alone
     licence       of the model, for its card
     """
-    which = "kept" if model == "personal" else model
+    which = "kept" if model == "personalised" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
     trained = replace(trained, about=about_run(run, trained.method, model, licence))
     vehicle_data = None if vehicle is None else _vehicle(vehicle)
     state_folder = None if state is None else _state_folder(state, run)
-    if model == "personal":
+    if model == "personalised":
         trained = _personal(trained, run, vehicle_data, state_folder)
-    if state_folder is not None and terrain is None and learns_hills(trained.config):
-        terrain = state_folder.hills()
+    if state_folder is not None and elevation is None and learns_elevation(trained.config):
+        elevation = state_folder.hills()
     if vehicle_data is None:
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
-    field = vehicle_field(trained.config, run, trained.method, vehicle_data.name, terrain)
+    field = vehicle_field(trained.config, run, trained.method, vehicle_data.name, elevation)
     planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
     return trained, export(
         trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
@@ -96,11 +97,11 @@ def _personal(
     run.
     """
     if state_folder is None:
-        return personal(trained, run, vehicle)
+        return personalised(trained, run, vehicle)
     level = None
     if trained.level is not None:
-        level = _state_folder(state_folder.state, run / LEVEL).personal(trained.method)
-    return personal(trained, run, vehicle, state_folder.personal(trained.method), level)
+        level = _state_folder(state_folder.state, run / LEVEL).personalised(trained.method)
+    return personalised(trained, run, vehicle, state_folder.personalised(trained.method), level)
 
 
 def export_trained(
@@ -111,7 +112,7 @@ def export_trained(
     network: Model,
     weights: Tensor,
     *,
-    personal: bool = False,
+    personalised: bool = False,
     vehicle: Vehicle | None = None,
     form: str = "float32",
     run: Path | None = None,
@@ -127,7 +128,7 @@ def export_trained(
     custom_model = None if config.model.name in MODELS else network
     description: dict[str, object] = {}
     if run is not None:
-        description = about_run(run, method, "personal" if personal else "kept", "")
+        description = about_run(run, method, "personalised" if personalised else "kept", "")
     elif fleet is not None:
         description = {"trained_on": about_fleet(describe_fleet(fleet))}
     if not needs_climb(feature_names(config.data.features)):
@@ -136,7 +137,7 @@ def export_trained(
             config,
             method,
             seed,
-            personal,
+            personalised,
             fleet_ridge=fleet_ridge,
             trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
             intervals=read_intervals(run, method) if run else None,
@@ -144,7 +145,7 @@ def export_trained(
             about=description,
         )
         return export(model, out, vehicle=vehicle, form=form)
-    if run is None or personal:
+    if run is None or personalised:
         raise SettingError(
             "A model with hills is exported from its run folder, which has its level model: "
             "fedwatt export RUN --vehicle FOLDER."

@@ -56,7 +56,7 @@ class Forecast:
             ("distance", f"{prediction.kilometres:.2f} km"),
             ("duration", f"{self.trip.seconds / 60:.1f} min"),
         ]
-        if self.card.terrain:
+        if self.card.elevation:
             climb, descent = (prediction.trip.channels[name].sum() for name in CLIMB)
             rows.append(("climb, descent", f"{climb:.0f} m, {descent:.0f} m"))
         if prediction.hills is not None:
@@ -104,7 +104,7 @@ class Forecast:
             made.append(f"The charge does not reach the end: {missing}.")
         if card.level and not card.level["borne_out"]:
             made.append("Hills are not borne out in this vehicle: the level model predicts it all.")
-        elif card.terrain and climb_from(self.trip, card.terrain["source"]) == "nothing":
+        elif card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
             then = "the level model predicts it" if card.level else "the road counts as level"
             made.append(f"It has no positions, elevation or grade: {then}.")
         if self.vehicle and card.vehicle != self.vehicle:

@@ -159,7 +159,7 @@ def _either_energy(graph: _Graph, card: ModelCard, network: Network, level: Netw
         _energy(replace(graph, prefix="hills."), card, network, "windows", len(card.features)),
         _energy(below, card, level, without, len(columns)),
     ]
-    # None: no vehicle has judged its hills, so every window with known climb gets them.
+    # None: no vehicle has evaluated its hills, so every window with known climb gets them.
     borne_out = graph.constant("borne_out", np.array(card.level["borne_out"] is not False))
     hilly = graph.node("And", ["climb_known", borne_out], "hilly")
     graph.node("Where", [hilly, *energies], "energy")

@@ -97,7 +97,7 @@ def model_facts(card: ModelCard) -> dict[str, str]:
     bars = card.calibration
     return {
         "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}"
-        + (", the vehicle's own" if card.personal else ""),
+        + (", the vehicle's own" if card.personalised else ""),
         "Scaling of": card.vehicle,
         "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
         "Window": f"{card.window} samples, one every {card.interval_s:g} s",
@@ -110,14 +110,16 @@ def model_facts(card: ModelCard) -> dict[str, str]:
 
 
 def _hills(card: ModelCard) -> str:
-    if not card.terrain:
+    if not card.elevation:
         return "not known to the model"
     source = "the vehicle's own elevation"
-    if "nodes" in card.terrain:
-        first = f"{source}, and where it is not known " if card.terrain["source"] == "auto" else ""
+    if "nodes" in card.elevation:
+        first = (
+            f"{source}, and where it is not known " if card.elevation["source"] == "auto" else ""
+        )
         source = (
-            f"{first}{card.terrain['nodes']:,} nodes {card.terrain['cell_m']:g} m apart, learned "
-            "by the fleet and, where only this vehicle drives, by itself"
+            f"{first}{card.elevation['nodes']:,} nodes {card.elevation['cell_m']:g} m apart, "
+            "learned by the fleet and, where only this vehicle drives, by itself"
         )
     if not card.level:
         return source

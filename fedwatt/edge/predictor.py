@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.edge.calibration import ErrorBars
+from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.clock import SecondClock, Timing
 from fedwatt.edge.energy_meter import EnergyMeter
 from fedwatt.edge.energy_model import EnergyModel
@@ -34,7 +34,7 @@ from fedwatt.journeys.filter import Correction, TripFilter, TripPrior, coldness
 from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
-from fedwatt.windows.lag import MOTION, delayed_by
+from fedwatt.windows.time_offset import MOTION, delayed_by
 from fedwatt.windows.windows import known_windows
 
 # As an import has it: climate devices that never report are taken as off.
@@ -81,20 +81,20 @@ class EnergyPredictor:
         card = self.model.card
         self.model.refuse_unless_telemetry()
         needs = [channel for name in card.features for channel in FEATURES[name].needs]
-        essential = [name for name in needs if not (card.terrain and name in CLIMB)]
-        ground = SOURCES[card.terrain["source"]] if card.terrain else ()
+        essential = [name for name in needs if not (card.elevation and name in CLIMB)]
+        ground = SOURCES[card.elevation["source"]] if card.elevation else ()
         self.channels = tuple(dict.fromkeys(("speed_mps", *essential, *ground)))
         self._assumed = np.array([assumed.get(name, math.nan) for name in self.channels])
         # Without a position climb is not known, as in training.
         self._essential = tuple(
             name for name in self.channels if name not in assumed and name not in ground
         )
-        self._bars = ErrorBars.of(card)
+        self._bars = PredictionIntervals.of(card)
         self._clock = SecondClock(self.channels, timing or Timing())
-        self._delay_s = LOOK_AHEAD_S if card.terrain else STREAMING_DELAY_S
+        self._delay_s = LOOK_AHEAD_S if card.elevation else STREAMING_DELAY_S
         # What the features of one window can depend on.
         self._enough = card.window + MEMORY_S + self._delay_s + math.ceil(card.lag_s)
-        self._capacity = max(self._enough, GROUND_MEMORY_S if card.terrain else 0)
+        self._capacity = max(self._enough, GROUND_MEMORY_S if card.elevation else 0)
         self._prior = TripPrior(**card.trip_prior) if card.trip_prior else None
         self._begin()
 
@@ -264,8 +264,8 @@ class EnergyPredictor:
         if "grade" in channels:
             width = round(GRADE_SMOOTHING_S / self.model.card.interval_s)
             channels["grade"] = centred_mean(channels["grade"], width)
-        if self.model.card.terrain:
-            source = self.model.card.terrain["source"]
+        if self.model.card.elevation:
+            source = self.model.card.elevation["source"]
             channels = dict(with_climb(Trip("", channels), source, self.model.field).channels)
         return {name: values[-self._enough :] for name, values in channels.items()}
 

@@ -12,7 +12,7 @@ from fedwatt.edge.route_reading import read_route
 from fedwatt.elevation.survey import USUAL_MASS_KG
 from fedwatt.errors import DataError, SettingError, counted, unknown
 from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge
-from fedwatt.journeys.route_bars import interval
+from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteForecast, RouteModel
 from fedwatt.telemetry.trip import FloatArray
 
@@ -140,7 +140,7 @@ class RoutePlan:
     @property
     def title(self) -> str:
         """Title: the vehicle whose routes these are."""
-        return f"Routes of {self.model.vehicle or 'a newcomer'}"
+        return f"Routes of {self.model.vehicle or 'an unseen vehicle'}"
 
     def remarks(self) -> list[str]:
         """Return remarks that a reader of the numbers needs, one sentence each."""
@@ -152,7 +152,7 @@ class RoutePlan:
                 "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
             )
             made.append(
-                f"A newcomer: no trips of its own taught this. It has the coefficients of "
+                f"An unseen vehicle: no trips of its own taught this. It has the coefficients of "
                 f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
                 f"kg{scale_note}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as "
                 "wide "
@@ -184,7 +184,7 @@ class RoutePlan:
 def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
     """Return the routes at `routes` through a model file, or through the fleet of a run folder.
 
-    A run folder predicts for `plan.vehicle`, or for a newcomer of `plan.mass_kg`.
+    A run folder predicts for `plan.vehicle`, or for an unseen vehicle of `plan.mass_kg`.
     """
     route_model = opened_routes(model, plan)
     capacity = plan.capacity_wh or route_model.capacity_wh
@@ -232,7 +232,7 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
         mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
         if not 100 <= mass <= 60_000:
             raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")
-        return run_routes(path, config).newcomer(mass, plan.consumption)
+        return run_routes(path, config).unseen_vehicle(mass, plan.consumption)
     if plan.consumption is not None:
         raise SettingError(
             "--consumption is for a vehicle without trips: --vehicle learns it from its own."

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fedwatt.edge.drive_page import Drawn, drive_figure, drive_page, score
 from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan
-from fedwatt.journeys.route_bars import interval
+from fedwatt.journeys.route_intervals import interval
 from fedwatt.report.style import LOOKS, MUTED, Look
 from fedwatt.telemetry.trip import FloatArray
 
@@ -35,7 +35,7 @@ def render_routes(plan: RoutePlan) -> str:
         headline=headline(plan),
         scores=[route_score(planned, f"--route-{n}") for n, planned in enumerate(plan.routes)],
         trip="Routes",
-        vehicle=plan.model.vehicle or "a newcomer",
+        vehicle=plan.model.vehicle or "an unseen vehicle",
         table=table,
         remarks=plan.remarks(),
         facts=_facts(plan),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwatt.edge.calibration import ErrorBars, Outcome
+from fedwatt.edge.calibration import Outcome, PredictionIntervals
 from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
 from fedwatt.journeys.balance import TripBalance
@@ -17,7 +17,7 @@ from fedwatt.journeys.filter import coldness
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, feature_columns, trip_features
-from fedwatt.windows.lag import delayed
+from fedwatt.windows.time_offset import delayed
 from fedwatt.windows.windows import known_windows, window_ends, window_energy, window_means
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
@@ -34,7 +34,7 @@ class TripPrediction:
     """A trip as a model sees it, [seconds] each unless said otherwise.
 
     trip          with climb and descent where the model needs them, its motion delayed by the
-                  vehicle's lag
+                  vehicle's time offset
     windows_wh    energy of each window, [windows]; the first ends at second window - 1
     predicted_wh  energy of each second, of windows that tile the trip (`journeys.totals`)
     measured_wh   what left the pack, or None for a plan
@@ -92,8 +92,8 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
             f"Trip '{trip.name}' lasts {trip.seconds} s; the model needs at least {card.window} s."
         )
     trip = delayed(trip, card.lag_s)
-    if card.terrain and "speed_mps" in trip.channels:
-        trip = with_climb(trip, card.terrain["source"], model.field)
+    if card.elevation and "speed_mps" in trip.channels:
+        trip = with_climb(trip, card.elevation["source"], model.field)
     for name in card.features:
         for channel in FEATURES[name].needs:
             if channel not in trip.channels:
@@ -103,7 +103,7 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
                 )
     windows_wh, predicted_wh, elevation_known = _energies(model, trip, vehicle or card.vehicle)
     hills = None if elevation_known is None else elevation_known & card.level["borne_out"]
-    bars = ErrorBars.of(card)
+    bars = PredictionIntervals.of(card)
     share = level_share(hills, trip.seconds, card.window)
     speed_mps = trip.channels["speed_mps"]
     low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, _coldness(trip))

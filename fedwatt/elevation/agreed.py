@@ -9,7 +9,7 @@ from math import ceil
 
 import numpy as np
 
-from fedwatt.elevation.field import find
+from fedwatt.elevation.elevation_map import find
 from fedwatt.elevation.grid import COLUMN_MASK, ROW_SHIFT, Grid
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import check

@@ -4,15 +4,15 @@ The usual prior (grades of about 3 %, segments of 8 s) flattens mountains where 
 only a few times. Sums do not depend on the grade of the prior, so the last ones serve all grades:
 
 1. The field is learned with the usual prior.
-2. Its last sums are solved with each of `GRADES`, and every vehicle's power model judges these
+2. Its last sums are solved with each of `GRADES`, and every vehicle's power model evaluates these
    fields on its validation trips. What a vehicle hands up are sums over its trips (`Verdict`).
 3. With the grade found, longer segments are tried, each only if the one before was better.
 
-A vehicle judges the field that it would have: the shared one with its private ground on top, by the
-same prior, and with a metre of climb worth what mass and gravity allow, so that flat hills are not
-made up for by a higher price. Another prior is kept only where the gain is clear: at least 3 % of
-the absolute error, and a standard error over trips. Otherwise the field is the usual one, bit for
-bit.
+A vehicle evaluates the field that it would have: the shared one with its private ground on top, by
+the same prior, and with a metre of climb worth what mass and gravity allow, so that flat hills are
+not made up for by a higher price. Another prior is kept only where the gain is clear: at least 3 %
+of the absolute error, and a standard error over trips. Otherwise the field is the usual one, bit
+for bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwatt.elevation.field import Field, Prior, empty_field
+from fedwatt.elevation.elevation_map import Field, Prior, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.measured import segment_residual
 from fedwatt.elevation.power import field_errors_wh
 from fedwatt.elevation.private import own_field, private_field
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.solve import solve_field
 from fedwatt.elevation.statistics import NOTHING, Contribution
 from fedwatt.elevation.survey import Survey, known_climb_m
@@ -38,7 +38,7 @@ SURE = 1.0
 
 Exchange = Callable[[Field], Contribution]
 """The fleet's sums over segments of the length of a field's prior, with residuals on top of it."""
-Judge = Callable[[Sequence[Field]], "Verdict"]
+Evaluator = Callable[[Sequence[Field]], "Verdict"]
 """What the fleet's validation trips say of shared fields, compared with the first."""
 
 
@@ -74,7 +74,7 @@ class Verdict:
 
 
 def learn_with_prior(
-    exchange: Exchange, judge: Judge, grid: Grid, settings: TerrainSettings
+    exchange: Exchange, evaluate: Evaluator, grid: Grid, settings: ElevationSettings
 ) -> tuple[Field, Contribution]:
     """Return the shared field by the prior that validation trips bear out, and the sums behind
     it.
@@ -86,13 +86,13 @@ def learn_with_prior(
     grades = [grade for grade in GRADES if grade > field.prior.grade]
     steeper = [solved(grid, sums, replace(field.prior, grade=grade)) for grade in grades]
     # Where the next steeper prior is no better at all, still steeper ones are not either.
-    promising = steeper and judge([field, steeper[0]]).gain[0] > 0
-    if promising and (best := judge([field, *steeper]).best):
+    promising = steeper and evaluate([field, steeper[0]]).gain[0] > 0
+    if promising and (best := evaluate([field, *steeper]).best):
         field, sums = exchanged(exchange, steeper[best - 1], settings.refreshes or 1)
     for length in settings.lengths[1:]:
         prior = replace(field.prior, segment_s=length)
         longer, other_sums = exchanged(exchange, replace(field, prior=prior), 1)
-        if not judge([field, longer]).best:
+        if not evaluate([field, longer]).best:
             break
         field = longer
         sums = other_sums
@@ -113,29 +113,29 @@ def solved(grid: Grid, sums: Contribution, prior: Prior) -> Field:
     return replace(solve_field(grid, sums, prior.grade), prior=prior)
 
 
-def verdict(one: Survey, shared: Sequence[Field], settings: TerrainSettings) -> Verdict:
+def verdict(one: Survey, shared: Sequence[Field], settings: ElevationSettings) -> Verdict:
     """Return the validation errors of a vehicle for shared maps with its private map on top.
 
     Segments count whose climb is known with the first.
     """
-    judged = one.validation
+    evaluated = one.validation
     none = np.zeros(len(shared) - 1)
     nothing = Verdict(np.zeros(1), none, none)
-    if judged is None:
+    if evaluated is None:
         return nothing
     fields = _with_own_ground(one, shared, settings) if settings.private else shared
-    known = known_climb_m(judged, fields[0])[1]
+    known = known_climb_m(evaluated, fields[0])[1]
     if not known.any():
         return nothing
     errors = [np.abs(field_errors_wh(one, own, at_face_value=True)[known]) for own in fields]
     usual = max(float(errors[0].mean()), 1e-12)
-    trips = np.array([np.bincount(judged.trip[known], own) for own in errors]) / usual
+    trips = np.array([np.bincount(evaluated.trip[known], own) for own in errors]) / usual
     saved = trips[0] - trips[1:]
     return Verdict(trips[0].sum(keepdims=True), saved.sum(axis=1), (saved**2).sum(axis=1))
 
 
 def _with_own_ground(
-    one: Survey, shared: Sequence[Field], settings: TerrainSettings
+    one: Survey, shared: Sequence[Field], settings: ElevationSettings
 ) -> list[Field]:
     """Return the shared fields, each with the vehicle's private ground by the same prior."""
     fields = [own_field(one, shared[0], settings)]

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.positions import AROUND_LEAP_S, trusted_positions
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip, Vehicle
@@ -34,7 +34,7 @@ LOOK_AHEAD_S = AROUND_LEAP_S + 1  # a leap of the position takes the trust from 
 MEMORY_S = 600  # how far back a gap may have begun and still be closed; a longer one stays unknown
 
 
-def with_terrain(vehicle: Vehicle, field: Field) -> Vehicle:
+def with_elevation(vehicle: Vehicle, field: Field) -> Vehicle:
     """Return the vehicle with channels of climb, `climbing`'s, in all its trips."""
     return replace(vehicle, trips=tuple(climbing(t, own_rise_m(t, field)) for t in vehicle.trips))
 
@@ -53,7 +53,7 @@ def climbing(trip: Trip, rise: FloatArray) -> Trip:
     return replace(trip, channels={**trip.channels, **climb})
 
 
-def with_measured_terrain(vehicle: Vehicle) -> Vehicle:
+def with_measured_elevation(vehicle: Vehicle) -> Vehicle:
     """Return the vehicle with channels of climb from its channel `elevation_m` (eVED, a DEM).
 
     In trips without it climb is not known.

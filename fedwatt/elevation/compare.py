@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedwatt.elevation.climb import STANDING_MPS
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.elevation.positions import trusted_positions
 from fedwatt.elevation.power import rms
@@ -137,7 +137,7 @@ class GradeDifference:
 
 
 @dataclass(frozen=True, eq=False)
-class Reference:
+class Baseline:
     """Agreement of an elevation map with a terrain model at its nodes.
 
     nodes          of the field
@@ -161,10 +161,10 @@ class Reference:
     reference_m: FloatArray
 
 
-def against_reference(field: Field, terrain: "Terrain") -> Reference:
+def against_baseline(field: Field, elevation: "Terrain") -> Baseline:
     """Hold a field against a terrain model at the field's nodes."""
     latitude_deg, longitude_deg = field.grid.positions(field.keys)
-    true_m = terrain.elevation_m(latitude_deg, longitude_deg)
+    true_m = elevation.elevation_m(latitude_deg, longitude_deg)
     known = np.flatnonzero(np.isfinite(true_m))
     if len(known) < LEAST_NODES:
         raise DataError(
@@ -176,7 +176,7 @@ def against_reference(field: Field, terrain: "Terrain") -> Reference:
     ours = about_means(field.elevation_m[known], region)
     theirs = about_means(true_m[known], region)
     place_m = _on_sphere_m(latitude_deg[known], longitude_deg[known])
-    return Reference(
+    return Baseline(
         nodes=field.nodes,
         known=len(known) / field.nodes,
         correlation=float(np.corrcoef(ours, theirs)[0, 1]),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.elevation.field import Field, Prior, bare_field
+from fedwatt.elevation.elevation_map import Field, Prior, bare_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import inflate
@@ -37,10 +37,10 @@ def field_to_arrays(field: Field, prefix: str = PREFIX) -> dict[str, NDArray[Any
     return arrays | {prefix + PRIOR: np.array([field.prior.segment_s, field.prior.grade])}
 
 
-def judged_prefix(number: int) -> str:
+def evaluated_prefix(number: int) -> str:
     """Of the names of the arrays of one of several fields in a message.
 
-    >>> judged_prefix(0)
+    >>> evaluated_prefix(0)
     'field 0.'
     """
     return f"field {number}."

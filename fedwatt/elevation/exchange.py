@@ -4,7 +4,7 @@
    left out, and the rest is counted again, until nothing more is left out.
 2. Vehicles hand up sums over these nodes; the server solves for the field.
 3. On request 2 is repeated with residuals of a model that knows the field.
-4. Vehicles judge fields of the last sums with other priors, and of longer segments, by sums over
+4. Vehicles evaluate fields of the last sums with other priors, and of longer segments, by sums over
    their validation trips (`choose`).
 
 The server loop is the same for a simulation and for a real fleet; what differs is `Totals`. Whoever
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from fedwatt.elevation.agreed import Pairs, pairs_of_a_node
 from fedwatt.elevation.choose import Verdict, learn_with_prior, solved
-from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import Share
 from fedwatt.elevation.noise import (
@@ -38,7 +38,7 @@ from fedwatt.elevation.plausible import (
     refuse_impossible_sums,
 )
 from fedwatt.elevation.question import Question, unpacked
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import NOTHING, Contribution
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError, SettingError
@@ -84,7 +84,7 @@ def share_by(add_up: AddUp) -> Share:
     """Return builds the shared field as an exchange under masks does, with totals by `add_up`."""
 
     def share(
-        surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
+        surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
     ) -> tuple[Field, Contribution]:
         vehicles = {f"{number}": one for number, one in enumerate(surveys)}
         totals = in_process(add_up, vehicles)
@@ -94,24 +94,24 @@ def share_by(add_up: AddUp) -> Share:
     return share
 
 
-def refuse_unmaskable(settings: TerrainSettings) -> None:
+def refuse_unmaskable(settings: ElevationSettings) -> None:
     """Raise if hills cannot be learned under masks with these settings."""
     if not settings.area:
         raise SettingError(
             "With secure.enabled vehicles learn hills under masks, over all nodes of a service "
             "area, so that no message shows where its vehicle was. Say where the fleet drives, in "
-            "degrees: terrain.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
+            "degrees: elevation.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
             "-83.65]."
         )
     if settings.refresh_every:
         raise SettingError(
-            "terrain.refresh_every learns hills anew in training, and that exchange has no masks "
+            "elevation.refresh_every learns hills anew in training, and that exchange has no masks "
             "yet. Set it to 0, or secure.enabled to false."
         )
     pairs = pairs_of_a_node(Grid(cell_m=settings.cell_m), settings.segment_s)
     if pairs > MOST_PAIRS:
         raise SettingError(
-            f"terrain.segment_s = {settings.segment_s} is too long for terrain.cell_m = "
+            f"elevation.segment_s = {settings.segment_s} is too long for elevation.cell_m = "
             f"{settings.cell_m:g} under masks: every node would make {pairs:,} pairs. Choose "
             "shorter segments or a larger cell_m."
         )
@@ -121,7 +121,7 @@ def learn_from_totals(
     totals: Totals,
     vehicles: frozenset[str],
     grid: Grid,
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     draws: Draws | None = None,
 ) -> SharedField:
     """Return the field of the nodes that at least k of the vehicles drive; empty where there is
@@ -156,7 +156,7 @@ def _learn_exactly(learning: "_Learning") -> SharedField:
         return sums
 
     learning.count()
-    field, sums = learn_with_prior(exchange, learning.judge, learning.grid, learning.settings)
+    field, sums = learn_with_prior(exchange, learning.evaluate, learning.grid, learning.settings)
     return SharedField(field, sums, learning.driven, learning.contributors)
 
 
@@ -192,7 +192,7 @@ class _Learning:
 
     totals: Totals
     grid: Grid
-    settings: TerrainSettings
+    settings: ElevationSettings
     present: frozenset[str]
     nodes: IntArray
     driven: int = 0
@@ -200,10 +200,10 @@ class _Learning:
     segment_s: int = 0
     """Of the segments that are counted and summed now; 0: as the settings say."""
 
-    def judge(self, fields: Sequence[Field]) -> Verdict:
+    def evaluate(self, fields: Sequence[Field]) -> Verdict:
         """Return the validation errors of the present vehicles for these maps."""
         nowhere = self.nodes[:0]
-        total = self.total(Question(self.grid, self.settings, nowhere, judged=tuple(fields)))
+        total = self.total(Question(self.grid, self.settings, nowhere, evaluated=tuple(fields)))
         return Verdict(total["error"], total["gain"], total["spread"])
 
     def count(self) -> None:
@@ -215,7 +215,7 @@ class _Learning:
             self.driven = max(self.driven, int((counts > 0.5).sum()))
             self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
             if not self.driven:
-                raise _NothingShared("nobody has driven in terrain.area")
+                raise _NothingShared("nobody has driven in elevation.area")
             if not len(self.nodes):
                 raise _NothingShared(
                     f"no node has {self.settings.minimum_vehicles} of the {len(self.present)} "

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.elevation.choose import GRADES
-from fedwatt.elevation.encoding import array_of, field_from_arrays, judged_prefix
-from fedwatt.elevation.field import Field, find
+from fedwatt.elevation.elevation_map import Field, find
+from fedwatt.elevation.encoding import array_of, evaluated_prefix, field_from_arrays
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import own_fields
 from fedwatt.elevation.question import Question
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import Survey, whole_survey
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Vehicle
@@ -32,7 +32,7 @@ class Ground:
     """A vehicle's surveys; each is made when it is first needed."""
 
     vehicle: Vehicle
-    settings: TerrainSettings
+    settings: ElevationSettings
     data: DataSettings
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class Ground:
         arrays: Mapping[str, NDArray[Any]],
         *,
         counting: bool = False,
-        judged: int = 0,
+        evaluated: int = 0,
         segment_s: int = 0,
     ) -> Question:
         """Return the question that `arrays` hold; DataError unless it is about the service area
@@ -71,12 +71,12 @@ class Ground:
         """
         if segment_s and segment_s not in self.settings.lengths:
             raise DataError(f"the question is about segments of {segment_s} s")
-        if judged:
-            if not 2 <= judged <= MOST_JUDGED:
-                raise DataError(f"the question is about {judged} fields")
-            prefixes = (judged_prefix(number) for number in range(judged))
+        if evaluated:
+            if not 2 <= evaluated <= MOST_JUDGED:
+                raise DataError(f"the question is about {evaluated} fields")
+            prefixes = (evaluated_prefix(number) for number in range(evaluated))
             fields = tuple(field_from_arrays(arrays, self.grid, prefix) for prefix in prefixes)
-            return Question(self.grid, self.settings, self.area[:0], judged=fields)
+            return Question(self.grid, self.settings, self.area[:0], evaluated=fields)
         nodes: IntArray = array_of(arrays, "nodes", np.int64)
         _, inside = find(self.area, nodes)
         if not len(nodes) or not inside.all() or (np.diff(nodes) <= 0).any():

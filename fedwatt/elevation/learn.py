@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedwatt.elevation.choose import Verdict, learn_with_prior, verdict
-from fedwatt.elevation.climb import with_terrain
-from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.climb import with_elevation
+from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.measured import measured_is_better, segment_residual
 from fedwatt.elevation.noise import private_shared_field
 from fedwatt.elevation.power import CLEAR_GAIN, field_errors_wh, rms
 from fedwatt.elevation.private import own_field
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import NOTHING, Contribution, add, contribution, touched_nodes
 from fedwatt.elevation.survey import Survey, whole_survey
 from fedwatt.errors import DataError
@@ -30,7 +30,7 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import IntArray
 from fedwatt.windows import DataSettings
 
-Share = Callable[[Sequence[Survey], Grid, TerrainSettings], tuple[Field, Contribution]]
+Share = Callable[[Sequence[Survey], Grid, ElevationSettings], tuple[Field, Contribution]]
 """Builds the shared field, and the sums behind it, from the vehicles' surveys."""
 
 
@@ -49,7 +49,7 @@ class Learned:
 
 def learn(
     vehicles: Iterable[Vehicle],
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     data: DataSettings,
     *,
     contributors: frozenset[str] | None = None,
@@ -69,7 +69,7 @@ def learn(
 
 def learn_alone(
     vehicles: Iterable[Vehicle],
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     data: DataSettings,
     *,
     learners: frozenset[str] | None = None,
@@ -93,7 +93,7 @@ def survey_fleet(
     vehicles: Iterable[Vehicle],
     contributors: frozenset[str] | None,
     grid: Grid,
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     data: DataSettings,
 ) -> tuple[list[str], dict[str, Survey]]:
     """Names of all vehicles, and the contributors' surveys; None: all vehicles contribute.
@@ -117,7 +117,7 @@ def own_fields(
     names: Sequence[str],
     surveys: Mapping[str, Survey],
     shared: Field,
-    settings: TerrainSettings,
+    settings: ElevationSettings,
 ) -> dict[str, Field]:
     """Return each vehicle's map; vehicles without a survey read the shared one.
 
@@ -155,7 +155,7 @@ def best_field(candidates: Sequence[Field], training: Survey) -> Field:
 
 
 def learn_shared(
-    vehicles: Iterable[Vehicle], settings: TerrainSettings, data: DataSettings
+    vehicles: Iterable[Vehicle], settings: ElevationSettings, data: DataSettings
 ) -> tuple[Field, int]:
     """Return the field that is published, and how many nodes were driven at all."""
     grid = Grid(cell_m=settings.cell_m)
@@ -164,7 +164,7 @@ def learn_shared(
 
 
 def shared_field(
-    surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings
+    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
 ) -> tuple[Field, Contribution]:
     """Return the map that the server publishes, and the sums it holds."""
     if settings.noise_multiplier:
@@ -180,13 +180,13 @@ def shared_field(
             published[length] = publishable(cut, settings.minimum_vehicles, usual)
         return add([vehicle_sums(one, field, published[length]) for one in cut])
 
-    def judge(fields: Sequence[Field]) -> Verdict:
+    def evaluate(fields: Sequence[Field]) -> Verdict:
         first, *others = (verdict(one, fields, settings) for one in surveys)
         return sum(others, first)
 
     if not surveys:
         return empty_field(grid), NOTHING
-    return learn_with_prior(exchange, judge, grid, settings)
+    return learn_with_prior(exchange, evaluate, grid, settings)
 
 
 def publishable(
@@ -210,9 +210,9 @@ def publishable(
         within = kept
 
 
-def give_terrain(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehicle]:
+def add_elevation(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehicle]:
     """Each vehicle with climb and descent read from its own field."""
-    return (with_terrain(vehicle, learned.own[vehicle.name]) for vehicle in vehicles)
+    return (with_elevation(vehicle, learned.own[vehicle.name]) for vehicle in vehicles)
 
 
 def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:

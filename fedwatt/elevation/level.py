@@ -7,7 +7,7 @@ without features of climb, the level model, and a vehicle predicts with it
 - all windows, unless its own validation trips bear the hills out (`borne_out`): wrong positions,
   wrong hills, or too few trips to tell.
 
-So a vehicle whose positions are of no use predicts what it would in a fleet without terrain.
+So a vehicle whose positions are of no use predicts what it would in a fleet without elevation.
 """
 
 from dataclasses import dataclass, replace
@@ -69,8 +69,8 @@ def evidence(hilly: FloatArray, level: FloatArray, client: Client) -> Evidence:
     """Return the evidence of a vehicle's validation windows, by scaled predictions of both models
     [V].
 
-    Judged are the windows whose climb is known, by the squared error that hills save: with G_b the
-    sum of e²_level - e²_hilly over windows that end within the same window's length, `sure` is
+    Evaluated are the windows whose climb is known, by the squared error that hills save: with G_b
+    the sum of e²_level - e²_hilly over windows that end within the same window's length, `sure` is
     Σ G_b / √(Σ G_b²) and `left` Σ e²_hilly / Σ e²_level.
     """
     known = client.known["validation"]

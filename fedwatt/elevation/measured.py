@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.power import CLEAR_GAIN, Residual, residual, rms, validation_errors_wh
 from fedwatt.elevation.survey import Survey, climb_m
 from fedwatt.telemetry.trip import FloatArray
@@ -58,17 +58,17 @@ def measured_is_better(one: Survey, field: Field) -> bool:
 
     It does unless the field is clearly better there, or measured climbs do harm at face value.
     """
-    judged = one.validation
-    if judged is None or not len(one.measured_m) or not len(judged.measured_m):
+    evaluated = one.validation
+    if evaluated is None or not len(one.measured_m) or not len(evaluated.measured_m):
         return False
 
     def error(climbs_m: Sequence[FloatArray], *, at_face_value: bool = False) -> float:
         return rms(validation_errors_wh(one, climbs_m, at_face_value=at_face_value))
 
-    by_field = [climb_m(own, field) for own in (one, judged)]
+    by_field = [climb_m(own, field) for own in (one, evaluated)]
     measured = [
         np.where(np.isfinite(own.measured_m), own.measured_m, climb)
-        for own, climb in zip((one, judged), by_field, strict=True)
+        for own, climb in zip((one, evaluated), by_field, strict=True)
     ]
     level = [np.zeros(len(climb)) for climb in by_field]
     harmless = error(measured, at_face_value=True) <= CLEAR_GAIN * error(level)

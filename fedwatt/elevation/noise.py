@@ -22,11 +22,11 @@ from math import sqrt
 import numpy as np
 
 from fedwatt.elevation.agreed import Pairs, agreed_pairs
-from fedwatt.elevation.field import Field, empty_field, find, marked
+from fedwatt.elevation.elevation_map import Field, empty_field, find, marked
 from fedwatt.elevation.grid import CORNERS, Grid
 from fedwatt.elevation.measured import segment_residual
 from fedwatt.elevation.power import Residual
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.solve import solve_field
 from fedwatt.elevation.statistics import Contribution, touched_nodes
 from fedwatt.elevation.survey import Survey
@@ -102,7 +102,7 @@ def seeded(seed: int) -> Draws:
 
 
 def noisy_counts(
-    surveys: Sequence[Survey], area: IntArray, settings: TerrainSettings
+    surveys: Sequence[Survey], area: IntArray, settings: ElevationSettings
 ) -> tuple[IntArray, FloatArray]:
     """Nodes of the area that pass for driven by k vehicles, and their noisy counts."""
     nodes = (counted_nodes(one, settings.most_nodes) for one in surveys)
@@ -111,7 +111,7 @@ def noisy_counts(
 
 
 def surely_driven(
-    counts: FloatArray, area: IntArray, settings: TerrainSettings, draws: Draws
+    counts: FloatArray, area: IntArray, settings: ElevationSettings, draws: Draws
 ) -> tuple[IntArray, FloatArray]:
     """Of all counts [area], with noise on every one, the nodes and counts that k explains."""
     deviation = settings.noise_multiplier * sqrt(settings.most_nodes)
@@ -121,7 +121,7 @@ def surely_driven(
 
 
 def noisy_sums(
-    sums: Iterable[PairSums], pairs: int, settings: TerrainSettings, exchange: int = 0
+    sums: Iterable[PairSums], pairs: int, settings: ElevationSettings, exchange: int = 0
 ) -> PairSums:
     """Return the sum over vehicles, each clipped to `clip`, with noise on every coordinate,
     [pairs].
@@ -135,7 +135,9 @@ def noisy_sums(
     return with_noise(PairSums(weight, climb), settings, exchange, draws)
 
 
-def with_noise(total: PairSums, settings: TerrainSettings, exchange: int, draws: Draws) -> PairSums:
+def with_noise(
+    total: PairSums, settings: ElevationSettings, exchange: int, draws: Draws
+) -> PairSums:
     """Return a sum over vehicles with noise on every coordinate.
 
     The standard deviation is z · clip of a weight and 3 m · z · clip of a climb, which is z · clip
@@ -149,7 +151,9 @@ def with_noise(total: PairSums, settings: TerrainSettings, exchange: int, draws:
     return PairSums(weight, climb)
 
 
-def private_shared_field(surveys: Sequence[Survey], grid: Grid, settings: TerrainSettings) -> Field:
+def private_shared_field(
+    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
+) -> Field:
     """Return the published map of a fleet with `noise_multiplier` above 0."""
     nodes, counts = noisy_counts(surveys, settings.service_area.nodes(grid), settings)
     field = empty_field(grid)
@@ -169,7 +173,7 @@ def field_of_noise(
     counts: FloatArray,
     pairs: Pairs,
     sums: PairSums,
-    settings: TerrainSettings,
+    settings: ElevationSettings,
 ) -> Field:
     """Return the field that noisy counts and sums make, from pairs that cannot be noise alone."""
     sure = sums.weight > SURELY * settings.noise_multiplier * settings.clip

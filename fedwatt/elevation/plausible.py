@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from fedwatt.elevation.agreed import Pairs
-from fedwatt.elevation.field import Field, spread
+from fedwatt.elevation.elevation_map import Field, spread
 from fedwatt.elevation.grid import distance_m
 from fedwatt.elevation.noise import PairSums
 from fedwatt.errors import RunError
@@ -32,7 +32,7 @@ def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicl
     """Raise unless passes ≥ 0, AᵀA_ii ≥ 0 and |AᵀA_ij|² ≤ AᵀA_ii · AᵀA_jj, but for roundings."""
     value = total["value"]
     passes = total["passes"]
-    # At most half a step of `summands.LARGEST` a vehicle, and what float64 loses.
+    # At most half a step of `contributions.LARGEST` a vehicle, and what float64 loses.
     rounding = vehicles**2 * 2.0**-38 + 1e-9
     if passes.min() < -rounding:
         raise _at_fault(f"A node has {passes.min():g} passes")

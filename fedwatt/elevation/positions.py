@@ -1,9 +1,10 @@
 """Detection of a trip's untrustworthy positions.
 
-Positions are judged by the wheels, which are never far wrong: a fix that is missing, out of range
-or exactly at 0°, 0° (what a receiver without a fix reports), that leaps farther than the wheels
-turned, or that stays in place while they turn, is left out. A vehicle on a ferry moves without its
-wheels; in a tunnel or a garage it moves without a fix; `climb` says what becomes of both.
+Positions are evaluated by the wheels, which are never far wrong: a fix that is missing, out of
+range or exactly at 0°, 0° (what a receiver without a fix reports), that leaps farther than the
+wheels turned, or that stays in place while they turn, is left out. A vehicle on a ferry moves
+without its wheels; in a tunnel or a garage it moves without a fix; `climb` says what becomes of
+both.
 """
 
 import numpy as np

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.survey import Survey, climb_m
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.ridge import ridge
@@ -88,13 +88,13 @@ def validation_errors_wh(
     """
     validation = training.validation
     assert validation is not None
-    up_and_down, judged = map(_up_and_down, climbs_m)
+    up_and_down, evaluated = map(_up_and_down, climbs_m)
     beta = ridge(np.hstack([training.physics, up_and_down]), training.energy_wh)
     if at_face_value:
         worth = np.array(slopes(float(beta[-3]), float(beta[-2]), training.wh_per_m))
         rest = ridge(training.physics, training.energy_wh - up_and_down @ worth)
         beta = np.concatenate([rest[:-1], worth, rest[-1:]])
-    features = np.hstack([validation.physics, judged])
+    features = np.hstack([validation.physics, evaluated])
     errors: FloatArray = features @ beta[:-1] + beta[-1] - validation.energy_wh
     return errors
 

@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from scipy import sparse
 
-from fedwatt.elevation.field import Field, find, spread
+from fedwatt.elevation.elevation_map import Field, find, spread
 from fedwatt.elevation.measured import segment_residual
 from fedwatt.elevation.power import Residual, field_errors_wh
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.solve import factorised, regions, system
 from fedwatt.elevation.statistics import Contribution, contribution
 from fedwatt.elevation.survey import Survey
@@ -22,7 +22,7 @@ from fedwatt.telemetry.trip import IntArray
 FURTHER_TURNS = 6
 CLEARLY_LESS = 0.97
 _LAST: WeakKeyDictionary[Survey, tuple[Field, int, Field]] = WeakKeyDictionary()
-"""By survey the last own field, and what it was made on: asked for when a prior is judged, and
+"""By survey the last own field, and what it was made on: asked for when a prior is evaluated, and
 again when it is kept."""
 
 
@@ -60,7 +60,7 @@ def private_field(survey: Survey, own: Residual, shared: Field, prior_grade: flo
     return Field(shared.grid, *parts, shared.prior)
 
 
-def own_field(one: Survey, shared: Field, settings: TerrainSettings) -> Field:
+def own_field(one: Survey, shared: Field, settings: ElevationSettings) -> Field:
     """Return a vehicle's own field: private nodes learned on board, refreshed as the shared ones
     are.
 

@@ -4,8 +4,8 @@ A secure sum (`fedwatt.privacy.secure`) hides every vehicle's numbers and gives 
 total alone. Messages have a fixed length that says nothing either: first all nodes of the
 operator's service area are counted, again and again until the set of nodes that k vehicles drive
 stands still; then sums are exchanged over those nodes, and over pairs of them that one segment can
-touch. Each question says what it adds (`summands`), from which `fedwatt.privacy.fixed_point` makes
-words.
+touch. Each question says what it adds (`contributions`), from which `fedwatt.privacy.fixed_point`
+makes words.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ import numpy as np
 
 from fedwatt.elevation.agreed import FASTEST_MPS, Pairs, agreed_pairs, agreed_segments
 from fedwatt.elevation.choose import verdict
-from fedwatt.elevation.field import Field, find, marked, spread
+from fedwatt.elevation.elevation_map import Field, find, marked, spread
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.measured import segment_residual
 from fedwatt.elevation.noise import CLIMB_M, counted_nodes, pair_sums
 from fedwatt.elevation.power import Residual
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import Contribution, contribution, touched_nodes
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError
@@ -33,16 +33,16 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 class Question:
     """A request for a sum: how many vehicles drive each node, or sums over these nodes.
 
-    `field` is what is known so far, empty at first; None asks for counts. With `judged` vehicles
+    `field` is what is known so far, empty at first; None asks for counts. With `evaluated` vehicles
     are asked what their validation trips say of these fields, and of no nodes. Segments have the
     length of `segment_s`.
     """
 
     grid: Grid
-    settings: TerrainSettings
+    settings: ElevationSettings
     nodes: IntArray
     field: Field | None = None
-    judged: tuple[Field, ...] = ()
+    evaluated: tuple[Field, ...] = ()
     segment_s: int = 0
 
     def __post_init__(self) -> None:
@@ -51,8 +51,8 @@ class Question:
     @property
     def described(self) -> str:
         """Description of the request, for a log."""
-        if self.judged:
-            return f"their validation trips' word on {len(self.judged)} fields"
+        if self.evaluated:
+            return f"their validation trips' word on {len(self.evaluated)} fields"
         what = "how many drive" if self.field is None else "sums over"
         return f"{what} {len(self.nodes)} nodes"
 
@@ -64,8 +64,8 @@ class Question:
     @property
     def fields(self) -> Fields:
         """Names and sizes of a contribution; the same for every vehicle."""
-        if self.judged:
-            others = len(self.judged) - 1
+        if self.evaluated:
+            others = len(self.evaluated) - 1
             return {"error": (1, LARGEST), "gain": (others, LARGEST), "spread": (others, LARGEST)}
         if self.field is None:
             return {"vehicles": (len(self.nodes), 1.0)}
@@ -81,8 +81,8 @@ class Question:
         settings = self.settings
         nodes = self.nodes
         field = self.field
-        if self.judged:
-            return vars(verdict(one, self.judged, settings))
+        if self.evaluated:
+            return vars(verdict(one, self.evaluated, settings))
         one, noise = one.cut(self.segment_s), settings.noise_multiplier
         if field is None and noise:
             return {"vehicles": marked(counted_nodes(one, settings.most_nodes), nodes)}

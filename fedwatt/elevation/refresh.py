@@ -18,11 +18,11 @@ import numpy as np
 
 from fedwatt.elevation.choose import solved
 from fedwatt.elevation.climb import own_rise_m
-from fedwatt.elevation.field import Field, find
+from fedwatt.elevation.elevation_map import Field, find
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import Learned, own_fields, publishable, survey_fleet, vehicle_sums
 from fedwatt.elevation.power import Residual, without_outliers
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import Contribution, add, contribution, touched_nodes
 from fedwatt.elevation.survey import Survey, Track, usual_wh_per_m
 from fedwatt.errors import DataError
@@ -37,7 +37,7 @@ def refreshed(
     vehicles: Callable[[], Iterable[Vehicle]],
     learned: Learned,
     predicted_wh: Mapping[str, FloatArray],
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     data: DataSettings,
 ) -> Learned:
     """Return the fields after one more exchange, with the vehicles whose predictions are given.
@@ -77,7 +77,7 @@ def solved_again(
     learned: Learned,
     sums: Contribution,
     contributors: frozenset[str],
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     data: DataSettings,
 ) -> Learned:
     """Return the fields of an earlier refresh, from its sums and who contributed to them.

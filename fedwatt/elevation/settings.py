@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from fedwatt.elevation.agreed import Area
-from fedwatt.elevation.field import Prior
+from fedwatt.elevation.elevation_map import Prior
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import check
 from fedwatt.settings import Checked, number
@@ -17,13 +17,13 @@ LONGER_S = (12, 20)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TerrainSettings(Checked):
+class ElevationSettings(Checked):
     """Grid, segments, prior and privacy of a field."""
 
     source: str = "auto"
     """"auto": a vehicle's own elevation channel where it has one, else the field that the fleet
     learns, else the level model; "learn": the field alone; "measured": the elevation channel alone;
-    or the file of a field made by `fedwatt terrain learn`."""
+    or the file of a field made by `fedwatt elevation learn`."""
     cell_m: float = number(80.0, "[1, 100000]", "m")
     """Metres between nodes."""
     segment_s: int = number(Prior.segment_s, "[1, 600]", "s")
@@ -44,7 +44,7 @@ class TerrainSettings(Checked):
     explain; 0: never."""
     forget: float = number(0.5, "[0, 1]")
     """What sums of earlier exchanges count in a refresh; 1: as much as new ones, 0: nothing."""
-    level_model: bool = True
+    model_without_elevation: bool = True
     """Whether the run also trains its methods without climb, for windows whose climb is not known;
     see `level`."""
     noise_multiplier: float = number(0.0, "[0, inf)", "(0: no noise)")

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph, linalg
 
-from fedwatt.elevation.field import Field, empty_field, find
+from fedwatt.elevation.elevation_map import Field, empty_field, find
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.statistics import Contribution
 from fedwatt.errors import RunError

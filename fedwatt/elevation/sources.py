@@ -2,7 +2,7 @@
 
 "auto" is learning in which a vehicle's measured elevation counts wherever it has it.
 
-`TerrainSettings.source` says which. Telemetry is gone through more than once rather than kept, so
+`ElevationSettings.source` says which. Telemetry is gone through more than once rather than kept, so
 vehicles come as a function that gives them anew.
 """
 
@@ -10,10 +10,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from fedwatt.elevation.climb import with_measured_terrain, with_terrain
-from fedwatt.elevation.field import Field
-from fedwatt.elevation.learn import Learned, Share, give_terrain, learn, learn_shared
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.climb import with_elevation, with_measured_elevation
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.learn import Learned, Share, add_elevation, learn, learn_shared
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import (
     Provenance,
     read_field,
@@ -35,7 +35,7 @@ Vehicles = Callable[[], Iterable[Vehicle]]
 """Gives the vehicles of a fleet, one at a time, each time it is called."""
 
 
-def learns_field(settings: TerrainSettings, data: DataSettings) -> bool:
+def learns_field(settings: ElevationSettings, data: DataSettings) -> bool:
     """Return whether a feature needs climb, and the vehicles learn the field that it is read
     from.
     """
@@ -45,7 +45,7 @@ def learns_field(settings: TerrainSettings, data: DataSettings) -> bool:
 def with_climb_channels(
     vehicles: Vehicles,
     data: DataSettings,
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     learned: Learned | None = None,
 ) -> Iterable[Vehicle]:
     """Yield the vehicles with channels of climb where a feature needs them, else as they are.
@@ -58,10 +58,10 @@ def with_climb_channels(
         return _with_elevation(vehicles(), settings)
     if learned is None and not settings.learns:
         return _with_field_of(Path(settings.source), vehicles, data)
-    return give_terrain(vehicles(), learned or learn_fields(vehicles, data, settings))
+    return add_elevation(vehicles(), learned or learn_fields(vehicles, data, settings))
 
 
-def _with_elevation(vehicles: Iterable[Vehicle], settings: TerrainSettings) -> Iterator[Vehicle]:
+def _with_elevation(vehicles: Iterable[Vehicle], settings: ElevationSettings) -> Iterator[Vehicle]:
     """Yield the vehicles with climb by their elevation channels; those without any are told
     apart.
     """
@@ -71,16 +71,20 @@ def _with_elevation(vehicles: Iterable[Vehicle], settings: TerrainSettings) -> I
         count += 1
         if not any("elevation_m" in trip.channels for trip in vehicle.trips):
             without.append(vehicle.name)
-        yield with_measured_terrain(vehicle)
+        yield with_measured_elevation(vehicle)
     if len(without) == count:
         raise DataError(
             "No vehicle has a channel 'elevation_m', so no climb is measured. Import recordings "
-            "with elevation (or --dem), or let the fleet learn its hills: terrain.source = 'auto'."
+            "with elevation (or --dem), or let the fleet learn a map: elevation.source = 'auto'."
         )
     if without:
-        what = "the level model predicts for" if settings.level_model else "roads are level for"
+        what = (
+            "the level model predicts for"
+            if settings.model_without_elevation
+            else "roads are level for"
+        )
         log.warning(
-            "%d of %d vehicles have no measured elevation: %s %s. With terrain.source = 'auto' "
+            "%d of %d vehicles have no measured elevation: %s %s. With elevation.source = 'auto' "
             "they would read the hills that the fleet learns.",
             len(without),
             count,
@@ -92,7 +96,7 @@ def _with_elevation(vehicles: Iterable[Vehicle], settings: TerrainSettings) -> I
 def learn_fields(
     vehicles: Vehicles,
     data: DataSettings,
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     *,
     share: Share | None = None,
     present: Callable[[int], BoolArray] | None = None,
@@ -115,7 +119,7 @@ def learn_fields(
 
 
 def publish_field(
-    fleet: Path, out: Path, settings: TerrainSettings, data: DataSettings
+    fleet: Path, out: Path, settings: ElevationSettings, data: DataSettings
 ) -> tuple[Field, int]:
     """Return the field that a stored fleet publishes, now in the file `out`, and how many nodes it
     drove.
@@ -151,4 +155,4 @@ def _with_field_of(file: Path, vehicles: Vehicles, data: DataSettings) -> Iterab
     for vehicle in vehicles():
         if provenance is not None:
             provenance.refuse(file, vehicle.name, data, held_out=vehicle.name in never)
-        yield with_terrain(vehicle, field)
+        yield with_elevation(vehicle, field)

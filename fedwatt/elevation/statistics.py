@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from fedwatt.elevation.field import find
+from fedwatt.elevation.elevation_map import find
 from fedwatt.elevation.power import Residual
 from fedwatt.elevation.survey import Survey
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray

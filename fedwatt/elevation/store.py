@@ -1,6 +1,6 @@
 """A field as one Parquet file: a row for each node; its metadata holds the grid and provenance.
 
-The provenance says whose trips a field was learned from, so that it is never judged on them. A
+The provenance says whose trips a field was learned from, so that it is never evaluated on them. A
 field is learned from training trips. Used in a run that splits the same vehicles' trips another
 way, it would have seen the energy of that run's test trips.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedwatt.elevation.field import Field, Prior
+from fedwatt.elevation.elevation_map import Field, Prior
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.files import flush, parse_json, write_atomically
@@ -68,13 +68,13 @@ class Provenance:
     def refuse(
         self, file: Path, vehicle: str, data: DataSettings, *, held_out: bool = False
     ) -> None:
-        """Raise if the field of `file` knows trips that `vehicle` is judged on under `data`."""
+        """Raise if the field of `file` knows trips that `vehicle` is evaluated on under `data`."""
         if vehicle not in self.vehicles:
             return
         if held_out:
             raise SettingError(
                 f"The field {file} was learned from vehicle '{vehicle}', which this run holds out; "
-                "learn it without that vehicle ('fedwatt terrain learn --held-out')."
+                "learn it without that vehicle ('fedwatt elevation learn --held-out')."
             )
         own = Provenance.by(self.vehicles, data)
         if own == self:
@@ -95,7 +95,7 @@ def warn_unknown(file: Path) -> None:
     """Warn that a field does not say whose trips it was learned from."""
     log.warning(
         "The field %s does not say which trips it was learned from, so it may know the test trips "
-        "of this run. 'fedwatt terrain learn' makes one that does.",
+        "of this run. 'fedwatt elevation learn' makes one that does.",
         file,
     )
 
@@ -145,8 +145,8 @@ def read_field(path: Path) -> Field:
         return Field(grid, keys, elevation_m, region, passes, vehicles, prior, measured)
     except FileNotFoundError:
         raise DataError(
-            f"There is no field {path.absolute()}. 'fedwatt terrain learn' makes one; "
-            'terrain.source = "auto" learns it in the run.'
+            f"There is no field {path.absolute()}. 'fedwatt elevation learn' makes one; "
+            'elevation.source = "auto" learns it in the run.'
         ) from None
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
@@ -161,7 +161,7 @@ def read_provenance(path: Path) -> Provenance | None:
     except (KeyError, TypeError, ValueError) as problem:
         raise DataError(
             f"{path} does not say rightly which trips it was learned from: {problem}. "
-            "Learn it again with 'fedwatt terrain learn'."
+            "Learn it again with 'fedwatt elevation learn'."
         ) from problem
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.elevation.climb import measured_rise_m
-from fedwatt.elevation.field import Field, find
+from fedwatt.elevation.elevation_map import Field, find
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.positions import trusted_positions
 from fedwatt.errors import DataError
@@ -41,7 +41,8 @@ class Survey:
     wh_per_m     energy of a metre of climb, before any has been fitted: mass times gravity
     trip         int64 [segments]: number of the trip that each segment is of
     others       the same trips in segments of other lengths, by seconds
-    validation   segments of the validation trips, by which a prior is judged; None: none is chosen
+    validation   segments of the validation trips, by which a prior is evaluated; None: none is
+                 chosen
     measured_m   float64 [segments]: climb by the vehicle's elevation channel, NaN where that is not
                  known; empty where it is not asked for
     """
@@ -89,8 +90,8 @@ def surveys(
         if "energy_wh" not in trip.channels:
             raise DataError(
                 f"Vehicle '{vehicle.name}', trip '{trip.name}' has no energy, from which hills are "
-                "learned. Leave 'terrain' out of the features, or read climb off elevation_m: "
-                "terrain.source = measured."
+                "learned. Leave 'elevation' out of the features, or read climb off elevation_m: "
+                "elevation.source = measured."
             )
         sums = np.cumsum(trip_features(trip, names, vehicle.name), axis=0)
         energy = np.cumsum(trip.channels["energy_wh"])
@@ -126,9 +127,9 @@ def whole_survey(
 ) -> Survey:
     """Training trips, with all that choosing a prior, and among fields, needs besides."""
     training = surveys(vehicle, grid, lengths, data, "train", measured=measured)
-    judged = surveys(vehicle, grid, lengths[:1], data, "validation", measured=measured)
+    evaluated = surveys(vehicle, grid, lengths[:1], data, "validation", measured=measured)
     first = training.pop(lengths[0])
-    return replace(first, others=training, validation=judged[lengths[0]])
+    return replace(first, others=training, validation=evaluated[lengths[0]])
 
 
 def usual_wh_per_m(vehicle: Vehicle) -> float:

@@ -74,7 +74,15 @@ def _mover(job: Job, fused: FusedStep | None, watch: Stopwatch) -> Callable[...,
             if fused is not None:
                 fused(gradient, here, before, first=first)
             else:
-                terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
+                terms = (
+                    job.rules,
+                    job.plans,
+                    gradient,
+                    here,
+                    before,
+                    job.anchor,
+                    job.learning_rate,
+                )
                 move(*terms, first=first)
 
     return advance

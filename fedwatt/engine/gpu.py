@@ -116,7 +116,7 @@ class Recording:
         self.model = job.model
         self.loss = job.loss
         self.anchor = buffer(job.anchor)
-        self.rate = job.anchor.new_zeros((rows, 1))
+        self.learning_rate = job.anchor.new_zeros((rows, 1))
         self.weights = buffer(job.anchor)
         self.previous = buffer(job.anchor) if job.looks_back else None
         self.step = torch.zeros(1, dtype=torch.int64, device=job.anchor.device)
@@ -184,7 +184,7 @@ class Recording:
             self.path.zero_()
         self.anchor[:rows] = job.anchor
         self.weights[:rows] = job.anchor
-        self.rate[:rows] = job.rate
+        self.learning_rate[:rows] = job.learning_rate
         for rule, columns in zip(job.rules, self.columns, strict=True):
             for name, value in numbers(rule).items():
                 columns[name][:rows] = value
@@ -220,10 +220,10 @@ class Recording:
         starts, labels, share = (
             values.index_select(0, self.step)[0, :active] for values in self.batches
         )
-        rate = self.rate
+        learning_rate = self.learning_rate
         if self.ends is not None:
-            rate = torch.where(self.step < self.ends, rate, 0.0)
-        inputs = (self.rules, self.plans, self.model, self.loss, self.anchor, rate)
+            learning_rate = torch.where(self.step < self.ends, learning_rate, 0.0)
+        inputs = (self.rules, self.plans, self.model, self.loss, self.anchor, learning_rate)
         job = Job(*inputs, Batches(pool, (), ())).part(slice(0, active))
         here, before = present_and_previous(self.weights, self.previous, step)
         here, before = here[:active], before[:active] if before is not None else None
@@ -234,7 +234,7 @@ class Recording:
             gradient = shaped_gradient(job, here, (windows, labels, share))
         else:
             gradient = job.model.gradient(here, windows, labels, share, job.loss)
-        terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.rate)
+        terms = (job.rules, job.plans, gradient, here, before, job.anchor, job.learning_rate)
         with measured(None if self.path is None else self.path[:active], here, before):
             self.move(*terms, first=step == 0)
         self.step.add_(1)

@@ -21,7 +21,7 @@ class Job:
     model: Model
     loss: Loss
     anchor: Tensor  # the broadcast model w_t of each vehicle, [P, D]
-    rate: float | Tensor  # η_t, or [P, 1] where it is not the same for all
+    learning_rate: float | Tensor  # η_t, or [P, 1] where it is not the same for all
     batches: Batches
     tf32: bool = False  # whether float32 products may use TF32 on a GPU that has it
     deterministic: bool = False  # whether a row's bits may not depend on the other rows
@@ -66,7 +66,9 @@ class Job:
             rules=tuple(_part(rule, rows) for rule in self.rules),
             plans=tuple({n: values[rows] for n, values in plan.items()} for plan in self.plans),
             anchor=self.anchor[rows],
-            rate=self.rate[rows] if isinstance(self.rate, Tensor) else self.rate,
+            learning_rate=self.learning_rate[rows]
+            if isinstance(self.learning_rate, Tensor)
+            else self.learning_rate,
             batches=self.batches.part(rows),
             path=None if self.path is None else self.path[rows],
         )

@@ -32,7 +32,7 @@ def _train_one(job: Job) -> Tensor:
             direction = rule.gradient(direction, weights, job.anchor, plan)
         for rule, plan in zip(job.rules, job.plans, strict=True):
             direction = rule.direction(direction, weights, previous, plan)
-        weights, previous = weights - job.rate * direction, weights
+        weights, previous = weights - job.learning_rate * direction, weights
         if job.path is not None:
             job.path.add_(torch.linalg.vector_norm(weights - previous, dtype=torch.float64))
     return weights - job.anchor

@@ -70,7 +70,7 @@ def move(
     weights: Tensor,
     previous: Tensor | None,
     anchor: Tensor,
-    rate: float | Tensor,
+    learning_rate: float | Tensor,
     *,
     first: bool,
 ) -> None:
@@ -80,12 +80,12 @@ def move(
     """
     before = None if first else previous
     step = direction(rules, plans, gradient, weights, before, anchor)
-    if not isinstance(rate, Tensor):
-        torch.sub(weights, step, alpha=rate, out=weights if previous is None else previous)
+    if not isinstance(learning_rate, Tensor):
+        torch.sub(weights, step, alpha=learning_rate, out=weights if previous is None else previous)
     elif previous is None:
-        weights.addcmul_(step, rate, value=-1)
+        weights.addcmul_(step, learning_rate, value=-1)
     else:
-        previous.copy_(torch.addcmul(weights, step, rate, value=-1))
+        previous.copy_(torch.addcmul(weights, step, learning_rate, value=-1))
 
 
 @contextmanager
@@ -135,7 +135,7 @@ def explored_gradient(job: Job, weights: Tensor, batch: Batch, *, shaped: bool =
         with torch.no_grad():
             return shaped_losses(job, job.model.layout.split(point), batch)
 
-    loss = StepLoss(gradient, value, job.rate)
+    loss = StepLoss(gradient, value, job.learning_rate)
     return through_rules(job.rules, job.plans, job.anchor, loss).gradient(weights)
 
 

@@ -110,7 +110,7 @@ def _joined(jobs: Sequence[Job], order: Sequence[int], index: Tensor) -> Job:
         ),
         anchor=rows([job.anchor for job in jobs]),
         path=None if first.path is None else rows([j.path for j in jobs if j.path is not None]),
-        rate=column([job.rate for job in jobs]),
+        learning_rate=column([job.learning_rate for job in jobs]),
         batches=Batches(
             first.batches.pool,
             [vehicles[row] for row in order],

@@ -1,14 +1,14 @@
 """Baselines without federation, and fine-tuning of the global model in each vehicle."""
 
-from fedwatt.evaluation.finetune import Personal, PersonalModel, personalise
-from fedwatt.evaluation.rows import REFERENCES, Reference, References, reference_rows
+from fedwatt.evaluation.finetune import Personalisation, PersonalisedModel, personalise
+from fedwatt.evaluation.rows import REFERENCES, Baseline, Baselines, baseline_rows
 
 __all__ = [
     "REFERENCES",
-    "Personal",
-    "PersonalModel",
-    "Reference",
-    "References",
+    "Baseline",
+    "Baselines",
+    "Personalisation",
+    "PersonalisedModel",
+    "baseline_rows",
     "personalise",
-    "reference_rows",
 ]

@@ -4,7 +4,7 @@ A vehicle starts from the global model, or from its own where a method gives it 
 gradient steps on its own training windows at each candidate rate, looks at its own validation
 windows after each candidate number of steps, and keeps the best of these and the model that it
 began with. Nothing leaves the vehicle. The stack is the engine's own (`train` with no rules), so
-any method's model can be made personal.
+any method's model can be made personalised.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ AFTER_THE_ROUNDS = -1  # round number of the batches: a stream of its own, apart
 
 
 @dataclass(frozen=True, kw_only=True)
-class Personal:
+class Personalisation:
     """Candidates of fine-tuning, from which each vehicle chooses on its validation trips."""
 
     enabled: bool = False
@@ -41,7 +41,9 @@ class Personal:
     """Windows a step."""
 
     def __post_init__(self) -> None:
-        rates = len(self.rates) >= 1 and all(0 < rate < inf for rate in self.rates)
+        rates = len(self.rates) >= 1 and all(
+            0 < learning_rate < inf for learning_rate in self.rates
+        )
         check(self, "rates", rates, "one or more positive numbers, such as (0.003, 0.01)")
         rising = list(self.steps) == sorted(set(self.steps)) and min(self.steps, default=0) >= 1
         check(self, "steps", rising, "one or more ascending whole numbers, such as (100, 300)")
@@ -53,7 +55,7 @@ OwnModels = Callable[[int, Sequence[int]], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class PersonalModel:
+class PersonalisedModel:
     """The model that a vehicle made its own; rate and steps are 0 where it kept what it had.
 
     `run` and `vehicle` are places in the federation's seeds and fleet; `weights` has shape [D].
@@ -62,17 +64,17 @@ class PersonalModel:
     run: int
     vehicle: int
     weights: Tensor
-    rate: float
+    learning_rate: float
     steps: int
 
 
 def personalise(
     federation: LocalFleet,
     weights: Tensor,
-    settings: Personal,
+    settings: Personalisation,
     *,
     vehicles: Sequence[int] | None = None,
-    keep: Callable[[PersonalModel], None] | None = None,
+    keep: Callable[[PersonalisedModel], None] | None = None,
     own_models: OwnModels | None = None,
 ) -> Predictions:
     """Return the predictions of global models [R, D] fine-tuned in all or some `vehicles`.
@@ -90,7 +92,7 @@ def personalise(
     if len(own) < count:
         for windows, predictions in parts:
             predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
-    for one in personal_models(federation, weights, settings, own.tolist(), own_models):
+    for one in personalised_models(federation, weights, settings, own.tolist(), own_models):
         for windows, predictions in parts:
             where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
             predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
@@ -100,13 +102,13 @@ def personalise(
     return Predictions(*(predictions for _, predictions in parts))
 
 
-def personal_models(
+def personalised_models(
     federation: LocalFleet,
     weights: Tensor,
-    settings: Personal,
+    settings: Personalisation,
     vehicles: Sequence[int],
     own_models: OwnModels | None = None,
-) -> Iterator[PersonalModel]:
+) -> Iterator[PersonalisedModel]:
     """Yield the model of each vehicle and run, from global ones [R, D] or own ones, stack by
     stack.
     """
@@ -126,9 +128,9 @@ def _chosen(
     anchor: Tensor,
     run: int,
     stack: Sequence[int],
-    settings: Personal,
+    settings: Personalisation,
     rates: Sequence[float],
-) -> Iterator[PersonalModel]:
+) -> Iterator[PersonalisedModel]:
     """Yield the best model of each vehicle of a stack, which begins at `anchor` [P, D]."""
 
     def error_of(weights: Tensor, vehicle: int) -> float:
@@ -137,13 +139,17 @@ def _chosen(
     best = anchor.clone()
     tuned = [(0.0, 0)] * len(stack)
     lowest = [error_of(own, vehicle) for own, vehicle in zip(anchor, stack, strict=True)]
-    for rate in rates:
-        for steps, candidates in _trained(federation, anchor, run, stack, rate, settings):
+    for learning_rate in rates:
+        for steps, candidates in _trained(federation, anchor, run, stack, learning_rate, settings):
             for row, vehicle in enumerate(stack):
                 if (error := error_of(candidates[row], vehicle)) < lowest[row]:
-                    best[row], lowest[row], tuned[row] = candidates[row], error, (rate, steps)
+                    best[row], lowest[row], tuned[row] = (
+                        candidates[row],
+                        error,
+                        (learning_rate, steps),
+                    )
     for row, vehicle in enumerate(stack):
-        yield PersonalModel(run, vehicle, best[row], *tuned[row])
+        yield PersonalisedModel(run, vehicle, best[row], *tuned[row])
 
 
 def _trained(
@@ -151,8 +157,8 @@ def _trained(
     anchor: Tensor,
     run: int,
     stack: Sequence[int],
-    rate: float,
-    settings: Personal,
+    learning_rate: float,
+    settings: Personalisation,
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the stack's weights [P, D] after each candidate number of steps at one rate."""
     pool = federation.pool
@@ -172,6 +178,6 @@ def _trained(
     for done, steps in pairwise((0, *settings.steps)):
         part = [replace(draw, begin=done, end=steps) for draw in draws]
         batches = Batches(pool, stack, part)
-        job = Job((), (), federation.model, federation.loss, here, rate, batches)
+        job = Job((), (), federation.model, federation.loss, here, learning_rate, batches)
         here = here + train(job)
         yield steps, here

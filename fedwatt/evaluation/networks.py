@@ -23,7 +23,7 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Pool
 from fedwatt.engine.together import train
-from fedwatt.evaluation.finetune import Personal, personal_models
+from fedwatt.evaluation.finetune import Personalisation, personalised_models
 from fedwatt.federation import LocalFleet
 from fedwatt.federation.evaluate import predict, validation_error
 from fedwatt.randomness import generator
@@ -65,19 +65,21 @@ def local_networks(
     feature_sets: Sequence[LocalFleet],
     vehicles: Sequence[int],
     share: float,
-    personal: Personal | None = None,
+    personalisation: Personalisation | None = None,
 ) -> Selected:
     """Train a network in each of K vehicles on its own windows only.
 
     `feature_sets` are the same vehicles with different features, from which each vehicle chooses.
-    `share` is the part of the rounds in which a vehicle trains, `personal` the fine-tuning that
-    vehicles of the federation do (None: none).
+    `share` is the part of the rounds in which a vehicle trains, `personalisation` the fine-tuning
+    that vehicles of the federation do (None: none).
     """
     candidates = [_best_local(fleet, vehicles, share) for fleet in feature_sets]
-    if personal is not None and personal.enabled:
+    if personalisation is not None and personalisation.enabled:
         winner = _lowest(candidates)
         candidates = [
-            _fine_tuned(own, vehicles, personal, np.flatnonzero((winner == number).any(axis=0)))
+            _fine_tuned(
+                own, vehicles, personalisation, np.flatnonzero((winner == number).any(axis=0))
+            )
             for number, own in enumerate(candidates)
         ]
     winner = _lowest(candidates)
@@ -147,15 +149,15 @@ def _trained_locally(
         numbers = [vehicles[place] for _, place, _ in stack]
         factors = begin.new_tensor([[factor] for _, _, factor in stack])
 
-        def rate(turn: int, factors: Tensor = factors) -> Tensor:
-            return factors * terms.rate(int(turn / share))
+        def learning_rate(turn: int, factors: Tensor = factors) -> Tensor:
+            return factors * terms.learning_rate(int(turn / share))
 
-        for weights in _checked(fleet, fleet.pool, begin, numbers, draws, rounds, rate):
+        for weights in _checked(fleet, fleet.pool, begin, numbers, draws, rounds, learning_rate):
             yield stack, weights
 
 
 def _fine_tuned(
-    candidates: _Candidates, vehicles: Sequence[int], settings: Personal, places: IntArray
+    candidates: _Candidates, vehicles: Sequence[int], settings: Personalisation, places: IntArray
 ) -> _Candidates:
     """Fine-tune the networks of the vehicles at some `places`, as the federation's are."""
     if not len(places):
@@ -168,7 +170,7 @@ def _fine_tuned(
     def begin(run: int, stack: Sequence[int]) -> Tensor:
         return candidates.weights[run, [place_of[vehicle] for vehicle in stack]]
 
-    tuned = personal_models(fleet, weights[:, 0], settings, list(place_of), begin)
+    tuned = personalised_models(fleet, weights[:, 0], settings, list(place_of), begin)
     for one in tuned:
         if one.steps:
             place = place_of[one.vehicle]
@@ -206,13 +208,13 @@ def centralised_network(fleet: LocalFleet, vehicles: Sequence[int], share: float
     lowest = np.full(len(fleet.seeds), np.inf)
     factors = best.new_tensor([[factor] for _, factor in rows])
 
-    def rate(turn: int) -> Tensor:
-        return factors * terms.rate(turn)
+    def learning_rate(turn: int) -> Tensor:
+        return factors * terms.learning_rate(turn)
 
     begin = best[[run for run, _ in rows]]
     numbers = [0] * len(rows)
     rounds = terms.training.rounds
-    for weights in _checked(fleet, one_place, begin, numbers, draws, rounds, rate):
+    for weights in _checked(fleet, one_place, begin, numbers, draws, rounds, learning_rate):
         for (run, _), candidate in zip(rows, weights, strict=True):
             errors = [validation_error(fleet.model, candidate, pool, k) for k in vehicles]
             if (error := float(np.mean(errors))) < lowest[run]:
@@ -235,7 +237,7 @@ def _checked(
     vehicles: Sequence[int],
     draws: Sequence[Draw],
     rounds: int,
-    rate: Callable[[int], Tensor],
+    learning_rate: Callable[[int], Tensor],
 ) -> Iterator[Tensor]:
     """Take plain gradient steps, `rounds` times those of `draws`; yield [P, D] at every check."""
     ends = np.ceil(np.linspace(0, rounds, min(CHECKS, rounds) + 1)[1:])
@@ -244,7 +246,9 @@ def _checked(
     for turn in range(rounds):
         part = [replace(draw, begin=turn * draw.end, end=(turn + 1) * draw.end) for draw in draws]
         batches = Batches(pool, vehicles, part)
-        here = here + train(Job((), (), fleet.model, fleet.loss, here, rate(turn), batches))
+        here = here + train(
+            Job((), (), fleet.model, fleet.loss, here, learning_rate(turn), batches)
+        )
         pool.release()
         if turn + 1 in checks:
             yield here

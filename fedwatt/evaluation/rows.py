@@ -1,4 +1,4 @@
-"""Baselines of a run, as rows of its table of references.
+"""Baselines of a run, as rows of its table of baselines.
 
 No choice looks at a test window: learning rates, stopping points, ridge strengths, features and the
 local-only model are those of the lowest validation error.
@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from fedwatt.evaluation.finetune import Personal
+from fedwatt.evaluation.finetune import Personalisation
 from fedwatt.evaluation.linear import LinearBaseline, mean_baseline, ridge_baseline
 from fedwatt.evaluation.networks import Selected, centralised_network, local_networks
 from fedwatt.federation import LocalFleet
@@ -25,15 +25,15 @@ NO_SEED: Final = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class References:
+class Baselines:
     """Settings of the baselines: models of the same vehicles without federation."""
 
     enabled: bool = True
-    """`--no-references` says no."""
+    """`--no-baselines` says no."""
 
 
 @dataclass(frozen=True)
-class Reference:
+class Baseline:
     """A model that is not federated."""
 
     title: str
@@ -46,17 +46,17 @@ class Reference:
 LOCAL_ONLY: Final = "local"
 """The baseline that a federated model is compared with."""
 REFERENCES: Final = {
-    "mean": Reference("local-only mean"),
-    "ridge": Reference("local-only ridge"),
-    "network": Reference("local-only network", seeded=True),
-    LOCAL_ONLY: Reference("local-only, best of these by validation", seeded=True),
-    "pooled": Reference(
+    "mean": Baseline("local-only mean"),
+    "ridge": Baseline("local-only ridge"),
+    "network": Baseline("local-only network", seeded=True),
+    LOCAL_ONLY: Baseline("local-only, best of these by validation", seeded=True),
+    "pooled": Baseline(
         "centralised network (needs pooled data, only possible in a simulation)",
         alone=False,
         seeded=True,
     ),
 }
-"""By the name that they have in the table of references."""
+"""By the name that they have in the table of baselines."""
 
 
 def baseline_vehicles(fleet: LocalFleet) -> list[int]:
@@ -65,21 +65,21 @@ def baseline_vehicles(fleet: LocalFleet) -> list[int]:
     return [k for k in fleet.fleet.sample(MOST_VEHICLES) if not clients[k].held_out]
 
 
-def reference_rows(
+def baseline_rows(
     fleet: LocalFleet,
     share: float,
     *,
     alone: Sequence[LocalFleet] = (),
-    personal: Personal | None = None,
+    personalisation: Personalisation | None = None,
     whole: bool = True,
     on_done: Callable[[str], None] = lambda name: None,
 ) -> list[Row]:
     """Return test errors of all baselines by vehicle and stratum.
 
-    `share` is the part of the rounds in which a vehicle trains, `personal` the fine-tuning after
-    them. `alone` are the same vehicles with the features that each could have by itself, such as
-    climb in the elevation map that it learned alone; by default `fleet` itself. Where the `whole`
-    fleet is not here but a sample of it, there is no centralised network.
+    `share` is the part of the rounds in which a vehicle trains, `personalised` the fine-tuning
+    after them. `alone` are the same vehicles with the features that each could have by itself,
+    such as climb in the elevation map that it learned alone; by default `fleet` itself. Where the
+    `whole` fleet is not here but a sample of it, there is no centralised network.
     """
     clients = fleet.fleet.clients
     feature_sets = tuple(alone) or (fleet,)
@@ -98,7 +98,7 @@ def reference_rows(
         [ridge_baseline([own.fleet.clients[k] for own in feature_sets]) for k in vehicles]
     )
     rows += rows_of("ridge", ridge.test)
-    network = local_networks(feature_sets, vehicles, share, personal)
+    network = local_networks(feature_sets, vehicles, share, personalisation)
     rows += rows_of("network", network.test)
     local = lowest_validation_error([mean, ridge, network], windows.offsets)
     rows += rows_of(LOCAL_ONLY, local.test)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedwatt.federation.port import Present
+from fedwatt.federation.backend import Present
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, picked
 from fedwatt.methods import Method

@@ -10,7 +10,7 @@ from fedwatt.federation.records import UNEVALUATED, Row
 from fedwatt.federation.state import State
 
 
-def judged(
+def evaluated(
     state: State,
     seeds: Sequence[int],
     training: Sequence[Row],
@@ -67,8 +67,8 @@ def stopped_early(state: State, patience: int) -> State:
     """Return the state after an evaluation, without the runs that have not improved for `patience`
     rounds.
 
-    Each run is judged by itself: seeds of one stack may stop at different rounds. Nothing but the
-    state decides, so a run that is continued stops where it would have.
+    Each run is evaluated by itself: seeds of one stack may stop at different rounds. Nothing but
+    the state decides, so a run that is continued stops where it would have.
     """
     if not patience:
         return state
@@ -88,7 +88,7 @@ def concluded(
     keep.
 
     `means` has the columns of the evaluation of each run's mean of its best and its last model,
-    where that was judged.
+    where that was evaluated.
     """
     mean_validation = state.mean_validation.clone()
     for run in ended:  # what was known of an earlier mean is of no use for this one

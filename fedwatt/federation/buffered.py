@@ -34,10 +34,10 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
+from fedwatt.federation.backend import Present
+from fedwatt.federation.client_state import Table
 from fedwatt.federation.members import Members
-from fedwatt.federation.memory import Table
 from fedwatt.federation.participation import lost_replies, participant_count
-from fedwatt.federation.port import Present
 from fedwatt.federation.settings import Asynchronous, Availability
 from fedwatt.federation.simulated import SimulatedVehicles
 from fedwatt.federation.state import State

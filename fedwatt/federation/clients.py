@@ -71,7 +71,7 @@ class Clients:
         return Clients(self.columns | lengths, self.runs)
 
     def training_columns(
-        self, run: int, *, available: int, rate: float, clock: float, agreement: float
+        self, run: int, *, available: int, learning_rate: float, clock: float, agreement: float
     ) -> Row:
         """Return a round's columns about participation, drift and roughness of one run's
         vehicles.
@@ -90,7 +90,7 @@ class Clients:
             "lost": len(places) - replies - rejected,
             "rejected": rejected,
             "steps": int(columns["steps"][replied].sum()),
-            "rate": rate,
+            "learning_rate": learning_rate,
             "drift_mean": mean_drift(drifts),
             "drift_cv": drift_dispersion(drifts),
             "agreement": agreement,

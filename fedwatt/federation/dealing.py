@@ -24,6 +24,7 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
+from fedwatt.federation.backend import Present
 from fedwatt.federation.federation import Federation
 from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
@@ -33,7 +34,6 @@ from fedwatt.federation.local_round import (
     in_stack_order,
     like,
 )
-from fedwatt.federation.port import Present
 from fedwatt.federation.simulated import VehiclesInRounds
 from fedwatt.federation.state import State
 from fedwatt.federation.terms import Asked
@@ -73,7 +73,7 @@ class Sums:
 
     replies: int
     weight: float  # Σ w_k, w_k being n_k, or 1 where the server counts all alike
-    summand: Tensor  # Σ w_k times what the server adds up in the place of Δ_k
+    contribution: Tensor  # Σ w_k times what the server adds up in the place of Δ_k
     uploads: Rows  # Σ w_k times what goes with it
     windows: float  # Σ n_k
     moved: Tensor  # Σ n_k Δ_k, [D]
@@ -82,7 +82,7 @@ class Sums:
         return Sums(
             self.replies + other.replies,
             self.weight + other.weight,
-            self.summand + other.summand,
+            self.contribution + other.contribution,
             {name: values + other.uploads[name] for name, values in self.uploads.items()},
             self.windows + other.windows,
             self.moved + other.moved,
@@ -170,10 +170,13 @@ def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]
         weights = torch.ones_like(windows) if server.counts_alike else windows
         uploads = {name: values[rows].double() for name, values in work.uploads.items()}
         updates = deltas
-        if type(server).summand is not ServerRule.summand:
+        if type(server).contribution is not ServerRule.contribution:
             each = [{name: values[k] for name, values in uploads.items()} for k in range(len(rows))]
             updates = torch.stack(
-                [server.summand(model, d.double(), up) for d, up in zip(deltas, each, strict=True)]
+                [
+                    server.contribution(model, d.double(), up)
+                    for d, up in zip(deltas, each, strict=True)
+                ]
             )
         totals = {
             name: (values * weights.view(-1, *[1] * (values.dim() - 1))).sum(dim=0).cpu()
@@ -272,7 +275,7 @@ class DealtFleet(VehiclesInRounds):
             total = added([part.sums[run] for part in parts if run in part.sums])
             mean = total.moved / total.windows
             delta, uploads = method.server.mean_of_sums(
-                model, total.summand, total.weight, dict(total.uploads)
+                model, total.contribution, total.weight, dict(total.uploads)
             )
             weight = total.weight / total.replies
             rows = {name: values.to(device) for name, values in uploads.items()}

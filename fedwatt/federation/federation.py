@@ -13,10 +13,10 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
+from fedwatt.federation.backend import Backend
 from fedwatt.federation.buffered import BufferedFleet
 from fedwatt.federation.local_fleet import LocalFleet, Network
 from fedwatt.federation.loop import Loop, Trained
-from fedwatt.federation.port import Port
 from fedwatt.federation.records import RoundRecord
 from fedwatt.federation.settings import Asynchronous, Availability, Training
 from fedwatt.federation.simulated import SimulatedFleet
@@ -56,7 +56,7 @@ class Federation(LocalFleet):
         terms = Terms(training or Training(), availability or Availability(), checked_seeds(seeds))
         super().__init__(fleet, model, terms, device=device, scratch=scratch)
         self.asynchronous = asynchronous or Asynchronous()
-        self.in_rounds: Callable[[LocalFleet], Port] = SimulatedFleet
+        self.in_rounds: Callable[[LocalFleet], Backend] = SimulatedFleet
         """Who answers for the vehicles in rounds."""
         if self.asynchronous.buffer:
             self.buffered.refuse_impossible()
@@ -74,8 +74,8 @@ class Federation(LocalFleet):
     @property
     def loop(self) -> Loop:
         """The loop over the rounds of these vehicles."""
-        port = self.buffered if self.asynchronous.buffer else self.in_rounds(self)
-        return Loop(port, self.terms, self.model, self.device)
+        backend = self.buffered if self.asynchronous.buffer else self.in_rounds(self)
+        return Loop(backend, self.terms, self.model, self.device)
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work on the terms of this federation."""

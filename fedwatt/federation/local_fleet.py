@@ -23,7 +23,7 @@ from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.terms import Terms
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
-from fedwatt.models.own import made
+from fedwatt.models.custom import made
 from fedwatt.windows import Fleet
 
 Network = Model | nn.Module | Callable[..., Model | nn.Module]
@@ -100,8 +100,8 @@ class LocalFleet:
             self.pool.release()
 
     @cached_property
-    def judged(self) -> "LocalFleet":
-        """The vehicles that finished models are judged by, all at hand.
+    def evaluated(self) -> "LocalFleet":
+        """The vehicles that finished models are evaluated by, all at hand.
 
         That is the whole fleet; of one whose vehicles are made on demand, those that are evaluated.
         """
@@ -127,7 +127,8 @@ class LocalFleet:
         population = len(self.members.population)
         if self.fleet.on_demand:
             return [
-                replace(evaluation, of=population) for evaluation in self.judged.evaluate(weights)
+                replace(evaluation, of=population)
+                for evaluation in self.evaluated.evaluate(weights)
             ]
         clients = [self.fleet.clients[k] for k in self.members.evaluated]
         weights = weights[:, : self.model.layout.size]
@@ -146,7 +147,7 @@ class LocalFleet:
     def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
         """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
         if self.fleet.on_demand:
-            return self.judged.vehicle_sums(self.members.evaluated.index(vehicle), weights)
+            return self.evaluated.vehicle_sums(self.members.evaluated.index(vehicle), weights)
         run_weights = weights[None, : self.model.layout.size]
         clients = [self.fleet.clients[vehicle]]
         sums = []
@@ -157,9 +158,9 @@ class LocalFleet:
         return sums[0], sums[1]
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
-        """Test errors of each run's model, `weights` [R, D], by judged vehicle and stratum."""
+        """Test errors of each run's model, `weights` [R, D], by evaluated vehicle and stratum."""
         if self.fleet.on_demand:
-            return self.judged.vehicle_rows(weights)
+            return self.evaluated.vehicle_rows(weights)
         weights = weights[:, : self.model.layout.size]
         return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))
 

@@ -103,7 +103,7 @@ def begin_round(
         start.model,
         start.loss,
         shifted(method.local, plans, start.origin),
-        start.rate,
+        start.learning_rate,
         batches,
         fleet.terms.training.tf32,
         fleet.terms.training.deterministic,
@@ -198,7 +198,7 @@ def _start(
     return Start(
         round=broadcast.round,
         vehicles=names,
-        rate=terms.rate(broadcast.round),
+        learning_rate=terms.learning_rate(broadcast.round),
         anchor=broadcast.weights,
         broadcast=broadcast.sent,
         steps=torch.tensor([call.steps for call in calls], device=device),
@@ -239,7 +239,7 @@ def _train_own(
         model,
         fleet.loss,
         training.weights.index_select(0, index),
-        training.rate,
+        training.learning_rate,
         batches_of(
             fleet,
             broadcast.round,
@@ -262,7 +262,7 @@ def vehicle_models(
     """
     windows = [fleet.members.windows(call.vehicle) for call in calls]
     start = _start(fleet, method, broadcast, calls, windows)
-    for rule in (rule for rule in method.local if rule.personal):
+    for rule in (rule for rule in method.local if rule.personalised):
         rule_state = {name: memory[name] for name in rule.memory(start.model)}
         with torch.no_grad():
             return rule.vehicle_model(rule_state, start)

@@ -1,7 +1,7 @@
 """The rounds of a federation, over any fleet.
 
     who is there → who is asked, what they bring home → the next model → how good it is
-    `port.present`         `port.work`                  `aggregated`      `port.judge`
+    `backend.present`         `backend.work`                  `aggregated`      `backend.evaluate`
 
 `advance` takes the state after round t to the state after round t+1. It keeps nothing itself and
 neither does the fleet, so a run can be stopped after any round and continued from its state.
@@ -15,11 +15,11 @@ from math import nan
 import torch
 
 from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.best import concluded, judged, stopped_early
+from fedwatt.federation.backend import Backend, Present
+from fedwatt.federation.best import concluded, evaluated, stopped_early
 from fedwatt.federation.clients import clients
-from fedwatt.federation.kept import mean_model
+from fedwatt.federation.final_model import mean_model
 from fedwatt.federation.members import Members
-from fedwatt.federation.port import Port, Present
 from fedwatt.federation.records import (
     SHOWN,
     UNTRAINED,
@@ -51,9 +51,9 @@ class Trained:
 
 @dataclass(frozen=True)
 class Loop:
-    """A fleet behind a port, a model and the terms on which it is trained."""
+    """A fleet behind a backend, a model and the terms on which it is trained."""
 
-    port: Port
+    backend: Backend
     terms: Terms
     model: Model
     device: torch.device
@@ -70,11 +70,11 @@ class Loop:
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work with this fleet on these terms."""
-        self.port.check(method)
+        self.backend.check(method)
 
     def vehicle_rows(self, weights: torch.Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
-        return self.port.vehicle_rows(weights)
+        return self.backend.vehicle_rows(weights)
 
     def train(
         self,
@@ -118,12 +118,12 @@ class Loop:
             name: torch.stack([run_weights[name] for run_weights in begun]).to(self.device)
             for name in begun[0]
         }
-        present = self.port.present(None)
-        memory, events = self.port.remembered(method, weights)
+        present = self.backend.present(None)
+        memory, events = self.backend.remembered(method, weights)
         unknown = torch.full((runs,), torch.inf, dtype=torch.float64)
         watch = self.stopwatch()
         with watch.section("evaluation"):
-            judgement = self.port.judge(weights, events, present)
+            evaluation = self.backend.evaluate(weights, events, present)
         state = State(
             round=0,
             weights=weights,
@@ -137,14 +137,14 @@ class Loop:
             best_validation=unknown,
             best_test=unknown.clone(),
             mean_validation=unknown.clone(),
-            events=judgement.events,
+            events=evaluation.events,
         )
         columns = [
             UNTRAINED | {"available": int(run_weights.sum())} for run_weights in present.available
         ]
-        evaluations = dict(enumerate(judgement.evaluations))
+        evaluations = dict(enumerate(evaluation.evaluations))
         errors = self._error_columns(method, state, evaluations, present.members, watch)
-        state, rows = judged(state, self.seeds, columns, errors, range(runs))
+        state, rows = evaluated(state, self.seeds, columns, errors, range(runs))
         by_vehicle = _by_vehicle(evaluations, present.members)
         return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
@@ -153,9 +153,9 @@ class Loop:
         watch = self.stopwatch()
         work = None
         while work is None:
-            present = self.port.present(state)
+            present = self.backend.present(state)
             with watch.section("training"):
-                work = self.port.work(method, state, present, watch)
+                work = self.backend.work(method, state, present, watch)
         return self.conclude(method, state, present, work, watch)
 
     def conclude(
@@ -172,17 +172,17 @@ class Loop:
                 work,
                 present,
                 participation=training.participation,
-                draws=self.port.server_draws,
+                draws=self.backend.server_draws,
             )
         due = after.round % training.evaluate_every == 0 or after.round == training.rounds
         evaluations: dict[int, Errors | None] = {}
         well = after.at_work
         if due and well:
             with watch.section("evaluation"):
-                judgement = self.port.judge(after.weights[well], after.events, present)
-            evaluations = dict(zip(well, judgement.evaluations, strict=True))
-            after = replace(after, events=judgement.events)
-            if not judgement.comparable:
+                evaluation = self.backend.evaluate(after.weights[well], after.events, present)
+            evaluations = dict(zip(well, evaluation.evaluations, strict=True))
+            after = replace(after, events=evaluation.events)
+            if not evaluation.comparable:
                 unknown = torch.full_like(after.best_validation, torch.inf)
                 after = replace(after, best_validation=unknown)
         outcomes = clients(work, after.round, self.seeds, present.members, method.records)
@@ -192,14 +192,14 @@ class Loop:
             outcomes.training_columns(
                 run,
                 available=available[run],
-                rate=self.terms.rate(state.round),
+                learning_rate=self.terms.learning_rate(state.round),
                 clock=work.clock.get(run, nan),
                 agreement=agreement.get(run, nan),
             )
             for run in range(len(self.seeds))
         ]
         errors = self._error_columns(method, after, evaluations, present.members, watch)
-        after, rows = judged(after, self.seeds, columns, errors, state.at_work)
+        after, rows = evaluated(after, self.seeds, columns, errors, state.at_work)
         if due:
             after = stopped_early(after, training.patience)
         left = [] if self.finished(after) else after.at_work
@@ -223,18 +223,22 @@ class Loop:
         watch: Stopwatch,
     ) -> dict[int, Row]:
         """Return the columns of each run's evaluation in the table of rounds."""
-        judged = {
+        evaluated = {
             run: evaluation for run, evaluation in evaluations.items() if evaluation is not None
         }
-        driven: dict[int, Errors | None] = dict(judged)
-        if method.personal and judged:
+        driven: dict[int, Errors | None] = dict(evaluated)
+        if method.personalised and evaluated:
             with watch.section("evaluation"):
-                driven |= zip(judged, self.port.judge_own(method, state, list(judged)), strict=True)
+                driven |= zip(
+                    evaluated,
+                    self.backend.evaluate_personalised(method, state, list(evaluated)),
+                    strict=True,
+                )
         windows = [members.windows(k) for k in members.evaluated]
         held_out = [members.held_out(k) for k in members.evaluated]
         return {
             run: evaluation_columns(evaluation, driven[run], windows, held_out)
-            for run, evaluation in judged.items()
+            for run, evaluation in evaluated.items()
         }
 
     def _mean_columns(
@@ -243,7 +247,7 @@ class Loop:
         """Return the columns of the evaluation of the mean of the best and the last model of ended
         runs.
 
-        Where the last model is the best one there is no other to judge.
+        Where the last model is the best one there is no other to evaluate.
         """
         best = state.best_weights
         last = state.weights
@@ -254,12 +258,12 @@ class Loop:
             return {}
         with watch.section("evaluation"):
             mean = mean_model(best[apart], last[apart])
-            judgement = self.port.judge_mean(mean, state.events, present)
-        if not judgement.comparable:
+            evaluation = self.backend.evaluate_mean(mean, state.events, present)
+        if not evaluation.comparable:
             return {}
         windows = [members.windows(k) for k in members.evaluated]
         held_out = [members.held_out(k) for k in members.evaluated]
-        evaluated = zip(apart, judgement.evaluations, strict=True)
+        evaluated = zip(apart, evaluation.evaluations, strict=True)
         return {
             run: evaluation.columns(windows, held_out)
             for run, evaluation in evaluated
@@ -267,10 +271,10 @@ class Loop:
         }
 
 
-def _by_vehicle(judged: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
+def _by_vehicle(evaluated: Mapping[int, Errors | None], members: Members) -> dict[str, float]:
     if len(members.evaluated) > SHOWN:
         return {}
-    return errors_by_vehicle(judged.values(), [members.name(k) for k in members.evaluated])
+    return errors_by_vehicle(evaluated.values(), [members.name(k) for k in members.evaluated])
 
 
 def _seconds(watch: Stopwatch) -> dict[str, float]:

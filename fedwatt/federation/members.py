@@ -37,7 +37,7 @@ class Members:
 
     @cached_property
     def evaluated(self) -> list[int]:
-        """The vehicles that models are judged by."""
+        """The vehicles that models are evaluated by."""
         return self.fleet.sample(self.evaluate_vehicles)
 
     def name(self, vehicle: int) -> str:

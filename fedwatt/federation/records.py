@@ -90,12 +90,13 @@ PERSONAL: Final = {
 """A round's columns about the models that vehicles drive with, each with that of the global one."""
 
 
-def errors_by_vehicle(judged: Iterable[Errors | None], names: Sequence[str]) -> dict[str, float]:
-    """Test RMSE of each vehicle, mean over the runs that were judged; `names` are in their order.
+def errors_by_vehicle(evaluated: Iterable[Errors | None], names: Sequence[str]) -> dict[str, float]:
+    """Test RMSE of each vehicle, mean over the runs that were evaluated; `names` are in their
+    order.
 
     Vehicles without a test window are left out.
     """
-    evaluations = [errors.test for errors in judged if isinstance(errors, Evaluation)]
+    evaluations = [errors.test for errors in evaluated if isinstance(errors, Evaluation)]
     if not evaluations:
         return {}
     means = {name: fmean(run[k].rmse for run in evaluations) for k, name in enumerate(names)}

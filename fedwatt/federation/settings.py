@@ -25,7 +25,7 @@ class Training(Checked):
     """H, local steps in a round whatever a vehicle's size; 0: `epochs` decides."""
     batch: int = number(64, "[1, inf]", "window")
     """B, windows a step."""
-    rate: float = number(0.05, "(0, inf)")
+    learning_rate: float = number(0.05, "(0, inf)")
     """η₀"""
     schedule: str = choice(*SCHEDULES, default="inverse-sqrt")
     """η_t = η₀/√(t+1), or "constant"."""

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
+from fedwatt.federation.backend import ModelEvaluation, Present
+from fedwatt.federation.client_state import Table, new_table, pages_path
 from fedwatt.federation.local_fleet import Ahead, LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
@@ -24,9 +26,7 @@ from fedwatt.federation.local_round import (
     vehicle_models,
 )
 from fedwatt.federation.members import Members
-from fedwatt.federation.memory import Table, new_table, pages_path
 from fedwatt.federation.participation import first_available, next_available
-from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, no_work, picked
@@ -75,15 +75,15 @@ class SimulatedVehicles:
         ]
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
 
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Errors on the windows of the evaluated vehicles, who always answer."""
-        return Judgement(self.local.evaluate(weights), events)
+        return ModelEvaluation(self.local.evaluate(weights), events)
 
-    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Evaluate any model: a simulation needs no round for it."""
-        return self.judge(weights, events, present)
+        return self.evaluate(weights, events, present)
 
-    def judge_own(
+    def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
         """Errors of every evaluated vehicle's own model on its own windows, stack by stack."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedwatt.federation.kept import keeps_mean, mean_model
-from fedwatt.federation.memory import Paged, Table, gathered
+from fedwatt.federation.client_state import Paged, Table, gathered
+from fedwatt.federation.final_model import keeps_mean, mean_model
 from fedwatt.methods.rule import Rows
 
 
@@ -30,7 +30,7 @@ class State:
     best_test: Tensor  # its test RMSE in the target's unit, [R], float64
     mean_validation: Tensor
     """Validation RMSE of the mean of the best and the last model, in the target's unit, [R],
-    float64; infinite until that is judged, after the last round."""
+    float64; infinite until that is evaluated, after the last round."""
     events: Rows = field(default_factory=dict)
     """What the fleet has to remember: with a buffer its clock, who is at work, and the models they
     work on; of a real fleet what is known of each vehicle."""
@@ -48,7 +48,7 @@ class State:
     @property
     def models(self) -> dict[str, Tensor]:
         """The models that runs leave, named as in `kept.GLOBAL_MODELS`, [R, D] each."""
-        return {"kept": self.kept_weights, "best": self.best_weights, "last": self.weights}
+        return {"kept": self.final_weights, "best": self.best_weights, "last": self.weights}
 
     @property
     def keeps_mean(self) -> Tensor:
@@ -56,8 +56,8 @@ class State:
         return keeps_mean(self.mean_validation, self.best_validation)
 
     @property
-    def kept_weights(self) -> Tensor:
-        """The model that each run keeps, [R, D]: the mean, or the best one (`federation.kept`)."""
+    def final_weights(self) -> Tensor:
+        """Each run's final model, [R, D]: the mean, or the best one (`federation.final_model`)."""
         mean = mean_model(self.best_weights, self.weights)
         chosen = self.keeps_mean[:, None].to(mean.device)
         return torch.where(chosen, mean, self.best_weights)

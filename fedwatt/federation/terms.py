@@ -49,9 +49,9 @@ class Terms:
         dtype: torch.dtype = getattr(torch, self.training.precision)
         return dtype
 
-    def rate(self, round: int) -> float:
+    def learning_rate(self, round: int) -> float:
         """η_t."""
-        return scheduled(self.training.rate, self.training.schedule, round)
+        return scheduled(self.training.learning_rate, self.training.schedule, round)
 
     def speed(self, run: int, vehicle: str) -> float:
         """Relative speed of a vehicle's computer."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.errors import SettingError
-from fedwatt.journeys.route_bars import LEVELS, interval
+from fedwatt.journeys.route_intervals import LEVELS, interval
 from fedwatt.journeys.route_model import RouteForecast
 from fedwatt.telemetry.trip import FloatArray
 

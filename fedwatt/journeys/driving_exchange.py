@@ -21,12 +21,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.elevation.elevation_map import find, marked
 from fedwatt.elevation.encoding import array_of
-from fedwatt.elevation.field import find, marked
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.noise import SURELY, Draws, seeded
 from fedwatt.elevation.plausible import refuse_impossible_counts
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
 from fedwatt.journeys.route import HEADINGS
@@ -40,7 +40,7 @@ CLIP_M = 20_000.0
 
 
 @dataclass(frozen=True, eq=False)
-class DrivingQuestion:
+class DrivingRequest:
     """A request for a sum over `keys`, one of `DRIVING`.
 
     These are nodes for "places", and 8 · node + heading for the others.
@@ -48,12 +48,12 @@ class DrivingQuestion:
 
     kind: str
     keys: IntArray
-    settings: TerrainSettings
+    settings: ElevationSettings
 
     @classmethod
     def read(
-        cls, kind: str, arrays: Mapping[str, NDArray[Any]], settings: TerrainSettings
-    ) -> "DrivingQuestion":
+        cls, kind: str, arrays: Mapping[str, NDArray[Any]], settings: ElevationSettings
+    ) -> "DrivingRequest":
         """Return the question that a message holds; DataError unless it is about the service
         area.
         """
@@ -113,14 +113,14 @@ def _bounded(own: DrivingSums, most_nodes: int) -> DrivingSums:
     return own.only(find(kept, own.keys // HEADINGS)[1])
 
 
-DrivingTotals = Callable[[DrivingQuestion, frozenset[str]], Total]
+DrivingTotals = Callable[[DrivingRequest, frozenset[str]], Total]
 """The totals of a question over the vehicles named, and whose answers are in them."""
 
 
 def learn_driving(
     totals: DrivingTotals,
     vehicles: frozenset[str],
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     draws: Draws | None = None,
 ) -> tuple[DrivingSums, frozenset[str]]:
     """Return the sums of cells that at least k of the vehicles drive, and whose passes are in them.
@@ -133,7 +133,7 @@ def learn_driving(
     while len(present) >= max(2, least):
         keys = settings.service_area.nodes(Grid(cell_m=settings.cell_m))
         for kind in ("places", "headings"):
-            total, present = totals(DrivingQuestion(kind, keys, settings), present)
+            total, present = totals(DrivingRequest(kind, keys, settings), present)
             refuse_impossible_counts(total["vehicles"], len(present))
             keys = keys[_enough(total["vehicles"], kind, settings, noise)]
             if kind == "places":
@@ -141,7 +141,7 @@ def learn_driving(
         if not len(keys):
             return NO_PASSES, present
         before = present
-        question = DrivingQuestion("sums", keys, settings)
+        question = DrivingRequest("sums", keys, settings)
         refuse_long(question.fields, f"{len(keys):,} places and headings")
         total, present = totals(question, present)
         sums = np.stack([total[name] for name in SUMS], axis=1)
@@ -156,7 +156,7 @@ def learn_driving(
 
 
 def _enough(
-    counts: FloatArray, kind: str, settings: TerrainSettings, draws: Draws
+    counts: FloatArray, kind: str, settings: ElevationSettings, draws: Draws
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     least = settings.minimum_vehicles - 0.5
     if settings.noise_multiplier:
@@ -169,7 +169,7 @@ def _enough(
 
 
 def _without_noise_alone(
-    keys: IntArray, sums: FloatArray, settings: TerrainSettings, draws: Draws
+    keys: IntArray, sums: FloatArray, settings: ElevationSettings, draws: Draws
 ) -> DrivingSums:
     """Return the sums with noise, of the cells whose metres and seconds noise alone does not
     explain.

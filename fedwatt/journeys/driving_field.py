@@ -21,7 +21,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedwatt.elevation.field import find
+from fedwatt.elevation.elevation_map import find
 from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.route import HEADINGS, Route
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.driving_field import DrivingSums, on_board
 from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
-from fedwatt.journeys.route_bars import (
+from fedwatt.journeys.route_board import Learnable, VehicleRoutes, left_out_errors, mass_factor
+from fedwatt.journeys.route_intervals import (
     Bars,
     error_counts,
     filled,
@@ -20,11 +21,10 @@ from fedwatt.journeys.route_bars import (
     vehicle_quantiles,
     vehicle_sizes,
 )
-from fedwatt.journeys.route_board import Learnable, RouteBoard, left_out_errors, mass_factor
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 from fedwatt.telemetry.trip import FloatArray
 
-JUDGED = ("insider", "newcomer", "unknown")
+JUDGED = ("insider", "unseen_vehicle", "unknown")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +34,12 @@ class FleetRoutes:
     driving     the cells that at least k vehicles drive
     effects     coefficients by target
     counts      errors by target and circumstance (`JUDGED`), counted in bins
-    correction  κ, q and c of `under_way`
-    narrower    what is left of the width of error bars at shares of the way (`under_way`), [4]
+    correction  κ, q and c of `in_trip`
+    narrower    what is left of the width of error bars at shares of the way (`in_trip`), [4]
     vehicles    how many taught the coefficients
     insiders    names of those whose passes are in `driving`
     wh_per_km   what their trips took in the mean, per km and in proportion to the reference mass
-    hills       the elevations that the fleet publishes, for newcomers; None: it has none
+    hills       the elevations that the fleet publishes, for unseen vehicles; None: it has none
     """
 
     grid: Grid
@@ -53,24 +53,24 @@ class FleetRoutes:
     wh_per_km: float
     hills: Field | None = None
 
-    def newcomer(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
+    def unseen_vehicle(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
         """Return the model of a vehicle with no trips of its own: the fleet's coefficients, its
         mass.
 
         `consumption` is what it is known to take in the mean, Wh/km, as its display shows it: its
         coefficients of energy are then the fleet's times consumption / (the fleet's at its mass).
         """
-        nothing = RouteBoard((), self.hills, mass_kg, self.grid)
-        model = self.personal(nothing, "", contributed=False)
+        nothing = VehicleRoutes((), self.hills, mass_kg, self.grid)
+        model = self.personalised(nothing, "", contributed=False)
         if consumption is None:
             return model
         usual = self.wh_per_km * mass_factor("energy", mass_kg)
         energy = model.coefficients["energy"].times(consumption / usual)
         return replace(model, coefficients={**model.coefficients, "energy": energy})
 
-    def personal(
+    def personalised(
         self,
-        board: RouteBoard,
+        board: VehicleRoutes,
         name: str,
         *,
         contributed: bool = True,
@@ -106,10 +106,10 @@ class FleetRoutes:
         errors = left_out_errors(fleet, trips)
         divided = error_counts(errors / vehicle_sizes(errors), own.metres / 1000)
         # A fleet of very few trips does not know how far off it is: as far as for unseen vehicles.
-        insider = filled(counts["insider"], counts["newcomer"])
+        insider = filled(counts["insider"], counts["unseen_vehicle"])
         others = np.maximum(insider - divided, 0.0) if contributed else insider
         bars = Bars(
-            vehicle_quantiles(others, counts["newcomer"], errors, member=contributed),
+            vehicle_quantiles(others, counts["unseen_vehicle"], errors, member=contributed),
             quantiles(insider),
             quantiles(counts["unknown"]),
             np.array(fleet.noise),

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedwatt.elevation.field import find
+from fedwatt.elevation.elevation_map import find
 from fedwatt.journeys.balance import trip_numbers
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.ridge import physical_means

@@ -137,7 +137,7 @@ def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
 def fixes(trip: Trip) -> IntArray:
     """Seconds of a recorded trip whose positions can be on its route.
 
-    Judged by positions alone: a leap faster than any car is a fault, and so is what lies between
+    Evaluated by positions alone: a leap faster than any car is a fault, and so is what lies between
     two leaps that follow each other. The wheels are not asked, because a route knows no speed.
     """
     if any(channel not in trip.channels for channel in POSITION):

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedwatt.elevation.field import Field, find
+from fedwatt.elevation.elevation_map import Field, find
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import (
@@ -18,6 +18,7 @@ from fedwatt.journeys.driving_field import (
     trip_sums,
     vehicle_sums,
 )
+from fedwatt.journeys.in_trip import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
@@ -29,16 +30,15 @@ from fedwatt.journeys.mixed_effects import (
     unit_sums,
 )
 from fedwatt.journeys.route import Route, outside_c, recorded_route
-from fedwatt.journeys.route_bars import (
+from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
+from fedwatt.journeys.route_intervals import (
     BASE_KM,
     error_counts,
     relative_errors,
     sigma,
     vehicle_sizes,
 )
-from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_model import TARGETS, seconds_along
-from fedwatt.journeys.under_way import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 
 SHORTEST_M = 500.0
@@ -101,7 +101,7 @@ def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class RouteBoard:
+class VehicleRoutes:
     """A vehicle's data for learning routes; only its contributions leave the vehicle."""
 
     passes: tuple[Pass, ...]
@@ -138,7 +138,7 @@ class RouteBoard:
         """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
         return self._learnable(field, self.rises, OWN_WEIGHT)
 
-    def under_way(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
+    def in_trip(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
         """Moments of its passes of 2 km and more, forecast with coefficients by target [17]."""
 
         def trips() -> Iterator[tuple[UnderWay, float]]:
@@ -156,7 +156,7 @@ class RouteBoard:
         shared.
 
         `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
-        more than k drive, a newcomer in the place of this vehicle would find nothing.
+        more than k drive, an unseen vehicle in the place of this vehicle would find nothing.
         """
         field = on_board(shared, self.sums, self.grid, contributed=True)
         others, usual = (
@@ -255,15 +255,16 @@ class Lessons:
     lost: Learnable
 
 
-def judged(
+def evaluated(
     lessons: Lessons, target: str, fleet: FleetEffects, equations: tuple[FloatArray, FloatArray]
 ) -> dict[str, FloatArray]:
-    """Return counts of a vehicle's errors: as an insider, as a newcomer, and on unknown ground.
+    """Return counts of a vehicle's errors: as an insider, as an unseen vehicle, and on unknown
+    ground.
 
     `equations` are the fleet's for β₀; without the vehicle's own part they give the β₀ that it
-    would meet as a newcomer. An insider's trip is judged by that β₀, too, and by what the vehicle's
-    other trips teach: in a small fleet, β₀ that has seen a trip knows it by heart. (b, τ and hills
-    have seen it all the same.)
+    would meet as an unseen vehicle. An insider's trip is evaluated by that β₀, too, and by what
+    the vehicle's other trips teach: in a small fleet, β₀ that has seen a trip knows it by heart.
+    (b, τ and hills have seen it all the same.)
     """
     trips, new, lost = (one.of(target) for one in (lessons.inside, lessons.new, lessons.lost))
     a, right = own_equations(fleet, own_effects(fleet, trips), trips)
@@ -271,7 +272,7 @@ def judged(
     without = left_out(others, trips)
     predicted = {
         "insider": (trips, without),
-        "newcomer": (new, others.mean),
+        "unseen_vehicle": (new, others.mean),
         "unknown": (lost, without),
     }
     kilometres = lessons.inside.metres / 1000

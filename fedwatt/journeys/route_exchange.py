@@ -2,8 +2,8 @@
 
 1. How the fleet drives each place and heading (`driving_exchange`); every vehicle is given that.
 2. Coefficients of energy and of duration (`mixed_effects`), together in thirteen exchanges.
-3. How far off they were (`route_bars`), counted once.
-4. How a route under way is corrected (`under_way`), in three exchanges, and how far off it still
+3. How far off they were (`route_intervals`), counted once.
+4. How a route under way is corrected (`in_trip`), in three exchanges, and how far off it still
    is, counted once.
 
 The steps are the same for a simulation and for a real fleet; what differs is who is asked.
@@ -15,18 +15,18 @@ from typing import Protocol
 
 import numpy as np
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
 from fedwatt.journeys.driving_field import DrivingSums, published
 from fedwatt.journeys.fleet_routes import FleetRoutes
+from fedwatt.journeys.in_trip import REWEIGHTINGS, USUAL, corrected, narrower_intervals
 from fedwatt.journeys.mixed_effects import FleetEffects, fit
-from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_features import NAMES
-from fedwatt.journeys.route_questions import COLUMNS, Pupil, RouteQuestion, SharedDriving
-from fedwatt.journeys.under_way import REWEIGHTINGS, USUAL, corrected, narrower_bars
+from fedwatt.journeys.route_requests import COLUMNS, Pupil, RouteRequest, SharedDriving
 from fedwatt.sums import AddUp, Contribution, Total, in_process, plainly
 from fedwatt.telemetry.trip import FloatArray
 
@@ -52,13 +52,13 @@ class Pupils(Protocol):
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
         """Give the driving field to the vehicles named; those that have it."""
 
-    def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
+    def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
         """Return the totals of a question over the vehicles named, and whose answers are in
         them.
         """
 
 
-def fewest_teachers(settings: TerrainSettings) -> int:
+def fewest_teachers(settings: ElevationSettings) -> int:
     """Vehicles without which nothing is shared."""
     return max(2, settings.minimum_vehicles)
 
@@ -67,7 +67,7 @@ def learn_from_pupils(
     pupils: Pupils,
     driving: DrivingSums,
     insiders: frozenset[str],
-    settings: TerrainSettings,
+    settings: ElevationSettings,
     hills: Field | None,
 ) -> FleetRoutes:
     """Return everything that follows once it is known how the `insiders` drive; `hills` are the
@@ -81,20 +81,20 @@ def learn_from_pupils(
     asking = _Asking(pupils, pupils.share(shared, insiders), fewest_teachers(settings))
     fitted = fit(asking.sums, COLUMNS, SPREADS)
     effects = {target: own.effects for target, own in fitted.items()}
-    errors = RouteQuestion.about_errors(fitted)
+    errors = RouteRequest.about_errors(fitted)
     counts = errors.by_target(asking.total(errors))
     correction = np.array(USUAL)
     for _ in range(REWEIGHTINGS):
-        question = RouteQuestion("correction", effects, correction=correction)
+        question = RouteRequest("correction", effects, correction=correction)
         correction = corrected(asking.total(question))
-    last = RouteQuestion("under way", effects, correction=correction)
+    last = RouteRequest("under way", effects, correction=correction)
     return FleetRoutes(
         Grid(cell_m=settings.cell_m),
         driving,
         effects,
         counts,
         correction,
-        narrower_bars(asking.total(last)),
+        narrower_intervals(asking.total(last)),
         asking.teachers,
         insiders,
         asking.wh_per_km,
@@ -112,7 +112,7 @@ class _Asking:
     teachers: int = 0
     wh_per_km: float = 0.0
 
-    def total(self, question: RouteQuestion) -> Contribution:
+    def total(self, question: RouteRequest) -> Contribution:
         """Over those that are there; from now on only those in it are."""
         total, self.present = self.pupils.total(question, self.present)
         if len(self.present) < self.least:
@@ -124,7 +124,7 @@ class _Asking:
 
     def sums(self, effects: Mapping[str, FleetEffects]) -> dict[str, dict[str, FloatArray]]:
         """Return sums for coefficients by target, given what is known of them; at first sizes."""
-        question = RouteQuestion("effects" if effects else "units", effects)
+        question = RouteRequest("effects" if effects else "units", effects)
         found = question.by_target(self.total(question))
         # Vehicles that drop out later have taught as well.
         taught = round(float(found["energy"]["vehicles"][0]))
@@ -142,7 +142,7 @@ class _Asking:
 class SimulatedPupils:
     """Vehicles of a simulation, whose answers `add` adds up."""
 
-    boards: Mapping[str, RouteBoard]
+    boards: Mapping[str, VehicleRoutes]
     add: AddUp
     pupils: dict[str, Pupil] = field(default_factory=dict)
 
@@ -151,14 +151,14 @@ class SimulatedPupils:
         self.pupils = {name: Pupil(self.boards[name], shared) for name in present}
         return present
 
-    def total(self, question: RouteQuestion, present: frozenset[str]) -> Total:
+    def total(self, question: RouteRequest, present: frozenset[str]) -> Total:
         """Return the total over all of them."""
         return in_process(self.add, self.pupils)(question, present)
 
 
 def learn_routes(
-    boards: Mapping[str, RouteBoard],
-    settings: TerrainSettings,
+    boards: Mapping[str, VehicleRoutes],
+    settings: ElevationSettings,
     *,
     add_up: AddUp | None = None,
     hills: Field | None = None,

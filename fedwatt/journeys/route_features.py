@@ -14,7 +14,7 @@ of how this trip will really be driven.
 import numpy as np
 
 from fedwatt.elevation.climb import rise_m
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.journeys.route import Route
 from fedwatt.telemetry.trip import FloatArray
 

@@ -14,14 +14,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedwatt.elevation.field import Field, bare_field
+from fedwatt.elevation.elevation_map import Field, bare_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import inflate, parse_json
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums
 from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
-from fedwatt.journeys.route_bars import Bars
+from fedwatt.journeys.route_intervals import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 
 FORMAT = 3
@@ -43,7 +43,7 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     """Return the file of a fleet's routes."""
     arrays = _named(fleet.driving)
     arrays |= {"correction": fleet.correction, "narrower": fleet.narrower}
-    arrays |= _named_hills(fleet.hills)
+    arrays |= _named_elevation(fleet.hills)
     for target in TARGETS:
         arrays |= _named(fleet.effects[target], f"{target}.")
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
@@ -85,7 +85,7 @@ def model_to_text(model: RouteModel) -> str:
     for target in TARGETS:
         arrays |= _named(model.coefficients[target], f"{target}.")
         arrays |= _named(model.bars[target], f"{target}.")
-    arrays |= _named_hills(model.hills)
+    arrays |= _named_elevation(model.hills)
     about = {name: getattr(model, name) for name in NUMBERS}
     content = save_arrays(arrays, about | {"cell_m": model.field.grid.cell_m})
     return b64encode(zlib.compress(content, 9)).decode("ascii")
@@ -127,7 +127,7 @@ def _driving(arrays: Arrays) -> DrivingSums:
     return found
 
 
-def _named_hills(hills: Field | None) -> Arrays:
+def _named_elevation(hills: Field | None) -> Arrays:
     """Hills as named arrays, elevations in float32; none where there are none."""
     if hills is None:
         return {}
@@ -136,7 +136,7 @@ def _named_hills(hills: Field | None) -> Arrays:
 
 
 def _hills(arrays: Arrays, grid: Grid) -> Field | None:
-    """Return the map that `_named_hills` stored; elevation and driving share one grid."""
+    """Return the map that `_named_elevation` stored; elevation and driving share one grid."""
     if "hills.keys" not in arrays:
         return None
     heights = arrays["hills.elevation_m"].astype(np.float64)

@@ -1,7 +1,7 @@
 """A vehicle's model of routes: energy, duration and charge along a way that nobody has driven yet.
 
 The features of a route grow step by step (`route_features`), so one product with the vehicle's
-coefficients gives the energy up to every step, and `route_bars` the errors to expect there.
+coefficients gives the energy up to every step, and `route_intervals` the errors to expect there.
 """
 
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.driving_field import DrivingField
+from fedwatt.journeys.in_trip import UnderWay
 from fedwatt.journeys.route import Route
-from fedwatt.journeys.route_bars import Bars
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
-from fedwatt.journeys.under_way import UnderWay
+from fedwatt.journeys.route_intervals import Bars
 from fedwatt.telemetry.trip import FloatArray
 
 TARGETS = ("energy", "duration")
@@ -92,10 +92,10 @@ class RouteForecast:
 class RouteModel:
     """The complete predictor of a vehicle's routes.
 
-    trips           of its own that taught it; 0: a newcomer
+    trips           of its own that taught it; 0: an unseen vehicle
     fleet_vehicles  that taught the fleet's part
     capacity_wh     usable, where it is known; else 0
-    correction      κ, q and c for a route under way (`under_way`), [3]
+    correction      κ, q and c for a route under way (`in_trip`), [3]
     narrower        what is left of the width of error bars at shares of the way, [4]
     hills           elevations that it reads climb from; None: every road is level
     """
@@ -144,7 +144,7 @@ class RouteModel:
             float(hilly.mean()),
         )
 
-    def under_way(self, forecast: RouteForecast) -> UnderWay:
+    def in_trip(self, forecast: RouteForecast) -> UnderWay:
         """Return a forecast that is corrected while the route is driven, with its error bars."""
         kappa, kinetic, constant = self.correction.tolist()
         return UnderWay(

@@ -13,7 +13,7 @@ from fedwatt.models import Model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows.client import Client
 from fedwatt.windows.features import feature_names, trip_features
-from fedwatt.windows.lag import delayed
+from fedwatt.windows.time_offset import delayed
 from fedwatt.windows.windows import window_ends
 
 CHUNK: Final = 4096

@@ -30,7 +30,9 @@ from fedwatt.settings import number
 class ServerSgd(ServerRule):
     """w_{t+1} = w_t + η_s Δ̄, with server momentum; the rate 1 without momentum is FedAvg."""
 
-    server_rate: float = number(1.0, "(0, inf)", fixed="the local rate is tuned in its place")
+    server_learning_rate: float = number(
+        1.0, "(0, inf)", fixed="the local rate is tuned in its place"
+    )
     server_momentum: float = number(0.0, "[0, 1)", tuned=Range(0.0, 0.9, log=False))
 
     averages: ClassVar[bool] = True
@@ -42,12 +44,12 @@ class ServerSgd(ServerRule):
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
         """m ← γ m + Δ̄; w_t + η_s m."""
         m = self.server_momentum * state["m"] + mean_delta(replies)
-        return {"m": m}, moved(weights, self.server_rate * m)
+        return {"m": m}, moved(weights, self.server_learning_rate * m)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Adaptive(ServerRule):
-    server_rate: float = number(0.01, "(0, inf)", tuned=Range(1e-3, 1e-1))  # η_s
+    server_learning_rate: float = number(0.01, "(0, inf)", tuned=Range(1e-3, 1e-1))  # η_s
     beta1: float = number(0.9, "[0, 1)", fixed="the authors' value")
     tau: float = number(1e-3, "(0, inf)", tuned=Range(1e-4, 1e-2))
     """τ, the degree of adaptivity; also the start of √v."""
@@ -68,7 +70,9 @@ class _Adaptive(ServerRule):
         mean = mean_delta(replies)
         m = self.beta1 * state["m"] + (1 - self.beta1) * mean
         v = self.second_moment(state["v"], mean**2)
-        return {"m": m, "v": v}, moved(weights, self.server_rate * m / (v.sqrt() + self.tau))
+        return {"m": m, "v": v}, moved(
+            weights, self.server_learning_rate * m / (v.sqrt() + self.tau)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,7 +63,7 @@ class ClientMomentum(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """η_t H_k [P], by which the server turns displacements into gradients."""
-        return memory, {"rate_times_steps": start.rate * start.steps.double()}
+        return memory, {"rate_times_steps": start.learning_rate * start.steps.double()}
 
 
 @dataclass(frozen=True, kw_only=True)

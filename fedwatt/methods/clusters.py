@@ -120,11 +120,11 @@ class Centres(ServerRule):
         apart = self.centre_spread > 0 or not self.warm_rounds
         check(self, "centre_spread", apart, "above 0 after warm_rounds, such as 0.05")
 
-    def summand_size(self, model: Model) -> int:
+    def contribution_size(self, model: Model) -> int:
         """J blocks."""
         return self.centres * model.layout.size
 
-    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+    def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """Δ_k in the block of the centre that it belongs to, 0 in the others."""
         return (uploads["choice"].to(delta)[:, None] * delta).flatten()
 

@@ -43,9 +43,9 @@ class Companion(LocalRule):
         here = self._vehicle_model(memory, start.anchor)
         rules = (Tether(strength=self.lam_own),) if self.lam_own else ()
         plans: tuple[Rows, ...] = ({"broadcast": start.anchor},) if self.lam_own else ()
-        rate = self.rate_own * start.rate
+        learning_rate = self.rate_own * start.learning_rate
         vehicle_model = moved(
-            here, start.train(OwnTraining(rules, plans, here, rate, start.steps)).double()
+            here, start.train(OwnTraining(rules, plans, here, learning_rate, start.steps)).double()
         )
         finite = vehicle_model.isfinite().all(dim=-1)
         for row in (~finite).nonzero().flatten().tolist():

@@ -154,7 +154,11 @@ class Elastic(LocalRule):
 
         here = start.anchor[row].double()
         gradient = model.gradient_of(loss, here)
-        gain = start.rate * gradient * model.gradient_of(loss, here - start.rate * gradient)
+        gain = (
+            start.learning_rate
+            * gradient
+            * model.gradient_of(loss, here - start.learning_rate * gradient)
+        )
         places = [list(model.layout.shapes).index(name) for name in candidates]
         local = _normalised(tensor_sums(gain, _sizes(model))[places])
         fleet_importance = _normalised(start.broadcast["tensor_changes"][row].double()[places])
@@ -206,7 +210,7 @@ class ElasticServer(ServerRule):
         """True if every vehicle that trained a tensor has the same weight in its average."""
         return self.weighting == "uniform"
 
-    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+    def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """A_k Δ_k."""
         return delta * uploads["trained"].repeat_interleave(_sizes(model))
 

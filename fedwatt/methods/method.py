@@ -65,9 +65,9 @@ class Method:
         return tuple(dict.fromkeys(column for rule in self.local for column in rule.records))
 
     @property
-    def personal(self) -> bool:
+    def personalised(self) -> bool:
         """Return whether vehicles drive with models of their own rather than with the server's."""
-        return any(rule.personal for rule in self.local)
+        return any(rule.personalised for rule in self.local)
 
     @property
     def replies_needed(self) -> int:
@@ -113,7 +113,7 @@ class Method:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
                     yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
-        personal_rules = [type(rule).__name__ for rule in self.local if rule.personal]
+        personal_rules = [type(rule).__name__ for rule in self.local if rule.personalised]
         if len(personal_rules) > 1:
             names = " and ".join(personal_rules)
             yield f"{names} each give vehicles a model of their own; use one of them."

@@ -70,7 +70,9 @@ class MimeServer(ServerRule):
     """The server's part."""
 
     beta: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.99, log=False))
-    server_rate: float = number(1.0, "(0, inf)", fixed="the local rate is tuned in its place")
+    server_learning_rate: float = number(
+        1.0, "(0, inf)", fixed="the local rate is tuned in its place"
+    )
     """η_g"""
 
     local_half: ClassVar[type[LocalRule]] = FrozenMomentum
@@ -91,4 +93,4 @@ class MimeServer(ServerRule):
         """Return the next model and momentum."""
         fresh = weighted_sum(replies.shares, replies.uploads["full_gradient"])
         m = (1 - self.beta) * fresh + self.beta * state["m"]
-        return {"m": m}, moved(weights, self.server_rate * mean_delta(replies))
+        return {"m": m}, moved(weights, self.server_learning_rate * mean_delta(replies))

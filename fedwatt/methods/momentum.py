@@ -26,7 +26,7 @@ class Momentum(LocalRule):
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the rate, to read the buffer off the last step."""
-        rate = torch.full_like(start.steps, start.rate, dtype=torch.float64)
+        rate = torch.full_like(start.steps, start.learning_rate, dtype=torch.float64)
         return memory, {"momentum_rate": rate}
 
     def direction(

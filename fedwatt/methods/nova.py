@@ -35,7 +35,7 @@ class Nova(ServerRule):
     adds_up: ClassVar[bool] = True
     # Vehicles divide by a_k before they add up, and add up a_k as well.
 
-    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+    def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """Δ_k / a_k."""
         return delta / uploads["accumulation"]
 

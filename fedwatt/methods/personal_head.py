@@ -135,7 +135,7 @@ class PersonalHead(LocalRule):
         vehicle_head = memory["own_head"].to(weights)
         weights[:, head] = torch.where(memory["has_head"][:, None], vehicle_head, weights[:, head])
         plan = {"moving": head.expand_as(weights)}
-        alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.rate, steps)
+        alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.learning_rate, steps)
         return weights + start.train(alone)
 
 

@@ -118,11 +118,11 @@ class PrivateAverage(ServerRule):
         return self.noise_multiplier * self.clip_norm if self.noise_multiplier else 0.0
 
     @property
-    def summand_limit(self) -> float:
+    def contribution_limit(self) -> float:
         """c and 12 standard deviations of noise, beyond which nothing lies."""
         return self.clip_norm + BEYOND * self.noise_deviation if self.noise_multiplier else 0.0
 
-    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+    def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """Δ̃_k, clipped on board."""
         return bounded(delta[None], self.clip_norm)[0]
 

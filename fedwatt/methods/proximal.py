@@ -19,14 +19,14 @@ def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Te
     return gradient + strength * (weights - anchor)
 
 
-def pull_accumulation(steps: Tensor, rate: float, mu: Tensor) -> Tensor:
+def pull_accumulation(steps: Tensor, learning_rate: float, mu: Tensor) -> Tensor:
     """‖a_k‖₁ = (1 - (1 - η μ_k)^H_k) / (η μ_k) of H_k = `steps` with pulls μ_k, float64.
 
     >>> mu = torch.tensor([0.1, 0.0], dtype=torch.float64)
     >>> [round(a, 10) for a in pull_accumulation(torch.tensor([11, 11]), 0.15, mu).tolist()]
     [10.2110342916, 11.0]
     """
-    steps, shrink = steps.double(), rate * mu.double()
+    steps, shrink = steps.double(), learning_rate * mu.double()
     return torch.where(shrink == 0, steps, (1 - (1 - shrink) ** steps) / shrink)
 
 
@@ -43,7 +43,7 @@ class Proximal(LocalRule):
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """Later gradients count in full, earlier ones have been pulled back."""
         mu = torch.tensor(self.mu, dtype=torch.float64)
-        return pull_accumulation(start.steps, start.rate, mu)
+        return pull_accumulation(start.steps, start.learning_rate, mu)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,4 +56,4 @@ class PlannedPull(LocalRule):
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """Return FedProx's accumulated weight of the gradients, with each vehicle's own μ."""
-        return pull_accumulation(start.steps, start.rate, plan["pull"])
+        return pull_accumulation(start.steps, start.learning_rate, plan["pull"])

@@ -53,7 +53,7 @@ class OwnTraining:
     plans: tuple[Rows, ...]
     weights: Tensor
     """Where each vehicle's steps begin, [P, D]."""
-    rate: float
+    learning_rate: float
     steps: Tensor
     """How many each takes, [P], on the round's batches from the first on; 0: it does not move."""
 
@@ -77,7 +77,7 @@ class Start:
     round: int
     vehicles: tuple[str, ...]
     """Names of the stacked vehicles, P of them."""
-    rate: float
+    learning_rate: float
     """η_t"""
     anchor: Tensor
     """The broadcast model w_t of each vehicle, [P, D]."""
@@ -127,7 +127,7 @@ class StepLoss:
     """Weights [P, D] → each vehicle's gradient there, [P, D]."""
     value: Callable[[Tensor], Tensor]
     """Weights [P, D] → each vehicle's loss there, [P]."""
-    rate: float | Tensor
+    learning_rate: float | Tensor
     """η_t, or [P, 1] where it is not the same for all."""
 
 
@@ -280,7 +280,7 @@ class LocalRule(Tunable):
         return memory, {name: plan[name] for name in self.uploads(start.model) if name in plan}
 
     @property
-    def personal(self) -> bool:
+    def personalised(self) -> bool:
         """Return whether vehicles drive with models of their own by this rule: with
         `vehicle_model`'s.
         """

@@ -72,7 +72,7 @@ class ControlVariates(LocalRule):
             fresh = plan["fresh_control"]
         else:
             added = start.steps if start.accumulation is None else start.accumulation
-            taken = start.rate * added.to(deltas.dtype)
+            taken = start.learning_rate * added.to(deltas.dtype)
             fresh = -plan["correction"] - deltas / taken[:, None]
         return {"control": fresh}, {"control_change": fresh - plan["own_control"]}
 
@@ -81,7 +81,9 @@ class ControlVariates(LocalRule):
 class Scaffold(ServerRule):
     """The server's part."""
 
-    server_rate: float = number(1.0, "(0, inf)", fixed="1, as the authors recommend")  # η_g
+    server_learning_rate: float = number(
+        1.0, "(0, inf)", fixed="1, as the authors recommend"
+    )  # η_g
     weighting: str = choice("windows", "uniform")
 
     local_half: ClassVar[type[LocalRule]] = ControlVariates
@@ -111,5 +113,5 @@ class Scaffold(ServerRule):
             shares = torch.full_like(replies.windows, 1 / len(replies.windows))
             of_all = torch.full_like(replies.windows, 1 / replies.population)
         control = state["control"] + weighted_sum(of_all, replies.uploads["control_change"])
-        step = self.server_rate * weighted_sum(shares, replies.deltas)
+        step = self.server_learning_rate * weighted_sum(shares, replies.deltas)
         return {"control": control}, moved(weights, step)

@@ -109,8 +109,8 @@ class ServerRule(Tunable, ABC):
         return 0.0
 
     @property
-    def summand_limit(self) -> float:
-        """Largest |value| of a summand with a vehicle's share of the noise; 0: not known."""
+    def contribution_limit(self) -> float:
+        """Largest |value| of a contribution with a vehicle's share of the noise; 0: not known."""
         return 0.0
 
     @property
@@ -148,11 +148,11 @@ class ServerRule(Tunable, ABC):
         """Return whether every vehicle has the weight 1 rather than n_k."""
         return False
 
-    def summand_size(self, model: Model) -> int:
-        """Return the length of `summand`."""
+    def contribution_size(self, model: Model) -> int:
+        """Return the length of `contribution`."""
         return model.layout.size
 
-    def summand(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
+    def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
         """Return a vehicle's contribution to the sum in place of Δ_k [D], times its weight;
         float64.
         """

@@ -97,7 +97,7 @@ class TransferProximal(Controlled, PlannedPull, Gains):
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """q_k and the pulls μ_k [P] that follow from it."""
         memory, plan = super().begin(memory, start)
-        highest = min(self.pull_max, SAFE / start.rate)
+        highest = min(self.pull_max, SAFE / start.learning_rate)
         state = {name.removeprefix("loop_"): v for name, v in memory.items() if "loop_" in name}
         state = self.loop_updated(state, plan["transfer"], plan["gain_from"], highest)
         plan |= {"pull": self.loop_pull(state), "loop": self.loop_condition(state)}
@@ -121,7 +121,7 @@ class TransferReport(PlannedPull, Gains):
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """λ_t [P], at most ½ over the rate, and q_k."""
         memory, plan = super().begin(memory, start)
-        pull = start.broadcast["lam"].flatten().clamp(max=SAFE / start.rate)
+        pull = start.broadcast["lam"].flatten().clamp(max=SAFE / start.learning_rate)
         return memory, plan | {"pull": pull}
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:

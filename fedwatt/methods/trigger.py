@@ -170,7 +170,7 @@ class Probing(PlannedPull):
             return super().finish(memory, plan, start, deltas)
         assert start.accumulation is not None
         length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
-        drift = length / (start.rate * start.accumulation)
+        drift = length / (start.learning_rate * start.accumulation)
         return memory | {"last_drift": drift}, {"drift_rate": drift}
 
 

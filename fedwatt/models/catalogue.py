@@ -5,9 +5,9 @@ from typing import Final
 
 from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
+from fedwatt.models.custom import own_model, own_network
 from fedwatt.models.mlp import MLP
 from fedwatt.models.model import Model
-from fedwatt.models.own import own_model, own_network
 from fedwatt.models.recurrent import GRU, LSTM
 
 
@@ -39,7 +39,7 @@ OWN: Final = "own"
 
 
 def get_model(name: str, *, window: int, features: int, hidden: Sequence[int] = ()) -> Model:
-    """Model by its name or by a reference to one's own (`fedwatt.models.own`).
+    """Model by its name or by a reference to one's own (`fedwatt.models.custom`).
 
     `hidden` gives the widths (default 64-32 for the MLP, 32 otherwise).
 

@@ -47,7 +47,7 @@ class ModuleModel(Model):
                 raise SettingError(
                     f"{name} has dropout (layer '{layer}', p = {part.p:g}), and a vehicle's steps "
                     "must come out the same wherever they are taken. Leave it out; fewer rounds, "
-                    "fewer units or personal.steps hold a network back as well."
+                    "fewer units or personalisation.steps hold a network back as well."
                 )
         buffer = next((name for name, _ in self.module.named_buffers()), None)
         if buffer is not None:

@@ -1,8 +1,8 @@
 """Observers: objects that a run calls at each step.
 
-    on_hills → on_vehicle → … → on_fleet
+    on_elevation → on_vehicle → … → on_fleet
     (on_start → on_round → … → on_round → on_end) for each method
-    on_reference → … → on_finish
+    on_baseline → … → on_finish
 
 An observer overrides what it needs and may end the run by raising. It sees a round after the round
 is complete, so nothing that it does changes a number. A class with some of these methods will
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 
 if TYPE_CHECKING:
     from fedwatt.elevation.learn import Learned
-    from fedwatt.elevation.settings import TerrainSettings
+    from fedwatt.elevation.settings import ElevationSettings
     from fedwatt.federation import History, RoundRecord, State
     from fedwatt.windows import Fleet
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Observer:
     """By itself it does nothing."""
 
-    def on_hills(self, learned: "Learned", terrain: "TerrainSettings") -> None:
+    def on_elevation(self, learned: "Learned", elevation: "ElevationSettings") -> None:
         """Handle the elevation map that simulated vehicles have learned before the first round."""
 
     def on_vehicle(self, built: int, of: int) -> None:
@@ -42,7 +42,7 @@ class Observer:
     def on_end(self, label: str, history: "History") -> None:
         """Handle the end of a method."""
 
-    def on_reference(self, name: str) -> None:
+    def on_baseline(self, name: str) -> None:
         """Handle a finished baseline (`fedwatt.evaluation`)."""
 
     def on_finish(self, run: Path) -> None:
@@ -74,13 +74,13 @@ class Observers(Observer):
 
     each: Sequence[Observer]
 
-    on_hills = _told_to_each(Observer.on_hills)
+    on_elevation = _told_to_each(Observer.on_elevation)
     on_vehicle = _told_to_each(Observer.on_vehicle)
     on_fleet = _told_to_each(Observer.on_fleet)
     on_start = _told_to_each(Observer.on_start)
     on_round = _told_to_each(Observer.on_round)
     on_end = _told_to_each(Observer.on_end)
-    on_reference = _told_to_each(Observer.on_reference)
+    on_baseline = _told_to_each(Observer.on_baseline)
     on_finish = _told_to_each(Observer.on_finish)
 
 

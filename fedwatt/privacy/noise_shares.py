@@ -25,21 +25,22 @@ from fedwatt.methods.server import ServerRule
 from fedwatt.noise import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_grid
 
 
-def with_share(server: ServerRule, summand: Tensor, survivors: int, step: float) -> Tensor:
-    """Return a vehicle's summand [D] with its share of the noise, float64, in multiples of `step`.
+def with_share(server: ServerRule, contribution: Tensor, survivors: int, step: float) -> Tensor:
+    """Return a vehicle's contribution [D] with its share of the noise, float64, in multiples of
+    `step`.
 
     `survivors` is t, the fewest vehicles that a sum is made of.
     """
     deviation = server.noise_deviation / sqrt(survivors)
     if deviation == 0:
-        return summand
+        return contribution
     grid = grid_of_noise(deviation, step)
     if deviation < LEAST_DEVIATION * grid:
         raise DataError(
             f"Noise of {deviation:.3g} is too fine for steps of {grid:.3g}. Set secure.bits = 64."
         )
-    size = len(summand)
-    clip = float(summand.norm())
+    size = len(contribution)
+    clip = float(contribution.norm())
     shorter = max(0.0, 1 - sqrt(size) * grid / (2 * clip)) if clip else 0.0
-    exact = on_grid(shorter * summand.numpy(), grid)
+    exact = on_grid(shorter * contribution.numpy(), grid)
     return torch.from_numpy(exact + discrete_gaussian(deviation / grid, size) * grid)

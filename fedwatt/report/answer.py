@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedwatt.report.baselines import best_validated, federating, gain_headline, gain_sentence
 from fedwatt.report.curves import diverged, rounds_of
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Predicted, Run, where
-from fedwatt.report.references import best_validated, federating, gain_headline, gain_sentence
 from fedwatt.report.stages import (
     ELEVATION_STAGE,
     PERSONALISED_STAGE,

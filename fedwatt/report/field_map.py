@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.errors import SettingError
-from fedwatt.report.figures.terrain import FEW_MANY, USUAL_K, Relief, relief_of, terrain_figure
+from fedwatt.report.figures.elevation import FEW_MANY, USUAL_K, Relief, elevation_figure, relief_of
 from fedwatt.report.page import fill
 from fedwatt.report.style import INK, MUTED, PAPER, STYLE
 from fedwatt.report.svg import saved
@@ -34,7 +34,7 @@ def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
     if out.suffix == ".html":
         out.write_text(map_page(relief_of(field), driven), encoding="utf-8")
         return
-    figure = terrain_figure(field)
+    figure = elevation_figure(field)
     out.write_bytes(saved(figure, out.suffix[1:], dpi=DPI if out.suffix == ".png" else "figure"))
 
 
@@ -63,7 +63,7 @@ def map_page(relief: Relief, driven: int = 0) -> str:
     }
     return fill(
         "fedwatt.report",
-        "terrain.html.jinja",
+        "elevation.html.jinja",
         picture=b64encode(picture).decode(),
         facts=facts,
         nodes=relief.field.nodes,

@@ -18,7 +18,7 @@ from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 from fedwatt.windows.targets import ENERGY
 
-REFERENCES = "references"  # the table that not every run has
+REFERENCES = "baselines"  # the table that not every run has
 Columns = Mapping[str, NDArray[Any]]  # column name → values, [rows]; missing numbers are NaN
 
 
@@ -55,8 +55,8 @@ class Origin:
     """Labels of its methods."""
     level: Columns | None = None
     """The table of vehicles of the run in the folder RUN/level; None without one."""
-    references: Columns | None = None
-    """The table of references; None where the run has none."""
+    baselines: Columns | None = None
+    """The table of baselines; None where the run has none."""
 
     @property
     def mixes(self) -> bool:
@@ -100,12 +100,12 @@ class Run:
         found: dict[str, float] = {}
         for origin in self.origins:
             table = parse_toml(origin.config)
-            common = table.get("training", {}).get("rate")
+            common = table.get("training", {}).get("learning_rate")
             for method in table.get("method", []):
                 label = str(method.get("label", method.get("name")))
-                rate = method.get("rate", common)
+                learning_rate = method.get("learning_rate", common)
                 names = {label, f"{label} ({origin.name})"} & origin.methods
-                found |= {name: rate for name in names if rate is not None}
+                found |= {name: learning_rate for name in names if learning_rate is not None}
         return found
 
     @property
@@ -142,11 +142,11 @@ def load_run(folder: str | Path) -> Run:
         raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
     methods = frozenset(tables["rounds"]["method"])
     below = folder / LEVEL
-    trained = environment.get("level_model") and below.is_dir()
+    trained = environment.get("model_without_elevation") and below.is_dir()
     level = _columns(below, "vehicles") if trained else None
     beside = (folder / f"{REFERENCES}.parquet").exists()
-    references = _columns(folder, REFERENCES) if beside else None
-    origin = Origin(folder.name, config, environment, methods, level, references)
+    baselines = _columns(folder, REFERENCES) if beside else None
+    origin = Origin(folder.name, config, environment, methods, level, baselines)
     return Run((origin,), **tables)
 
 

@@ -8,15 +8,15 @@ from math import isclose, isfinite
 
 import numpy as np
 
+from fedwatt.report.baselines import baseline_rmse, best_alone
 from fedwatt.report.curves import diverged
 from fedwatt.report.load import Columns, Run, where
-from fedwatt.report.references import best_alone, reference_rmse
 from fedwatt.report.statistics import (
     PERSONALISED,
     estimate,
     final_model,
-    kept_model,
     model_errors,
+    vehicle_model,
 )
 
 SHARED_STAGE = "shared model"
@@ -35,7 +35,7 @@ class Stage:
 
 def baseline_stages(run: Run) -> list[Stage]:
     """Return the vehicle's mean and the local-only model; empty for a run without baselines."""
-    baselines = reference_rmse(run)
+    baselines = baseline_rmse(run)
     if not baselines:
         return []
     names = {"mean of the vehicle": "mean", "local-only model": best_alone(baselines)}
@@ -59,13 +59,13 @@ def federated_stages(run: Run) -> list[Stage]:
 
 def method_stages(run: Run, method: str) -> dict[str, float]:
     """Map each stage of a method to its error; the last is that of the final model."""
-    shared = kept_model(run, method)
+    shared = final_model(run, method)
     level = table_without_elevation(run, method)
     errors = {}
     if level is not None:
         errors[SHARED_STAGE] = model_errors(run, method, shared, table=level)
     errors[SHARED_STAGE if level is None else ELEVATION_STAGE] = model_errors(run, method, shared)
-    if final_model(run, method) == PERSONALISED:
+    if vehicle_model(run, method) == PERSONALISED:
         errors[PERSONALISED_STAGE] = model_errors(run, method, PERSONALISED)
     return {
         stage: estimate(list(by_seed.values())).mean for stage, by_seed in errors.items() if by_seed
@@ -89,7 +89,7 @@ def vehicles_with_elevation(run: Run, method: str) -> tuple[list[int], int]:
         return [], 0
     rows = {
         "method": method,
-        "model": final_model(run, method),
+        "model": vehicle_model(run, method),
         "stratum": "all",
         "held_out": False,
     }

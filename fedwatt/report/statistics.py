@@ -5,7 +5,7 @@ model, participants and batches. So methods are compared seed by seed, and an in
 randomness of training on this fleet; it says nothing about another fleet or another split.
 
 A method has one error: the RMSE of a vehicle's test windows with the model that the vehicle uses
-after the run (`final_model`), mean over vehicles, so that every vehicle counts the same.
+after the run (`vehicle_model`), mean over vehicles, so that every vehicle counts the same.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fedwatt.report.load import Columns, Run, where
 
 SHARED = "kept"
 """Name of the final shared model in the table of vehicles."""
-PERSONALISED = "personal"
+PERSONALISED = "personalised"
 """Name of the models that vehicles fine-tuned."""
 
 
@@ -82,13 +82,13 @@ def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
     return {seed: float(values[-1]) for seed, values in recorded.items() if values.size}
 
 
-def final_model(run: Run, method: str) -> str:
+def vehicle_model(run: Run, method: str) -> str:
     """Return the model that vehicles use after the run, by its name in the table of vehicles."""
     models = where(run.vehicles, method=method)["model"]
-    return PERSONALISED if PERSONALISED in models else kept_model(run, method)
+    return PERSONALISED if PERSONALISED in models else final_model(run, method)
 
 
-def kept_model(run: Run, method: str) -> str:
+def final_model(run: Run, method: str) -> str:
     """Return the name of the final shared model; "best" where a run has no other."""
     return SHARED if SHARED in where(run.vehicles, method=method)["model"] else "best"
 
@@ -98,7 +98,7 @@ def final_errors(run: Run, method: str) -> dict[int, float]:
 
     Where single vehicles do not report their errors, it is the RMSE of all windows.
     """
-    by_seed = model_errors(run, method, final_model(run, method))
+    by_seed = model_errors(run, method, vehicle_model(run, method))
     if by_seed:
         return by_seed
     by_seed = final_by_seed(run, method, "kept_test_rmse")
@@ -154,7 +154,7 @@ def compare(run: Run) -> list[Comparison]:
     reference = run.reference
     others = [method for method in run.methods if method != reference]
     base = final_errors(run, reference)
-    base_model = final_model(run, reference)
+    base_model = vehicle_model(run, reference)
     comparisons = []
     for method in others:
         errors = final_errors(run, method)
@@ -163,10 +163,10 @@ def compare(run: Run) -> list[Comparison]:
             continue
         change = estimate([errors[seed] - base[seed] for seed in seeds], comparisons=len(others))
         level = float(np.mean([base[seed] for seed in seeds]))
-        by_vehicle = vehicle_rmse(run, method, seeds, final_model(run, method))
-        of_reference = vehicle_rmse(run, reference, seeds, base_model)
-        shared = [vehicle for vehicle in by_vehicle if vehicle in of_reference]
-        better = sum(by_vehicle[vehicle] < of_reference[vehicle] for vehicle in shared)
+        by_vehicle = vehicle_rmse(run, method, seeds, vehicle_model(run, method))
+        of_baseline = vehicle_rmse(run, reference, seeds, base_model)
+        shared = [vehicle for vehicle in by_vehicle if vehicle in of_baseline]
+        better = sum(by_vehicle[vehicle] < of_baseline[vehicle] for vehicle in shared)
         comparisons.append(
             Comparison(method, reference, change, 100 * change.mean / level, better, len(shared))
         )
@@ -205,5 +205,5 @@ def pooled_rmse(run: Run, method: str, model: str) -> dict[str, list[float]]:
 
 def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
     """Map each stratum to the final model's RMSE of all its windows, for each finite seed."""
-    pooled = pooled_rmse(run, method, final_model(run, method))
+    pooled = pooled_rmse(run, method, vehicle_model(run, method))
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}

@@ -8,11 +8,11 @@ from statistics import median
 import numpy as np
 
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
+from fedwatt.report.baselines import baselines_table, federating, gain_headline
 from fedwatt.report.curves import curves, diverged
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Run, load_run
 from fedwatt.report.privacy import privacy_table, private_methods, spent
-from fedwatt.report.references import federating, gain_headline, references_table
 from fedwatt.report.signals import signals_table
 from fedwatt.report.statistics import (
     PERSONALISED,
@@ -21,10 +21,10 @@ from fedwatt.report.statistics import (
     estimate,
     final,
     final_error,
-    final_model,
     model_errors,
     pooled_rmse,
     stratum_rmse,
+    vehicle_model,
 )
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
@@ -54,7 +54,7 @@ def results_table(run: Run) -> Table:
     columns = _columns(run, *(f"test_{name}" for name in metrics))
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
-        model = final_model(run, method)
+        model = vehicle_model(run, method)
         pooled = estimate(pooled_rmse(run, method, model).get("all", []))
         others = (
             estimate(list(model_errors(run, method, model, column=name).values()))
@@ -130,8 +130,8 @@ def _about_sample(run: Run) -> str:
     low, high = (amount(run.target, end) for end in (min(margins), max(margins)))
     return (
         " Errors are those of vehicles drawn at random: the RMSE of the whole fleet is within "
-        f"± {high if low == high else f'{low} to {high}'} of these (95 %). The same vehicles judge "
-        "all methods, so differences between methods are known better than that."
+        f"± {high if low == high else f'{low} to {high}'} of these (95 %). The same vehicles "
+        "evaluate all methods, so differences between methods are known better than that."
     )
 
 
@@ -154,10 +154,10 @@ def _terminal_text(cell: Cell, digits: int) -> str:
     return mean_and_spread(cell, digits) if isinstance(cell, Estimate) else str(cell)
 
 
-def reference_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
+def baseline_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
     """Return title, heading and rows of what federating gains over local-only models."""
     run = load_run(folder)
-    table = references_table(run)
+    table = baselines_table(run)
     gain = federating(run)
     title = table.title if gain is None else gain_headline(gain)
     return title, [column.heading for column in table.columns], table.text_rows()
@@ -312,7 +312,7 @@ def time_table(run: Run) -> Table:
 
 TABLES: tuple[Callable[[Run], Table], ...] = (
     results_table,
-    references_table,
+    baselines_table,
     differences_table,
     privacy_table,
     strata_table,

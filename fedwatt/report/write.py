@@ -15,7 +15,7 @@ from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
 from fedwatt.report.load import Run, load_run, load_runs
 from fedwatt.report.page import fill
-from fedwatt.report.statistics import PERSONALISED, final_error, final_model
+from fedwatt.report.statistics import PERSONALISED, final_error, vehicle_model
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
 from fedwatt.report.svg import inline, saved
 from fedwatt.report.table import Table, shown
@@ -109,7 +109,7 @@ def render(
                 "name": name_of(method),
                 "colour": VARIABLES[appearance[method].colour],
                 "rmse": final_error(run, method),
-                "personalised": final_model(run, method) == PERSONALISED,
+                "personalised": vehicle_model(run, method) == PERSONALISED,
                 "outcome": outcome(run, method),
             }
             for method in run.methods

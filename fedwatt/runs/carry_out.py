@@ -3,7 +3,7 @@
 1. Open the fleet, and refuse what cannot work while nothing is written yet.
 2. Train the level model, where there is one: a run of its own, in RUN/level.
 3. Share the hills.
-4. Train each method from its last checkpoint on, judge its models, write tables and models.
+4. Train each method from its last checkpoint on, evaluate its models, write tables and models.
 5. Work out what vehicles would have without federating, for comparison.
 6. Share the routes, where a real fleet is asked to.
 7. Describe the run in environment.json, which marks it as finished.
@@ -27,9 +27,9 @@ from fedwatt.observers import Observer
 from fedwatt.privacy import Budget, budget_for
 from fedwatt.runs.checkpoint import Origin, latest_checkpoint, memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.elevation import elevation_spending, learns_elevation
 from fedwatt.runs.environment import describe_fleet, participation_hashes
 from fedwatt.runs.folder import claim, refuse_other_run, run_hash
-from fedwatt.runs.hills import learns_hills, terrain_spending
 from fedwatt.runs.level import LevelObserver, level_config
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.results import RunResults
@@ -37,7 +37,7 @@ from fedwatt.runs.tables import write_table
 from fedwatt.runs.train import Rounds, train_method
 from fedwatt.windows import Fleet
 
-REFERENCES: Final = "references"  # the table of references
+REFERENCES: Final = "baselines"  # the table of baselines
 FINISHED: Final = "environment.json"  # the file that a run folder gets last
 
 
@@ -68,7 +68,7 @@ class Run:
         return replace(self, config=config, out=self.out / LEVEL, observer=observer)
 
 
-class HillsRefresh(Protocol[Rounds]):
+class ElevationRefresh(Protocol[Rounds]):
     """Gives a method better hills in the midst of its training."""
 
     def before_round(self, federation: Rounds, state: State) -> tuple[Rounds, State]:
@@ -78,7 +78,7 @@ class HillsRefresh(Protocol[Rounds]):
         """Return the federation of the last round; write its published elevation to `file`."""
 
 
-Level = TypeVar("Level")  # what a method needs of its level model, to be judged with it
+Level = TypeVar("Level")  # what a method needs of its level model, to be evaluated with it
 
 
 class Site(Protocol[Level, Rounds]):
@@ -109,7 +109,7 @@ class Site(Protocol[Level, Rounds]):
     ) -> Rounds:
         """Return the federation that a method trains in; `scratch` as in `Federation`."""
 
-    def refresh(self, choice: MethodChoice) -> HillsRefresh[Rounds] | None:
+    def refresh(self, choice: MethodChoice) -> ElevationRefresh[Rounds] | None:
         """Return the refresh of the elevation map during training, or None."""
         return None
 
@@ -127,7 +127,7 @@ class Site(Protocol[Level, Rounds]):
         """
         return 0
 
-    def share_hills(self) -> dict[str, Any]:
+    def share_elevation(self) -> dict[str, Any]:
         """Give every vehicle its hills, where they learn them, and describe what was learned.
 
         This is the last step before the first method trains.
@@ -137,14 +137,14 @@ class Site(Protocol[Level, Rounds]):
         """Learn what the vehicles know about routes, where a run does that, and describe it."""
         return {}
 
-    def references(self) -> list[Row] | None:
+    def baselines(self) -> list[Row] | None:
         """Errors of what vehicles would have without federating; None: not known here."""
         return None
 
-    def judge(
+    def evaluate(
         self, choice: MethodChoice, federation: Rounds, state: State, level: Level | None
     ) -> tuple[dict[str, list[Row]], Level | None]:
-        """Errors of personal models, and of the kept one if it is used with a level model.
+        """Errors of personalised models, and of the kept one if it is used with a level model.
 
         Also what the method above needs of this one, if this is a run of a level model.
         """
@@ -186,7 +186,7 @@ def _carried_out(
         below = site.level_site(level_run)
         finished = below.finished() if run.resume else None
         levels = carry_out(below) if finished is None else finished
-    terrain = site.share_hills()
+    elevation = site.share_elevation()
     results = RunResults(run.config, run.out)
     needed = {}
     for choice in run.config.methods:
@@ -195,7 +195,7 @@ def _carried_out(
         outcome = _trained(site, choice, origin, budgets[label], level, results)
         if outcome is not None:
             needed[label] = outcome
-    _add_references(site)
+    _add_baselines(site)
     routes = site.share_routes()
     called = {h.method: participation_hashes(h.clients) for h in results.histories}
     environment = provenance(results.device, deterministic=run.config.training.deterministic) | {
@@ -205,9 +205,9 @@ def _carried_out(
         "hashes": site.hashes() | {"participation": called},
         "fleet": describe_fleet(site.fleet()),
         "privacy": _spending(site, budgets),
-        "terrain": terrain,
+        "elevation": elevation,
         "routes": routes,
-        "level_model": level_run is not None,
+        "model_without_elevation": level_run is not None,
     }
     write_text(run.out / FINISHED, json.dumps(environment, indent=2))
     return needed
@@ -229,11 +229,11 @@ def _spending(
     return spending
 
 
-def _add_references(site: Site[Level, Rounds]) -> None:
-    """Write the table of references, unless it is there already or not wanted."""
+def _add_baselines(site: Site[Level, Rounds]) -> None:
+    """Write the table of baselines, unless it is there already or not wanted."""
     run = site.run
-    if run.config.references.enabled and not (run.out / f"{REFERENCES}.parquet").exists():
-        rows = site.references()
+    if run.config.baselines.enabled and not (run.out / f"{REFERENCES}.parquet").exists():
+        rows = site.baselines()
         if rows is not None:
             write_table(run.out, REFERENCES, rows)
 
@@ -248,8 +248,8 @@ def _checked(site: Site[Level, Rounds], fleet: Fleet, origin: Origin) -> dict[st
         method_choice.label: budget_for(method_choice.method, config.training, fleet)
         for method_choice in config.methods
     }
-    if learns_hills(config):
-        terrain_spending(config, fleet)  # refuses noise that nobody can account for
+    if learns_elevation(config):
+        elevation_spending(config, fleet)  # refuses noise that nobody can account for
     for choice in config.methods:  # refuses another's, before a level model is trained for nothing
         checkpoint = latest_checkpoint(run.checkpoints(choice), origin)
         method_choice = budgets[choice.label]
@@ -267,7 +267,7 @@ def _trained(
     level: Level | None,
     results: RunResults,
 ) -> Level | None:
-    """Train one method, judge its models, and add both to the results."""
+    """Train one method, evaluate its models, and add both to the results."""
     run = site.run
     folder = site.run.checkpoints(choice)
     federation = site.federation(choice, scratch=memory_folder(folder), level=level)
@@ -283,8 +283,8 @@ def _trained(
         None if refresh is None else refresh.before_round,
     )
     if refresh is not None:
-        file = run.out / "terrain" / f"{choice.label}.parquet"
+        file = run.out / "elevation" / f"{choice.label}.parquet"
         federation = refresh.after_training(federation, state, file)
-    judged, needed = site.judge(choice, federation, state, level)
-    results.add(federation, choice, state, history, judged)
+    evaluated, needed = site.evaluate(choice, federation, state, level)
+    results.add(federation, choice, state, history, evaluated)
     return needed

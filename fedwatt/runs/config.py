@@ -7,9 +7,9 @@ seeds = [1, 2, 3]
 [training]         rounds, participation, local work
 [availability]     churn, lost replies, device speeds
 [asynchronous]     a buffer in place of rounds
-[terrain]          the elevation field, where features ask for one
-[personal]         fine-tuning in each vehicle after the rounds
-[references]       what each vehicle would have alone, and all data in one place
+[elevation]          the elevation field, where features ask for one
+[personalisation]         fine-tuning in each vehicle after the rounds
+[baselines]       what each vehicle would have alone, and all data in one place
 [deploy]           deadlines on a real fleet; a simulation ignores it
 [secure]           secure sums on a real fleet; a simulation only learns its hills so
 [track]            TensorBoard, MLflow, Weights & Biases
@@ -27,9 +27,9 @@ from typing import Any, Final
 
 import tomli_w
 
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import SettingError, check, unknown
-from fedwatt.evaluation import Personal, References
+from fedwatt.evaluation import Baselines, Personalisation
 from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.files import parse_toml
 from fedwatt.methods import Method, get
@@ -40,7 +40,7 @@ from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.plugins import named_in, short
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.own_code import Sources, sources_of
+from fedwatt.runs.user_code import Sources, sources_of
 from fedwatt.settings import convert, from_table, to_table
 from fedwatt.windows import DataSettings, Fleet
 from fedwatt.windows.targets import ENERGY
@@ -112,13 +112,15 @@ class MethodChoice:
 
     label: str
     method: Method
-    rate: float | None = None
+    learning_rate: float | None = None
     schedule: str | None = None
 
     def training(self, common: Training) -> Training:
         """Return the run's training settings with this method's own rate in them."""
-        rate = common.rate if self.rate is None else self.rate
-        return replace(common, rate=rate, schedule=self.schedule or common.schedule)
+        learning_rate = common.learning_rate if self.learning_rate is None else self.learning_rate
+        return replace(
+            common, learning_rate=learning_rate, schedule=self.schedule or common.schedule
+        )
 
 
 DEFAULT_METHODS: Final = {RECOMMENDED: 0.005, "fo-ri-fedavg": 0.02}
@@ -141,14 +143,14 @@ class RunConfig:
     training: Training = Training()
     availability: Availability = Availability()
     asynchronous: Asynchronous = Asynchronous()
-    terrain: TerrainSettings = TerrainSettings()
-    personal: Personal = Personal()
-    references: References = References()
+    elevation: ElevationSettings = ElevationSettings()
+    personalisation: Personalisation = Personalisation()
+    baselines: Baselines = Baselines()
     deploy: Deployment = Deployment()
     secure: SecureSettings = SecureSettings()
     track: Track = Track()
     plugins: Sources = field(default_factory=dict, repr=False)
-    """Hashes of the code behind names that are references: filled in, as it is now."""
+    """Hashes of the code behind names that are baselines: filled in, as it is now."""
 
     def __post_init__(self) -> None:
         names = [choice.method.name for choice in self.methods]
@@ -169,14 +171,14 @@ class RunConfig:
                 raise SettingError(f"Method '{choice.label}': {fault}")
         different = len(set(self.seeds)) == len(self.seeds) >= 1
         check(self, "seeds", different, "one or more different whole numbers")
-        if self.terrain.refresh_every and (len(self.seeds) > 1 or self.asynchronous.buffer):
+        if self.elevation.refresh_every and (len(self.seeds) > 1 or self.asynchronous.buffer):
             raise SettingError(
-                "terrain.refresh_every needs rounds and one seed a run: each seed's network would "
-                "make a field of its own. Run the seeds one by one, or set it to 0."
+                "elevation.refresh_every needs rounds and one seed a run: each seed's network "
+                "would learn another map. Run the seeds one by one, or set it to 0."
             )
-        if self.terrain.refresh_every and self.data.predicts != ENERGY:
+        if self.elevation.refresh_every and self.data.predicts != ENERGY:
             raise SettingError(
-                "terrain.refresh_every learns hills from the energy that a model leaves "
+                "elevation.refresh_every learns hills from the energy that a model leaves "
                 f"unexplained, so it needs data.target = energy, not {self.data.target}."
             )
         check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
@@ -200,7 +202,7 @@ def choose(table: Mapping[str, Any]) -> MethodChoice:
             "not beginning with '.': it names a folder."
         )
     settings: dict[str, Any] = {}
-    for setting, kind in (("rate", float), ("schedule", str)):
+    for setting, kind in (("learning_rate", float), ("schedule", str)):
         if setting in table:
             settings[setting] = convert(table.pop(setting), kind, f"{name}.{setting}")
     choice = MethodChoice(label, get(name, **table), **settings)
@@ -212,10 +214,10 @@ def default_methods(table: Mapping[str, Any], *, shared: bool = False) -> list[d
     """Return [[method]] tables of a document without any; without rates where it has one for
     all.
     """
-    shared = shared or "rate" in table.get("training", {})
+    shared = shared or "learning_rate" in table.get("training", {})
     return [
-        {"name": name} if shared else {"name": name, "rate": rate}
-        for name, rate in DEFAULT_METHODS.items()
+        {"name": name} if shared else {"name": name, "learning_rate": learning_rate}
+        for name, learning_rate in DEFAULT_METHODS.items()
     ]
 
 
@@ -270,7 +272,7 @@ def to_tables(config: RunConfig) -> dict[str, Any]:
     """Return the complete configuration as a TOML document."""
     methods = []
     for choice in config.methods:
-        entry = {"rate": choice.rate, "schedule": choice.schedule}
+        entry = {"learning_rate": choice.learning_rate, "schedule": choice.schedule}
         methods.append(
             {"name": choice.method.name, "label": choice.label}
             | {name: value for name, value in entry.items() if value is not None}
@@ -305,15 +307,17 @@ def read_config(path: Path) -> dict[str, Any]:
 def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return a copy of a document with `key=value` assignments in it.
 
-    A key is a section and a setting (`training.rate=0.01`), a method's label and a hyperparameter
-    (`fo-ri-fedavg.alpha=0.7`), or `seeds` or `device`.
+    A key is a section and a setting (`training.learning_rate=0.01`), a method's label and a
+    hyperparameter (`fo-ri-fedavg.alpha=0.7`), or `seeds` or `device`.
 
     >>> override({}, ["training.rounds=5"])
     {'training': {'rounds': 5}}
     """
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
     assigned = [_assigned(assignment) for assignment in assignments]
-    shared = any((section, setting) == ("training", "rate") for section, setting, _ in assigned)
+    shared = any(
+        (section, setting) == ("training", "learning_rate") for section, setting, _ in assigned
+    )
     methods = [dict(m) for m in result.get("method", default_methods(result, shared=shared))]
     labels = {label_of(method): method for method in methods}
     for section, setting, value in assigned:
@@ -340,7 +344,7 @@ def _assigned(assignment: str) -> tuple[str, str, Any]:
     section, dot, setting = (part.strip() for part in key.rpartition("."))
     if not equals or not setting or (dot and not section):
         raise SettingError(
-            f"'{assignment}' is not of the form key=value, as in training.rate=0.01."
+            f"'{assignment}' is not of the form key=value, as in training.learning_rate=0.01."
         )
     return section, setting, _value(text.strip())
 

@@ -14,11 +14,11 @@ from fedwatt.settings import from_table
 
 Recipe = Mapping[str, Mapping[str, Any]]
 
-WITH_ELEVATION: Final = "base, terrain"
+WITH_ELEVATION: Final = "base, elevation"
 """Features of a model that knows climb and descent."""
 BUILT_IN: Final[Recipe] = {
     "data": {"features": WITH_ELEVATION},
-    "personal": {"enabled": True, "rates": [0.01, 0.03]},
+    "personalised": {"enabled": True, "rates": [0.01, 0.03]},
     "training": {"rounds": 30},
 }
 """For the built-in synthetic fleet: learned elevation and personalisation, in under a minute."""

@@ -43,7 +43,7 @@ class Deployment:
     """Longest reply, in medians of the replies; what is longer is shortened, and a fault."""
     routes: bool = False
     """Whether vehicles also share, by secure aggregation, how they drive each place and what routes
-    take, for `fedwatt route`; needs `secure.enabled` and `terrain.area`. A simulation learns it
+    take, for `fedwatt route`; needs `secure.enabled` and `elevation.area`. A simulation learns it
     when it is first asked for."""
     diagnostics: bool = False
     """Whether vehicles report their roughness, pull and runtime for the records."""

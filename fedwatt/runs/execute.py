@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedwatt.elevation.learn import Learned
 from fedwatt.elevation.level import Predictions, level_data
-from fedwatt.evaluation import PersonalModel, personalise, reference_rows
+from fedwatt.evaluation import PersonalisedModel, baseline_rows, personalise
 from fedwatt.evaluation.rows import baseline_vehicles
 from fedwatt.federation import Federation, LocalFleet, State
 from fedwatt.federation.local_fleet import Network
@@ -18,15 +18,15 @@ from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.environment import fleet_partition
-from fedwatt.runs.hills import (
+from fedwatt.runs.elevation import (
     Refresh,
+    elevation_facts,
     learned_alone,
     learned_for,
-    learns_hills,
-    terrain_facts,
+    learns_elevation,
     write_learned,
 )
+from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
 from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
@@ -72,7 +72,7 @@ class Simulation(Site[ModelPredictions, Federation]):
     """The `Site` of a run whose vehicles are simulated in this process.
 
     Routes are learned when they are first asked for (`runs.routes`), and the models of a finished
-    level run are judged anew from their checkpoints, which takes a moment.
+    level run are evaluated anew from their checkpoints, which takes a moment.
     """
 
     on_the_road: ClassVar[bool] = False
@@ -90,7 +90,7 @@ class Simulation(Site[ModelPredictions, Federation]):
         observer = self.run.observer
         self.learned = learned_for(config)
         if self.learned is not None:
-            observer.on_hills(self.learned, config.terrain)
+            observer.on_elevation(self.learned, config.elevation)
         self.opened = open_fleet(config, self.learned, observer)
         return self.opened
 
@@ -123,8 +123,8 @@ class Simulation(Site[ModelPredictions, Federation]):
         return made if self.dealt is None else self.dealt(made, choice)
 
     def refresh(self, choice: MethodChoice) -> Refresh | None:
-        """Learns the hills anew every `terrain.refresh_every` rounds."""
-        if self.learned is None or not self.run.config.terrain.refresh_every:
+        """Learns the hills anew every `elevation.refresh_every` rounds."""
+        if self.learned is None or not self.run.config.elevation.refresh_every:
             return None
         folder = self.run.checkpoints(choice)
         return Refresh(
@@ -138,18 +138,18 @@ class Simulation(Site[ModelPredictions, Federation]):
         """Return a simulation that builds the same vehicles without climb."""
         return Simulation(run, elsewhere=self.elsewhere, of_level_model=True)
 
-    def share_hills(self) -> dict[str, Any]:
+    def share_elevation(self) -> dict[str, Any]:
         """Write what the vehicles publish of their hills; methods may then train elsewhere."""
         facts: dict[str, Any] = {}
         if self.learned is not None:
             write_learned(self.run.out / "field.parquet", self.learned, self.run.config)
             contributors = len(self.learned.contributors)
-            facts = terrain_facts(self.run.config, self.opened, self.learned.shared, contributors)
+            facts = elevation_facts(self.run.config, self.opened, self.learned.shared, contributors)
         if self.elsewhere is not None:
             self.elsewhere(self.run.config, self.run.out, self.opened)
         return facts
 
-    def references(self) -> list[Row]:
+    def baselines(self) -> list[Row]:
         """Train the baselines, at learning rates around the first method's.
 
         An elevation map that vehicles learn together is part of federating: a local-only vehicle
@@ -162,82 +162,82 @@ class Simulation(Site[ModelPredictions, Federation]):
         if config.asynchronous.buffer:
             share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
         alone = []
-        if learns_hills(config):
-            learners = _names(federation.judged)
+        if learns_elevation(config):
+            learners = _names(federation.evaluated)
             alone.append(open_fleet(config, learned_alone(config, learners)))
             level = level_data(config.data)
             if level is not None:
                 alone.append(open_fleet(replace(config, data=level)))
-        return reference_rows(
-            federation.judged,
+        return baseline_rows(
+            federation.evaluated,
             share,
             alone=[federation_for(config, choice, fleet) for fleet in alone],
-            personal=config.personal,
-            on_done=self.run.observer.on_reference,
+            personalisation=config.personalisation,
+            on_done=self.run.observer.on_baseline,
             whole=not self.opened.on_demand,
         )
 
-    def judge(
+    def evaluate(
         self,
         choice: MethodChoice,
         federation: Federation,
         state: State,
         level: ModelPredictions | None,
     ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
-        """Errors of personal models and, with a level model, of what vehicles would use."""
-        personal = _personal_models(self.run, choice, federation, state)
-        judged = federation.judged
-        final_predictions = predictions_of(judged, state.kept_weights)
+        """Errors of personalised models and, with a level model, of what vehicles would use."""
+        personalised = _personalised_models(self.run, choice, federation, state)
+        evaluated = federation.evaluated
+        final_predictions = predictions_of(evaluated, state.final_weights)
         mixes = self.run.config.model.mixture
         if mixes:
-            final_predictions = mixed_predictions(judged, final_predictions)
-            personal = personal and mixed_predictions(judged, personal)
-            write_fleet_ridge(self.run.out, judged.fleet.clients)
+            final_predictions = mixed_predictions(evaluated, final_predictions)
+            personalised = personalised and mixed_predictions(evaluated, personalised)
+            write_fleet_ridge(self.run.out, evaluated.fleet.clients)
         write_trip_prior(
-            self.run.out, choice.label, judged, personal or final_predictions, state.live
+            self.run.out, choice.label, evaluated, personalised or final_predictions, state.live
         )
-        predicted = ModelPredictions(final_predictions, personal, tuple(state.live))
-        used = {} if personal is None else {"personal": personal.test}
+        predicted = ModelPredictions(final_predictions, personalised, tuple(state.live))
+        used = {} if personalised is None else {"personalised": personalised.test}
         if level is not None:
-            used = used_on_board(judged, predicted, level)
+            used = used_on_board(evaluated, predicted, level)
         elif mixes:
             used["kept"] = final_predictions.test
-        rows = {name: judged.prediction_rows(test) for name, test in used.items()}
+        rows = {name: evaluated.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.of_level_model else None
 
 
-def _personal_models(
+def _personalised_models(
     run: Run, choice: MethodChoice, federation: Federation, state: State
 ) -> Predictions | None:
     """Return the models that vehicles made their own, one file each; None if they did not.
 
     They fine-tune the model that a method keeps, or the one that the method gave each of them. Of a
-    fleet on demand only those that are judged do.
+    fleet on demand only those that are evaluated do.
     """
-    if not (run.config.personal.enabled or choice.method.personal):
+    if not (run.config.personalisation.enabled or choice.method.personalised):
         return None
 
-    judged = federation.judged
+    evaluated = federation.evaluated
 
-    def keep(personalised: PersonalModel) -> None:
-        name = judged.fleet.name(personalised.vehicle)
-        seed = judged.seeds[personalised.run]
-        write_own_model(own_model_file(run.out, choice.label, seed, name), judged, personalised)
+    def keep(personalised: PersonalisedModel) -> None:
+        name = evaluated.fleet.name(personalised.vehicle)
+        seed = evaluated.seeds[personalised.run]
+        write_own_model(own_model_file(run.out, choice.label, seed, name), evaluated, personalised)
 
     models = federation.own_models(choice.method, state)
-    numbers = federation.members.evaluated if judged is not federation else None
+    numbers = federation.members.evaluated if evaluated is not federation else None
 
     def own(one: int, places: Sequence[int]) -> Tensor:
         return models(one, places if numbers is None else [numbers[k] for k in places])
 
-    settings = run.config.personal
-    begin = own if choice.method.personal else None
-    return personalise(judged, state.kept_weights, settings, keep=keep, own_models=begin)
+    settings = run.config.personalisation
+    begin = own if choice.method.personalised else None
+    return personalise(evaluated, state.final_weights, settings, keep=keep, own_models=begin)
 
 
-def _names(judged: LocalFleet) -> frozenset[str]:
+def _names(evaluated: LocalFleet) -> frozenset[str]:
     """Return the names of the vehicles that baselines are computed for."""
-    return frozenset(judged.fleet.name(k) for k in baseline_vehicles(judged))
+    return frozenset(evaluated.fleet.name(k) for k in baseline_vehicles(evaluated))
 
 
 def federation_for(

@@ -10,7 +10,7 @@ from fedwatt.files import holding
 from fedwatt.runs.config import RunConfig, Track, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.environment import hash_of
-from fedwatt.runs.own_code import changed_since, sentence
+from fedwatt.runs.user_code import changed_since, sentence
 
 
 def refuse_other_run(config: RunConfig, out: Path, resume: bool) -> None:

@@ -177,7 +177,7 @@ def write_run(
     (choice,) = config.methods
     run = Run(config, out, Observers(()), resume=True)
     origin = Origin(run_hash(config), federation.fleet.data_hash())
-    if not choice.method.personal:
+    if not choice.method.personalised:
         # What vehicles remember is of use to the next round alone, and there is none.
         state = replace(state, memory={}, events={})
     elif state.paged:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedwatt.elevation.level import LEVEL as LEVEL
 from fedwatt.elevation.level import Predictions, borne_out, level_data
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import SettingError
-from fedwatt.evaluation import References
+from fedwatt.evaluation import Baselines
 from fedwatt.federation import History, LocalFleet, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.observers import Observer
@@ -25,21 +25,21 @@ from fedwatt.telemetry.trip import FloatArray
 def level_config(config: RunConfig) -> RunConfig | None:
     """Return the configuration of a run's level model; None where it trains none."""
     data = level_data(config.data)
-    if data is None or not config.terrain.level_model:
+    if data is None or not config.elevation.model_without_elevation:
         return None
     for choice in config.methods:
         if choice.method.server.private:
             raise SettingError(
                 f"Method '{choice.label}' adds noise for privacy, and a run with hills would train "
                 "it twice and spend its budget twice: for the level model, too. Set "
-                "terrain.level_model = false; windows without known climb are then predicted as "
-                "level roads by the one model."
+                "elevation.model_without_elevation = false; windows without known climb are then "
+                "predicted as level roads by the one model."
             )
     return replace(
         config,
         data=data,
-        terrain=TerrainSettings(),
-        references=References(enabled=False),
+        elevation=ElevationSettings(),
+        baselines=Baselines(enabled=False),
         deploy=replace(config.deploy, routes=False),
     )
 
@@ -76,7 +76,7 @@ class ModelPredictions:
     """
 
     kept: Predictions
-    personal: Predictions | None
+    personalised: Predictions | None
     finite: tuple[int, ...]
 
 
@@ -98,9 +98,11 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
     splits = (federation.pool.validation, federation.pool.test)
     result = level.test.copy()
     for vehicle, client in enumerate(federation.fleet.clients):
-        judged, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
+        evaluated, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
         for run, own in enumerate(result):
-            if borne_out(hilly.validation[run, judged], level.validation[run, judged], client):
+            if borne_out(
+                hilly.validation[run, evaluated], level.validation[run, evaluated], client
+            ):
                 known = client.known["test"]
                 own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
     return result
@@ -109,13 +111,13 @@ def with_level(federation: LocalFleet, hilly: Predictions, level: Predictions) -
 def used_on_board(
     federation: LocalFleet, hilly: ModelPredictions, level: ModelPredictions
 ) -> dict[str, FloatArray]:
-    """Test predictions [R, W] of the kept and the personal models, as vehicles would use them.
+    """Test predictions [R, W] of the kept and the personalised models, as vehicles would use them.
 
     Where the level model of a seed diverged, that is the network with hills alone.
     """
     pairs = {"kept": (hilly.kept, level.kept)}
-    if hilly.personal is not None and level.personal is not None:
-        pairs["personal"] = hilly.personal, level.personal
+    if hilly.personalised is not None and level.personalised is not None:
+        pairs["personalised"] = hilly.personalised, level.personalised
     used = {}
     seeds = list(level.finite)
     for name, (own, other) in pairs.items():

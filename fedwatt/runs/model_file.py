@@ -4,7 +4,7 @@ RUN/model.safetensors                             of all finished methods, and t
     LABEL/kept/seed-1/hidden1.weight              what vehicles use: as a rule the mean of these two
     LABEL/best/seed-1/hidden1.weight              of the round with the lowest validation error
     LABEL/last/seed-1/hidden1.weight              of the last round
-RUN/personal/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
+RUN/personalised/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
 
 Of a run on a real fleet each vehicle has its own model on its own disk, and the run has none.
 """
@@ -21,13 +21,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fedwatt.errors import RunError
-from fedwatt.evaluation import PersonalModel
+from fedwatt.evaluation import PersonalisedModel
 from fedwatt.federation import LocalFleet
 from fedwatt.files import parse_json
 from fedwatt.models.layout import Layout
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
-from fedwatt.runs.own_code import changed_since, sentence
 from fedwatt.runs.tensors import write_tensors
+from fedwatt.runs.user_code import changed_since, sentence
 from fedwatt.telemetry.store import folder_name
 
 MODEL_FILE: Final = "model.safetensors"
@@ -85,7 +85,7 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
     raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
 
 
-def kept_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
+def final_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
     """Return the model [D] that the method `label` keeps in a finished run folder."""
     return flat(read_model(run, label, "kept", seed), layout, run / MODEL_FILE)
 
@@ -117,15 +117,19 @@ def _opened(run: Path) -> Iterator[Any]:
 
 def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
     """Return the path of a vehicle's personalised model."""
-    return run / "personal" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
+    return run / "personalised" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
 
 
-def write_own_model(file: Path, federation: LocalFleet, personalised: PersonalModel) -> None:
+def write_own_model(file: Path, federation: LocalFleet, personalised: PersonalisedModel) -> None:
     """Write a personalised model to one file, atomically."""
     parts = federation.model.layout.split(personalised.weights)
     tensors = {part: values.contiguous().cpu() for part, values in parts.items()}
     name = federation.fleet.clients[personalised.vehicle].name
-    metadata = {"vehicle": name, "rate": personalised.rate, "steps": personalised.steps}
+    metadata = {
+        "vehicle": name,
+        "learning_rate": personalised.learning_rate,
+        "steps": personalised.steps,
+    }
     write_tensors(file, tensors, {OWNER: json.dumps(metadata)})
 
 
@@ -134,8 +138,8 @@ def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:
     file = own_model_file(run, label, seed, vehicle)
     if not file.is_file():
         raise RunError(
-            f"{run} has no personal model of '{vehicle}' for {label}, seed {seed}. Vehicles make "
-            "theirs in a run with --personalise, or by a method such as 'ditto'."
+            f"{run} has no personalised model of '{vehicle}' for {label}, seed {seed}. Vehicles "
+            "make theirs in a run with --personalise, or by a method such as 'ditto'."
         )
     return read_own_file(file, vehicle)
 

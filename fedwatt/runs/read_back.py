@@ -10,9 +10,9 @@ from fedwatt.federation import Federation, History, State
 from fedwatt.federation.local_fleet import Network
 from fedwatt.runs.checkpoint import Origin, load_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
-from fedwatt.runs.hills import run_fleet
 from fedwatt.runs.model_file import read_model_config
 from fedwatt.windows import Fleet
 
@@ -62,6 +62,6 @@ def read_back(run: Path, method: str | None, trust: Sequence[str] = ()) -> ReadB
             "with an interrupted run with --resume."
         )
     state, history = checkpoint
-    if not choice.method.personal:  # what vehicles remember is of use to the next round alone
+    if not choice.method.personalised:  # what vehicles remember is of use to the next round alone
         state = replace(state, memory={})
     return ReadBack(run, config, choice, state, history)

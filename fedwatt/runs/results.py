@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.federation import Federation, History, Loop, State
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.federation.records import Row
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.model_file import model_prefix, write_models
@@ -32,20 +32,21 @@ class RunResults:
         choice: MethodChoice,
         state: State,
         history: History,
-        judged: Mapping[str, Sequence[Row]],
+        evaluated: Mapping[str, Sequence[Row]],
     ) -> None:
         """Take in a method and write all tables and models into the run folder.
 
-        `judged` are errors that are known already: those of "personal" models, where vehicles made
-        any, and those of the "kept" one, where vehicles do not use it for all windows.
+        `evaluated` are errors that are known already: those of "personalised" models, where
+        vehicles made any, and those of the "kept" one, where vehicles do not use it for all
+        windows.
         """
         self.histories.append(history)
         self.device = federation.device
         layout = federation.model.layout
-        judged = dict(judged)
+        evaluated = dict(evaluated)
         for model, weights in state.models.items():
-            if model not in judged:
-                judged[model] = federation.vehicle_rows(weights)
+            if model not in evaluated:
+                evaluated[model] = federation.vehicle_rows(weights)
             # A method's extra heads stay out.
             self.tensors |= {
                 model_prefix(choice.label, model, seed) + name: part.contiguous().cpu()
@@ -54,8 +55,8 @@ class RunResults:
             }
         self.vehicles += [
             {"method": choice.label, "model": model} | row
-            for model in ("personal", *GLOBAL_MODELS)
-            for row in judged.get(model, ())
+            for model in ("personalised", *GLOBAL_MODELS)
+            for row in evaluated.get(model, ())
         ]
         for name in ("rounds", "clients", "timing"):
             all_rows = [row for h in self.histories for row in getattr(h, name)]

@@ -7,20 +7,20 @@ simulated vehicles it is written when it is first needed; a real fleet makes it 
 
 from pathlib import Path
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import own_fields, survey_fleet
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.fleet_routes import FleetRoutes
-from fedwatt.journeys.route_board import RouteBoard, passes
+from fedwatt.journeys.route_board import VehicleRoutes, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.hills import learned_hills
+from fedwatt.runs.elevation import learned_elevation
 from fedwatt.runs.source import source_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows.client import prepared, split_of_trips
@@ -54,44 +54,44 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     """
     names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
-    learned = learned_hills(config)
+    learned = learned_elevation(config)
     boards = {
         vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
         for vehicle in source_vehicles(config.fleet, config.data)
         if vehicle.name not in never
     }
     add = add_up if config.secure.enabled else None
-    return learn_routes(boards, config.terrain, add_up=add, hills=learned.shared)
+    return learn_routes(boards, config.elevation, add_up=add, hills=learned.shared)
 
 
-def own_hills(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:
+def own_elevation(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:
     """Return the shared hills and, on top, what the vehicle's own trips bear out of its private
     ones.
     """
     if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
         return shared
     alone = frozenset([vehicle.name])
-    survey = survey_fleet([vehicle], alone, shared.grid, config.terrain, config.data)
-    return own_fields(*survey, shared, config.terrain)[vehicle.name]
+    survey = survey_fleet([vehicle], alone, shared.grid, config.elevation, config.data)
+    return own_fields(*survey, shared, config.elevation)[vehicle.name]
 
 
-def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> RouteBoard:
+def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> VehicleRoutes:
     """Return a vehicle's passes of its training and validation trips."""
     trips = list(vehicle.trips)
     if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:
         split_of = split_of_trips(vehicle, config.data)
         trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
-    grid = Grid(cell_m=config.terrain.cell_m)
-    return RouteBoard(passes(trips, grid), hills, mass_kg(vehicle), grid)
+    grid = Grid(cell_m=config.elevation.cell_m)
+    return VehicleRoutes(passes(trips, grid), hills, mass_kg(vehicle), grid)
 
 
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:
-    """Return a vehicle's own model of routes; of one that the run never saw, as a newcomer's."""
+    """Return a vehicle's model of routes; that of an unseen vehicle where the run never saw it."""
     fleet = run_routes(run, config)
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS:
         vehicle = prepared(vehicle, config.data)  # as the fleet's own vehicles were
-    return fleet.personal(
-        route_board(vehicle, config, own_hills(vehicle, config, fleet.hills)),
+    return fleet.personalised(
+        route_board(vehicle, config, own_elevation(vehicle, config, fleet.hills)),
         vehicle.name,
         contributed=vehicle.name in fleet.insiders,
         capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),

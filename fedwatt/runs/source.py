@@ -33,7 +33,7 @@ def open_fleet(
 ) -> Fleet:
     """Synthetic vehicles, or those of a stored fleet; with hills where a feature needs them.
 
-    Hills are those of `learned`, if given, and otherwise as `terrain` says.
+    Hills are those of `learned`, if given, and otherwise as `elevation` says.
     """
     source = config.fleet
     maker = vehicle_maker(source)
@@ -43,7 +43,7 @@ def open_fleet(
     if isinstance(maker, StoredVehicles) and maker.stored == 1:
         _warn_of_one_vehicle(source.data)
     make_vehicles = partial(source_vehicles, source, config.data)
-    vehicles = with_climb_channels(make_vehicles, config.data, config.terrain, learned)
+    vehicles = with_climb_channels(make_vehicles, config.data, config.elevation, learned)
     return build_fleet(
         vehicles,
         config.data,

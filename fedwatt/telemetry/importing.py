@@ -10,7 +10,7 @@ from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
 from fedwatt.telemetry import readers
 from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
-from fedwatt.telemetry.maps import EnrichedVehicles, Extract, read_terrain
+from fedwatt.telemetry.maps import EnrichedVehicles, Extract, read_terrain_model
 from fedwatt.telemetry.readers.mapping import load_mapping
 from fedwatt.telemetry.readers.stream import Progress, silent
 from fedwatt.telemetry.readers.sumo_output import geographic
@@ -121,7 +121,7 @@ class Maps:
             return None
         return EnrichedVehicles(
             vehicles,
-            terrain=None if self.dem is None else read_terrain([self.dem]),
+            terrain=None if self.dem is None else read_terrain_model([self.dem]),
             extract=None if self.osm is None else Extract(self.osm),
             only_enriched=self.only_enriched,
         )

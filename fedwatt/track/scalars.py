@@ -15,7 +15,7 @@ KEYS: Final = ("seed", "round", "method")
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite numbers of a row of rounds.parquet.
 
-    >>> scalars({"seed": 1, "round": 3, "evaluated": True, "test_rmse": 48, "rate": float("nan")})
+    >>> scalars({"seed": 1, "evaluated": True, "test_rmse": 48, "learning_rate": float("nan")})
     {'test_rmse': 48.0}
     """
     return {

@@ -126,9 +126,9 @@ def _on_ray(
         task = ray.remote(max_retries=RETRIES, num_cpus=1, num_gpus=gpus)(_task)
         common = ray.put(shared)
         wanted = versions()
-        own_code = plugins.loaded_files()
+        user_code = plugins.loaded_files()
         names = {
-            task.remote(work, cell, common, wanted, own_code): name for name, cell in cells.items()
+            task.remote(work, cell, common, wanted, user_code): name for name, cell in cells.items()
         }
         waiting = list(names)
         try:
@@ -141,15 +141,15 @@ def _on_ray(
 
 
 def _task(
-    work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str], own_code: dict[str, bytes]
+    work: Work[Cell], cell: Cell, shared: Any, wanted: dict[str, str], user_code: dict[str, bytes]
 ) -> dict[str, bytes]:
     """Return a cell on a machine of the cluster: the files that its work made.
 
-    `own_code` are files of methods and models that this machine need not have.
+    `user_code` are files of methods and models that this machine need not have.
     """
     import torch
 
-    plugins.carry(own_code)
+    plugins.carry(user_code)
 
     refuse_other_versions(wanted)
     torch.set_num_threads(1)

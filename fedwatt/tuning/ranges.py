@@ -16,9 +16,9 @@ def ranges_of(method: Method) -> dict[str, Range]:
 
     >>> from fedwatt.methods import get
     >>> {name: str(range) for name, range in ranges_of(get("fedprox")).items()}
-    {'rate': '0.001 to 0.1, log', 'mu': '0.001 to 1, log'}
+    {'learning_rate': '0.001 to 0.1, log', 'mu': '0.001 to 1, log'}
     """
-    ranges = {"rate": RATE}
+    ranges = {"learning_rate": RATE}
     for rule in method.rules:
         for field in fields(rule):
             if field.type in (float, "float") and field.name not in {*rule.ranges, *rule.fixed}:

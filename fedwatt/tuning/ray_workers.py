@@ -26,8 +26,8 @@ from fedwatt.federation.dealing import (
 )
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.execute import federation_for
-from fedwatt.runs.hills import run_fleet
 from fedwatt.runs.level import level_config
 from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
 from fedwatt.tuning.spread import chunks
@@ -59,12 +59,12 @@ class Worker:
     """
 
     def __init__(
-        self, config: str, fleet: Fleet | None, wanted: dict[str, str], own_code: dict[str, bytes]
+        self, config: str, fleet: Fleet | None, wanted: dict[str, str], user_code: dict[str, bytes]
     ) -> None:
         self.text = config
         self.sent = fleet
         self.wanted = wanted
-        self.own_code = own_code
+        self.user_code = user_code
 
     def begin(self) -> int:
         """Return number of the worker's process, once it has all that it needs."""
@@ -72,7 +72,7 @@ class Worker:
 
         os.environ["OMP_NUM_THREADS"] = "1"
         torch.set_num_threads(1)
-        plugins.carry(self.own_code)
+        plugins.carry(self.user_code)
         refuse_other_versions(self.wanted)
         self.config = from_toml(self.text, trusted=True)
         self.fleet = run_fleet(self.config) if self.sent is None else self.sent

@@ -3,7 +3,7 @@
 A task is a method with all its seeds in one stack, or with some of them. It hands back the
 checkpoint of its last round; those of a method are put together to the checkpoint that the same
 method would have left in this process, and the run goes on from there as if it had been resumed:
-tables, personal models and report are made here. A task that is lost begins anew, one that is
+tables, personalised models and report are made here. A task that is lost begins anew, one that is
 finished is never repeated.
 
 RUN/cells/1x3-LABEL/    a finished task: three seeds from 1 on of the method LABEL
@@ -26,9 +26,9 @@ from fedwatt.observers import SILENT
 from fedwatt.privacy import budget_for
 from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
+from fedwatt.runs.elevation import refuse_refreshes, run_fleet
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
-from fedwatt.runs.hills import refuse_refreshes, run_fleet
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.train import train_method
 from fedwatt.tuning.grid import OnDone, run_cells

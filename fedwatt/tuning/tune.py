@@ -28,9 +28,9 @@ from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, Column, Table
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
+from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import claim, refuse_other_run
-from fedwatt.runs.hills import run_fleet
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.tuning.ranges import ranges_of
 from fedwatt.windows import Fleet
@@ -212,8 +212,8 @@ def with_values(choice: MethodChoice, values: Mapping[str, float]) -> MethodChoi
 
 def _configured(choice: MethodChoice, config: RunConfig) -> dict[str, float]:
     """Return the first trial: what the configuration says, refused if it is outside the ranges."""
-    rate = choice.training(config.training).rate
-    settings: dict[str, Any] = choice.method.settings | {"rate": rate}
+    learning_rate = choice.training(config.training).learning_rate
+    settings: dict[str, Any] = choice.method.settings | {"learning_rate": learning_rate}
     values = {name: float(settings[name]) for name in ranges_of(choice.method)}
     for name, value in values.items():
         own = ranges_of(choice.method)[name]

@@ -21,12 +21,12 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
 from fedwatt.windows.features import FEATURES, feature_names, needs_climb, trip_features
 from fedwatt.windows.labelled import LabelledTrip, Strata, climb_known, own_mix, window_strata
-from fedwatt.windows.lag import aligned, vehicle_lag_s
 from fedwatt.windows.paged import Mapped, gather_clients
 from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.windows.settings import DataSettings as DataSettings
 from fedwatt.windows.split import SPLITS, held_out_vehicles, lowest_draws, split_trips
 from fedwatt.windows.targets import ENERGY, Target
+from fedwatt.windows.time_offset import aligned, vehicle_lag_s
 
 log = logging.getLogger("fedwatt.windows")
 
@@ -138,10 +138,10 @@ class Fleet:
         """Take note of n_k of a vehicle that was made elsewhere; one at hand is known."""
 
     def sample(self, count: int) -> list[int]:
-        """Places of the vehicles that models are judged by, ascending; 0: all.
+        """Places of the vehicles that models are evaluated by, ascending; 0: all.
 
         `count` of the vehicles that train, and as many of those held out where there are more.
-        Every name draws its own number, so all methods, seeds and rounds are judged on the same
+        Every name draws its own number, so all methods, seeds and rounds are evaluated on the same
         vehicles.
         """
         chosen: list[NDArray[np.int64]] = []
@@ -182,7 +182,7 @@ class Fleet:
         return digest.hexdigest()
 
     def data_hash(self) -> str:
-        """Hex digest of everything a model is trained and judged on."""
+        """Hex digest of everything a model is trained and evaluated on."""
         return self._data_hash
 
     @cached_property
@@ -228,9 +228,10 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
 
 
 def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
-    """Return the vehicle with its motion delayed by its own lag, where `align` asks for it.
+    """Return the vehicle with its motion delayed by its own time offset, where `align` asks for it.
 
-    One whose facts have a lag was delayed already, as whoever learns hills from its trips does.
+    One whose facts have a time offset was delayed already, as whoever learns hills from its trips
+    does.
     """
     if not settings.align or "lag_s" in vehicle.facts:
         return vehicle
@@ -260,7 +261,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     if settings.components or settings.selected:
         mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
         scaler = replace(scaler, mix=mix)
-    judged = ("validation", "test") if needs_climb(names) else ()
+    evaluated = ("validation", "test") if needs_climb(names) else ()
     return Client(
         name=vehicle.name,
         features=settings.columns,
@@ -274,7 +275,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         trips={
             s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
         },
-        known={split: climb_known(of[split], window) for split in judged},
+        known={split: climb_known(of[split], window) for split in evaluated},
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,

@@ -1,6 +1,7 @@
 """Spoil the training data of some vehicles, to see what a method makes of bad clients.
 
-Only training trips are touched: validation and test stay sound, so errors are judged on the truth.
+Only training trips are touched: validation and test stay sound, so errors are evaluated on the
+truth.
 """
 
 import math

@@ -271,10 +271,10 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     "enriched": (*_BASE, *_ROAD),
     # What is known of the road, to add to another set: "causal, road".
     "road": _ROAD,
-    # Read from an elevation field (fedwatt.elevation), to add to another set: "base, terrain".
-    "terrain": ("ascent", "descent"),
+    # Read from an elevation field (fedwatt.elevation), to add to another set: "base, elevation".
+    "elevation": ("ascent", "descent"),
     # Power at the wheels by its sign, climb included, a cabin that is cold or hot at the start, and
-    # tyres that warm up; to add to other sets: "base, physics, terrain, journey".
+    # tyres that warm up; to add to other sets: "base, physics, elevation, journey".
     "journey": (
         "wheel_drive", "wheel_brake", "cold_start", "hot_start", "cabin_warm_up", "tyre_warm_up",
         "cold_tyres",
@@ -318,7 +318,7 @@ def level_features(recipe: str) -> str:
     """Return the features of a recipe that are made without climb, as a recipe; "" if there are
     none.
 
-    >>> level_features("speed, ambient, terrain"), level_features("terrain")
+    >>> level_features("speed, ambient, elevation"), level_features("elevation")
     ('speed, ambient', '')
     """
     return ", ".join(name for name in feature_names(recipe) if not needs_climb([name]))

@@ -3,7 +3,7 @@
 Nothing about a vehicle is known before it is asked for but its name and whether it is held out. A
 round's participants are made together, on all cores, and forgotten when the next round's are. What
 describes the whole fleet, its windows for instance, is reckoned from a sample that stays at hand,
-and models are judged by a sample, too: all vehicles will never have been here.
+and models are evaluated by a sample, too: all vehicles will never have been here.
 """
 
 from collections.abc import Iterator, Sequence

@@ -15,17 +15,17 @@ LABEL_SCALINGS = ("vehicle", "fleet")
 class DataSettings:
     """Settings of the windows that are made from telemetry.
 
-    `features` is a feature set ("base", "physics", "terrain"), single features, or several of them
-    separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`, and
-    with a `horizon` the target of that many samples after it. `window` and the strides are in
+    `features` is a feature set ("base", "physics", "elevation"), single features, or several of
+    them separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`,
+    and with a `horizon` the target of that many samples after it. `window` and the strides are in
     samples: `stride` between training windows, `evaluation_stride` between validation and test
     windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
     training windows;
     with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
     training, validation and test trips; `held_out` is the number of vehicles that never train. A
     vehicle may replace its features by its own `components` principal ones, or silence all but its
-    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the lag between
-    motion and power that its training trips show (`fedwatt.windows.lag`).
+    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the time
+    offset between motion and power that its training trips show (`fedwatt.windows.time_offset`).
     """
 
     features: str = "base"

@@ -48,7 +48,7 @@ def test_the_plain_loop_is_fedavg() -> None:
         labels = torch.from_numpy(client.labels["train"])
         share = torch.full((64,), 1 / 64)
         steps.append(model.gradient(weights, windows, labels, share, squared))
-    expected = weights - TINY.rate * torch.stack(steps).mean(dim=0)
+    expected = weights - TINY.learning_rate * torch.stack(steps).mean(dim=0)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
 
 

@@ -18,7 +18,7 @@ def test_a_row_is_the_mean_over_complete_splits_with_its_interval(tmp_path, monk
     """Splits with RMSE 3 and 5: mean 4, deviation √2, half width 12.706 · √2 / √2."""
     vehicles = [f"ved-{number}" for number in range(12)]
     cells = {
-        "newcomer, fedavg, no terrain, personal": {
+        "unseen_vehicle, fedavg, no elevation, personalised": {
             "1": dict.fromkeys(vehicles, 3.0),
             "2": dict.fromkeys(vehicles, 5.0),
             "3": {"ved-0": 99.0},  # not finished: left out
@@ -39,13 +39,13 @@ def test_the_worst_vehicle_of_any_fault_is_named(tmp_path, monkeypatch):
         return {"1": errors, "2": errors}
 
     cells = {
-        "no terrain, global": seeds(a=5.0, b=5.0),
-        "no terrain, another initial model, global": seeds(a=5.0, b=5.5),
+        "no elevation, global": seeds(a=5.0, b=5.0),
+        "no elevation, another initial model, global": seeds(a=5.0, b=5.5),
         "no fault, global": seeds(a=4.0, b=4.0),
         "no fault, alone, global": seeds(a=3.0, b=3.0),
         "frozen, global": seeds(a=3.0, b=6.0),
     }
-    cells |= {row.replace("global", "personal"): own for row, own in cells.items()}
+    cells |= {row.replace("global", "personalised"): own for row, own in cells.items()}
     (tmp_path / "terrain_faults.json").write_text(json.dumps(cells))
     monkeypatch.setattr(terrain_rows, "RESULTS", tmp_path)
     words = tables.fault_words()

@@ -151,18 +151,23 @@ def test_the_version_is_told(folder: Path) -> None:
 
 
 def test_hills_that_nobody_shares_are_said_to_be_none(folder: Path) -> None:
-    hills = ("--set", "data.features=base, terrain", "--set", "terrain.level_model=false")
+    hills = (
+        "--set",
+        "data.features=base, elevation",
+        "--set",
+        "elevation.model_without_elevation=false",
+    )
     small = ("--data", "fleet", *SMALL, "--method", "fedavg", "--rounds", "1", *hills)
-    lonely = ("--set", "terrain.minimum_vehicles=4", "--out", "lonely hills")
+    lonely = ("--set", "elevation.minimum_vehicles=4", "--out", "lonely hills")
     done = fedwatt("run", *small, *lonely, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "elevation map: nothing is published, because a node needs 4 vehicles" in done.stdout
     assert "with 3 vehicles none has as many; each vehicle has what it learns" in done.stdout
     assert "fedavg: training 1 round\n" in done.stdout
-    shared = ("--set", "terrain.minimum_vehicles=2", "--out", "shared hills")
+    shared = ("--set", "elevation.minimum_vehicles=2", "--out", "shared hills")
     done = fedwatt("run", *small, *shared, cwd=folder)
     assert done.returncode == 0, done.stderr
-    nodes = json.loads((folder / "shared hills" / "environment.json").read_text())["terrain"]
+    nodes = json.loads((folder / "shared hills" / "environment.json").read_text())["elevation"]
     assert nodes["nodes"] > 0
     assert f"elevation map: {nodes['nodes']:,} nodes published, of 3 vehicles" in done.stdout
 
@@ -180,7 +185,7 @@ def test_methods_are_listed(folder: Path, refused) -> None:
     for word in ("fedprox", "fo-ri-fedavg", "RoughnessProximal + Fractional", "beta_kappa"):
         assert word in done.stdout
     printed = " ".join(done.stdout.split())
-    assert "rate training.rate; tuned from 0.001 to 0.1, log" in printed
+    assert "rate training.learning_rate; tuned from 0.001 to 0.1, log" in printed
     assert "alpha 0.8; tuned from 0.3 to 1. α, fractional order; 1 is plain SGD" in printed
     assert "p_min 0.2. smallest factor by which a weight's step is scaled" in printed
     for kind, parts in (("rules", LOCAL_RULES), ("defences", DEFENCES), ("servers", SERVERS)):
@@ -229,8 +234,11 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
         (["run", "--method", "fedavg+"], "Method 'fedavg+': a name is missing"),
         (["run", "--set", "scaffold.alpha=1"], "wanted: --method fedavg --method fo-ri-fedavg --m"),
         (["run", "--rounds", "0"], "Training(rounds=0): rounds must be at least 1."),
-        (["run", "--set", "trainig.rate=1"], "Did you mean 'training'?"),
-        (["run", "--set", "training.rate=fast"], "training.rate must be a number, got 'fast'."),
+        (["run", "--set", "trainig.learning_rate=1"], "Did you mean 'training'?"),
+        (
+            ["run", "--set", "training.learning_rate=fast"],
+            "training.learning_rate must be a number, got 'fast'.",
+        ),
         (["run", "--set", "fo-ri-fedavg.alpha=1.4"], "alpha must be in (0, 1]."),
         (["run", "--device", "tpu"], "device must be 'auto', 'cpu' or 'cuda'."),
         (["run", "--out", "run"], "already holds a run. Continue it with --resume"),

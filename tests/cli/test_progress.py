@@ -9,12 +9,16 @@ import typer
 from rich.console import Console
 
 from fedwatt.cli.configure import resumable
-from fedwatt.cli.progress import RunView, describe_hills, results_table
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.cli.progress import RunView, describe_elevation, results_table
+from fedwatt.elevation.settings import ElevationSettings
 
 
 def test_long_names_are_folded_and_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    header = ["Method", *(f"RMSE, {which} (Wh)" for which in ("best validated", "personal")), "ε"]
+    header = [
+        "Method",
+        *(f"RMSE, {which} (Wh)" for which in ("best validated", "personalised")),
+        "ε",
+    ]
     rows = [["fractional+scaffold", *["123.4 ± 56.7"] * 3], ["fo-ri-fedavg@adam", *["1.2"] * 3]]
     monkeypatch.setattr("fedwatt.report.tables.final_results", lambda run: (header, rows))
     screen = Console(file=io.StringIO(), width=40)
@@ -40,14 +44,14 @@ def test_hills_without_private_ground_are_none_at_all() -> None:
     lonely = SimpleNamespace(
         shared=SimpleNamespace(nodes=0), contributors={"car-001"}, own={"car-001": own}
     )
-    said = describe_hills(lonely, TerrainSettings(private=False))
+    said = describe_elevation(lonely, ElevationSettings(private=False))
     assert "a node needs 3 vehicles" in said
-    assert "with 1 vehicle none has as many; with terrain.private = false no vehicle has" in said
-    noisy = TerrainSettings(noise_multiplier=1.0, area=(42.2, 42.3, -83.8, -83.7))
-    assert "none surely has as many, with the noise on counts" in describe_hills(lonely, noisy)
+    assert "with 1 vehicle none has as many; with elevation.private = false no vehicle has" in said
+    noisy = ElevationSettings(noise_multiplier=1.0, area=(42.2, 42.3, -83.8, -83.7))
+    assert "none surely has as many, with the noise on counts" in describe_elevation(lonely, noisy)
     own.nodes = 0
-    assert "roads count as level: no vehicle has positions" in describe_hills(
-        lonely, TerrainSettings()
+    assert "roads count as level: no vehicle has positions" in describe_elevation(
+        lonely, ElevationSettings()
     )
 
 

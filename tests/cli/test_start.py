@@ -40,7 +40,7 @@ def loaded(folder: Path, *arguments: str, status: int = 0) -> list[str]:
     [
         "--help",
         "run --help",
-        "terrain learn --help",
+        "elevation learn --help",
         "deploy request --help",
         "data import --help",
         "bench --help",

@@ -39,7 +39,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trust")
     write_fleet(folder / "fleet", synthetic_vehicles(3, trips=4), "synthetic")
     run = ["run", "--data", str(folder / "fleet"), "--method", "fedavg", "--rounds", "1"]
-    run += ["--seeds", "1", "--no-references", "--set", "data.stride=60", "--out"]
+    run += ["--seeds", "1", "--no-baselines", "--set", "data.stride=60", "--out"]
     assert CliRunner().invoke(app, [*run, str(folder / "run")]).exit_code == 0
     vehicle = min(path for path in (folder / "fleet").iterdir() if path.is_dir())
     (folder / "vehicle").symlink_to(vehicle)

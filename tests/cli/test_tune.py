@@ -39,7 +39,7 @@ def test_a_study_is_made_and_continued(fedwatt, tmp_path: Path) -> None:
     assert "fedwatt run study/best.toml" in said
     best = tomllib.loads((tmp_path / "study" / "best.toml").read_text())
     assert [method["name"] for method in best["method"]] == ["fedavg", "fedprox"]
-    assert all(0.001 <= method["rate"] <= 0.1 for method in best["method"])
+    assert all(0.001 <= method["learning_rate"] <= 0.1 for method in best["method"])
     assert from_tables(best).training.rounds == 2
     status, said = fedwatt("tune", "--trials", "2", *methods, *TINY, "--out", "study")
     assert status == 2

@@ -26,8 +26,8 @@ from tests.comparison.conftest import TINY
 
 def test_the_defaults_are_tried_first_and_every_part_of_a_range_once() -> None:
     found = trials(CANDIDATES["fedprox"], 5)
-    assert found[0] == {"rate": 0.05}
-    assert [t["rate"] for t in found[1:]] == [0.001778, 0.005623, 0.01778, 0.05623]
+    assert found[0] == {"learning_rate": 0.05}
+    assert [t["learning_rate"] for t in found[1:]] == [0.001778, 0.005623, 0.01778, 0.05623]
     # Four parts of three decades: the middles are 10^-2.625, 10^-1.875, 10^-1.125, 10^-0.375.
     assert sorted(t["mu"] for t in found[1:]) == [0.002371, 0.01334, 0.07499, 0.4217]
 
@@ -68,12 +68,12 @@ def test_a_match_records_what_the_library_trains(few_cars: Fleet, tmp_path: Path
     scores = [trial["score"] for trial in record["trials"]]
     assert record["settings"] == record["trials"][scores.index(min(scores))]["settings"]
     assert record["matched"] == {"rounds": 2, "bytes": 1, "compute": 1}  # 1.1 times FedAvg's
-    training = TINY.training(record["settings"]["rate"], 0.3, trial=False)
+    training = TINY.training(record["settings"]["learning_rate"], 0.3, trial=False)
     federation = Federation(few_cars, training=training, seeds=(1, 2), device="cpu")
     trained = federation.train("scaffold")
     last = trained.history.last("test_rmse")
     assert record["curves"]["global"][-1] == {str(s): float(f"{v:.5g}") for s, v in last.items()}
-    tuned = personalise(federation, trained.state.weights, TINY.personal)
+    tuned = personalise(federation, trained.state.weights, TINY.personalised)
     rows = federation.prediction_rows(tuned.test)
     away = [r["rmse"] for r in rows if r["held_out"] and r["stratum"] == "all" and r["seed"] == 1]
     assert record["tuned"]["2"]["unseen"]["1"] == float(f"{away[0]:.5g}")
@@ -87,11 +87,13 @@ def test_where_the_best_rate_is_the_last_one_higher_ones_are_tried(
     found = json.loads((tmp_path / "record.json").read_text())
     # Two rounds of two steps are too few for any rate: the highest is best, which is the default's
     # 0.05 after 0.0032 and 0.0316; then twice two more, each 1.58 times the last.
-    rates = [trial["settings"]["rate"] for trial in found["trials"]]
+    rates = [trial["settings"]["learning_rate"] for trial in found["trials"]]
     assert rates == [0.05, 0.003162, 0.03162, 0.07906, 0.125, 0.1976, 0.3125]
-    assert found["settings"] == {"rate": best_of(found["trials"])["settings"]["rate"]}
+    assert found["settings"] == {
+        "learning_rate": best_of(found["trials"])["settings"]["learning_rate"]
+    }
     # A record without the last four is tuned out, one with them is done.
-    short = found | {"trials": found["trials"][:3], "settings": {"rate": 0.05}}
+    short = found | {"trials": found["trials"][:3], "settings": {"learning_rate": 0.05}}
     chosen = [PlannedRun("synthetic base", "fedavg", plan, "cpu")]
     (left,) = missing(chosen, {("synthetic base", "fedavg"): Record("", "", short)})
     assert missing(chosen, {("synthetic base", "fedavg"): Record("", "", found)}) == []
@@ -107,32 +109,40 @@ def test_whoever_diverges_beyond_the_range_goes_back_to_it(
     few_cars: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = replace(TINY, trials=3, further=2)
-    lost = lambda federation, trained: [2] if federation.training.rate > 0.05 else []  # noqa: E731
+    lost = lambda federation, trained: [2] if federation.training.learning_rate > 0.05 else []  # noqa: E731
     monkeypatch.setattr("comparison.carry_out._lost", lost)
     carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu"), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
-    assert found["settings"] == {"rate": 0.05} and found["diverged"] == []
-    assert found["given_up"]["diverged"] == [2] and found["given_up"]["settings"]["rate"] > 0.05
+    assert found["settings"] == {"learning_rate": 0.05} and found["diverged"] == []
+    assert (
+        found["given_up"]["diverged"] == [2]
+        and found["given_up"]["settings"]["learning_rate"] > 0.05
+    )
 
 
 def test_a_result_is_taken_over_where_higher_rates_are_no_better(
     few_cars: Fleet, tmp_path: Path
 ) -> None:
     before = {
-        "trials": [{"settings": {"rate": r}, "score": s} for r, s in ((0.01, 9), (0.02, 0.1))]
+        "trials": [
+            {"settings": {"learning_rate": r}, "score": s} for r, s in ((0.01, 9), (0.02, 0.1))
+        ]
     }
-    before |= {"settings": {"rate": 0.02}, "curves": "as they were", "seconds": 100.0}
+    before |= {"settings": {"learning_rate": 0.02}, "curves": "as they were", "seconds": 100.0}
     before |= {"diverged": []}
     plan = replace(TINY, further=5)
     carry_out(PlannedRun("synthetic base", "fedavg", plan, "cpu", before), few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
-    assert (found["curves"], found["settings"]) == ("as they were", {"rate": 0.02})
+    assert (found["curves"], found["settings"]) == ("as they were", {"learning_rate": 0.02})
     # Five quick trials may round to no time at all; what the earlier ones took stays counted.
     assert len(found["trials"]) == 2 + 5 and found["seconds"] >= 100
 
 
 def _tried(*scores: tuple[float, float]) -> list[dict[str, Any]]:
-    return [{"settings": {"rate": rate}, "score": score} for rate, score in scores]
+    return [
+        {"settings": {"learning_rate": learning_rate}, "score": score}
+        for learning_rate, score in scores
+    ]
 
 
 def test_a_known_result_that_diverged_beyond_the_range_is_not_taken_over(
@@ -140,14 +150,14 @@ def test_a_known_result_that_diverged_beyond_the_range_is_not_taken_over(
 ) -> None:
     # Two trials are within the range; the third is best, and is known to have lost seed 1.
     before = {"trials": _tried((0.01, 3.0), (0.02, 2.0), (0.04, 1.0), (0.08, 4.0))}
-    before |= {"plan": asdict(TINY), "settings": {"rate": 0.04}, "diverged": [1]}
+    before |= {"plan": asdict(TINY), "settings": {"learning_rate": 0.04}, "diverged": [1]}
     before |= {"stragglers": {"diverged": []}, "curves": "of the lost one"}
     chosen = [PlannedRun("synthetic base", "scaffold", TINY, "cpu")]
     (left,) = missing(chosen, {("synthetic base", "scaffold"): Record("", "", before)})
     carry_out(left, few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
-    assert found["settings"] == {"rate": 0.02} and found["diverged"] == []
-    assert found["given_up"] == {"settings": {"rate": 0.04}, "diverged": [1]}
+    assert found["settings"] == {"learning_rate": 0.02} and found["diverged"] == []
+    assert found["given_up"] == {"settings": {"learning_rate": 0.04}, "diverged": [1]}
     assert found["curves"] != "of the lost one"
     assert missing(chosen, {("synthetic base", "scaffold"): Record("", "", found)}) == []
 
@@ -156,10 +166,10 @@ def test_a_known_result_that_diverged_beyond_the_range_is_not_taken_over(
 def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
     few_cars: Fleet, tmp_path: Path, slow: bool
 ) -> None:
-    def at(candidate: str, rate: float, lost: list[int]) -> dict[tuple[str, str], Record]:
+    def at(candidate: str, learning_rate: float, lost: list[int]) -> dict[tuple[str, str], Record]:
         # All end at the highest of four rates, so that there would be more to try.
         own = {"trials": _tried((0.01, 4.0), (0.02, 3.0), (0.04, 2.0), (0.08, 1.0))}
-        own |= {"plan": asdict(plan), "settings": {"rate": rate}}
+        own |= {"plan": asdict(plan), "settings": {"learning_rate": learning_rate}}
         own |= {"matched": {"rounds": 2}, "tuned": {"2": {"test": {"1": 6.0}}}}
         own |= {"curves": {"global": [{"1": 8.0}, {"1": 7.0}]}}
         own |= {"diverged": [] if slow else lost, "stragglers": {"diverged": lost if slow else []}}
@@ -176,10 +186,10 @@ def test_where_fedavg_in_other_words_diverges_everybody_gives_up_the_rate(
     assert set(left) == {"fedavg", "fednova", "scaffold"}  # fedprox is below, and may not go on
     carry_out(left["fedavg"], few_cars, tmp_path)
     found = json.loads((tmp_path / "record.json").read_text())
-    assert found["settings"] == {"rate": 0.02} and len(found["trials"]) == 4
-    given_up = {"settings": {"rate": 0.08}, "diverged": [], "edge": 0.04}
+    assert found["settings"] == {"learning_rate": 0.02} and len(found["trials"]) == 4
+    given_up = {"settings": {"learning_rate": 0.08}, "diverged": [], "edge": 0.04}
     # What it had there is kept.
-    kept = {"global": {"1": 7.0}, "personal": {"1": 6.0}}
+    kept = {"global": {"1": 7.0}, "personalised": {"1": 6.0}}
     assert found["given_up"] == given_up | {"errors": kept}
     # What it was given up for stays known when FedNova has gone back, too.
     later = survived | {("synthetic base", "fedavg"): Record("synthetic base", "fedavg", found)}

@@ -40,7 +40,7 @@ def a_record(dataset: str, method: str, last: list[float], **more: Any) -> Recor
             "4": {"test": seeds(-5.0), "unseen": seeds(-5.0)},
         },
         "stragglers": {"diverged": [], "own": [seeds(1.0)], "global": [seeds(1.0)]},
-        "settings": {"rate": 0.05},
+        "settings": {"learning_rate": 0.05},
     }
     return Record(dataset, method, content | more)
 
@@ -90,7 +90,7 @@ def test_partitions_of_one_fleet_count_as_one_dataset() -> None:
     percent = {name: [-5.0, -5.1, -4.9] for name in ELECTRIFIED}
     percent["ved base"] = [-3.0, -3.3, -2.7]
     made = records(*everywhere("scaffold", percent))
-    found = differences(Question("personal", elevation=False), made)["scaffold"]
+    found = differences(Question("personalised", elevation=False), made)["scaffold"]
     assert list(found.by_dataset) == ["ved", "electrified", "synthetic"]
     assert found.by_dataset["ved"].mean == approx(-1.0)
     assert found.by_dataset["electrified"].mean == approx(-5.0)
@@ -101,7 +101,7 @@ def test_partitions_of_one_fleet_count_as_one_dataset() -> None:
 def test_the_synthetic_fleet_never_decides() -> None:
     percent = {"synthetic elevation": [-9.0, -9.1, -8.9], "synthetic base": [-9.0, -9.1, -8.9]}
     made = records(*everywhere("fedcm", percent))
-    found = differences(Question("personal", elevation=True), made)["fedcm"]
+    found = differences(Question("personalised", elevation=True), made)["fedcm"]
     assert found.by_dataset["synthetic"].mean == approx(-9.0)
     assert found.mean.difference.mean == 0
     assert recommend(made) == "fedavg"
@@ -111,7 +111,7 @@ def test_a_method_that_is_worse_on_an_independent_dataset_is_not_recommended() -
     percent = {name: [-9.0, -9.1, -8.9] for name in ELECTRIFIED}
     percent |= {name: [1.0, 1.1, 0.9] for name in BASE}
     made = records(*everywhere("fedcm", percent))
-    assert differences(Question("personal", elevation=False), made)["fedcm"].better
+    assert differences(Question("personalised", elevation=False), made)["fedcm"].better
     assert recommend(made) == "fedavg"
     assert recommendation(made).startswith("Recommended method: `fedavg` (no other")
 
@@ -168,8 +168,8 @@ def test_the_csv_and_the_report_have_every_result() -> None:
 def test_fine_tuned_errors_are_of_the_last_round_that_was_both_tuned_and_paid_for() -> None:
     matched = {"rounds": 4, "bytes": 3, "compute": 1}
     own = a_record("ved elevation", "scaffold", [18.0, 20.0, 19.0], matched=matched)
-    assert own.errors("personal", "bytes") == {1: 23.0, 2: 25.0, 3: 24.0}  # of round 2
-    assert own.errors("personal", "compute") == {}  # the first tuned one is dearer
+    assert own.errors("personalised", "bytes") == {1: 23.0, 2: 25.0, 3: 24.0}  # of round 2
+    assert own.errors("personalised", "compute") == {}  # the first tuned one is dearer
 
 
 def test_records_survive_their_file(tmp_path) -> None:
@@ -190,9 +190,8 @@ def test_records_of_two_plans_are_not_put_together(tmp_path) -> None:
 def test_fedavg_is_recorded_below_the_rate_at_which_it_diverges_under_other_names() -> None:
     committed = read_records(RECORDS)
     assert edge("severe elevation", committed) == 0.1439
-    assert [committed["severe elevation", twin].content["settings"]["rate"] for twin in TWINS] == [
-        0.08859, 0.08859, 0.08859,
-    ]  # fmt: skip
+    settings = [committed["severe elevation", twin].content["settings"] for twin in TWINS]
+    assert [chosen["learning_rate"] for chosen in settings] == [0.08859, 0.08859, 0.08859]
     # They train the same models: the errors differ by less than a hundredth of a Wh.
     ends = [committed["severe elevation", twin].errors("global") for twin in TWINS]
     assert all(ends[0][seed] == approx(own[seed], abs=0.01) for own in ends[1:] for seed in own)

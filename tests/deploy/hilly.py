@@ -11,7 +11,7 @@ AREA = [44.93, 45.07, -30.1, -29.98]
 """Around the town: about 24,000 nodes."""
 
 
-def hilly_fleet(path: Path, lost: str = "") -> Path:
+def fleet_with_elevation(path: Path, lost: str = "") -> Path:
     """Four vehicles of which three drive 69 nodes, two 302, and all four 6; `lost` has no fix."""
     vehicles = [
         without_positions(one) if one.name == lost else one
@@ -25,8 +25,8 @@ def hilly(fleet: Path, method: str = "fedavg", rounds: int = 1, more: str = "") 
     """All four vehicles in every round, k = 3, hills by energy alone and with the usual prior."""
     text = config_text(fleet, method, rounds, more)
     text = text.replace("participation = 0.7", "participation = 1.0")
-    text = text.replace("window = 10", 'window = 10\nfeatures = "base, terrain"')
+    text = text.replace("window = 10", 'window = 10\nfeatures = "base, elevation"')
     usual = 'source = "learn"\nchoose_prior = false\n'
-    sections = f"[terrain]\n{usual}area = {AREA}\n[secure]\nenabled = true\n"
+    sections = f"[elevation]\n{usual}area = {AREA}\n[secure]\nenabled = true\n"
     sections += "stage_seconds = 5\nsmallest_sum = 2\n"
     return text.replace("[[method]]", sections + "[[method]]", 1)

@@ -12,7 +12,7 @@ from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import charge_over_time, estimate_range, predict_trip
 
-from .test_hills import hilly_field, located_vehicle
+from .test_hills import elevation_field, located_vehicle
 from .toys import trained, with_level
 
 WIDTHS = (1280, 480, 360)
@@ -46,8 +46,8 @@ def browser(tmp_path_factory):
 def test_nothing_sticks_out_at_any_width(kind, model, browser, tmp_path):
     vehicle = located_vehicle()
     if kind == "Trip over hills":
-        run = with_level(trained(features="base, terrain"))
-        export(run, tmp_path / "hills.onnx", vehicle=vehicle, field=hilly_field())
+        run = with_level(trained(features="base, elevation"))
+        export(run, tmp_path / "hills.onnx", vehicle=vehicle, field=elevation_field())
         model = EnergyModel(tmp_path / "hills.onnx")
     found = predict_trip(model, vehicle.trips[0], vehicle.name)
     reach = estimate_range(found, 0.001, 20_000) if kind == "Route" else None

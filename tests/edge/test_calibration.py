@@ -7,8 +7,8 @@ import pytest
 
 from fedwatt.edge.calibration import (
     Calibration,
-    ErrorBars,
     Outcome,
+    PredictionIntervals,
     calibrate,
     clustered_quantile,
     conformal_quantile,
@@ -104,5 +104,5 @@ def test_a_calibration_survives_json_and_none_is_nan():
     # The speed of a window is the mean of its column.
     windows = np.zeros((1, 60, 4))
     windows[:, :, 2] = 10.0
-    from_windows = ErrorBars(bars, bars).windows(np.array([100.0]), windows)
+    from_windows = PredictionIntervals(bars, bars).windows(np.array([100.0]), windows)
     assert from_windows[1] == bars.around(np.array([100.0]), np.array([10.0]))[1]

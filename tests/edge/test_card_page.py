@@ -56,7 +56,7 @@ def test_the_file_carries_it_and_it_says_everything(file: Path, vehicle) -> None
     card = EnergyModel(file).card
     said = text_of(card)
     for words in (
-        "10, and 2 that only judged (passenger)",
+        "10, and 2 that only evaluated (passenger)",
         "1,900 km in 41 h",
         "-5 to 25 °C in nine of ten hours",
         "measured in 12 vehicles",

@@ -107,7 +107,7 @@ def test_the_remarks():
     ],
 )
 def test_the_remarks_on_hills(level, remark):
-    hilly = replace(CARD, terrain={"source": "field"}, level=level, trips={})
+    hilly = replace(CARD, elevation={"source": "field"}, level=level, trips={})
     assert replace(drive(), card=hilly).remarks() == [remark]
 
 

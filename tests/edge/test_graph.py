@@ -35,7 +35,9 @@ def learned(backbone):
     """A model that has learned: six rounds on three vehicles about halve its error."""
     fleet = synthetic_fleet(vehicles=3, trips=10)
     model = get_model(backbone, window=60, features=8)
-    training = Training(rounds=6, steps=20, participation=1.0, rate=0.1, batch=32, evaluate_every=6)
+    training = Training(
+        rounds=6, steps=20, participation=1.0, learning_rate=0.1, batch=32, evaluate_every=6
+    )
     federation = Federation(fleet, model, training=training, seeds=(1,), device="cpu")
     done = federation.train("fedavg")
     errors = [row["test_rmse"] for row in done.history.rounds if row["round"] in (0, 6)]

@@ -57,10 +57,10 @@ def test_the_graph_gives_what_the_mixture_predicts(mixed, late, tmp_path):
     client = build_client(prepared(late, run.config.data), run.config.data)
     export(run, tmp_path / "network.onnx")
     network = EnergyModel(tmp_path / "network.onnx")
-    judged, tested = (
+    evaluated, tested = (
         network.energies(client.series, client.ends[split]) for split in ("validation", "test")
     )
-    mixture = chosen_mixture(client, fleet_ridge([client]), judged)
+    mixture = chosen_mixture(client, fleet_ridge([client]), evaluated)
     assert mixed.card.network_weight == pytest.approx(mixture.network)
     expected_wh = client.energy_wh(mixture.predict(client, "test", tested))
     splits = split_of_trips(late, run.config.data)

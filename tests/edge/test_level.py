@@ -17,7 +17,7 @@ from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.reading import route_trip
 from fedwatt.edge.trips import estimate_range, level_share, predict_trip
-from fedwatt.elevation.climb import climb_from, with_climb, with_terrain
+from fedwatt.elevation.climb import climb_from, with_climb, with_elevation
 from fedwatt.elevation.store import write_field
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.telemetry import Trip
@@ -28,18 +28,18 @@ from fedwatt.windows import build_client
 from fedwatt.windows.client import split_of_trips
 
 from .test_graph import BACKBONES, torch_energy
-from .test_hills import as_known_then, hilly_field, located_vehicle, on_the_road
+from .test_hills import as_known_then, elevation_field, located_vehicle, on_the_road
 from .test_route import points
 from .toys import a_vehicle, rendered, run_folder, trained, with_level, write_run
 
-HILLS = "base, terrain"
+HILLS = "base, elevation"
 
 
 def opened(run, folder, vehicle=None, **options) -> EnergyModel:
     """A run's model in the file that `fedwatt export` writes."""
     located = located_vehicle() if vehicle is None else vehicle
     folder.mkdir(exist_ok=True)
-    field = None if run.config.data.features.find("terrain") < 0 else hilly_field()
+    field = None if run.config.data.features.find("elevation") < 0 else elevation_field()
     export(run, folder / "m.onnx", vehicle=located, field=field, **options)
     return EnergyModel(folder / "m.onnx")
 
@@ -75,7 +75,7 @@ def driven(seconds: int = 200, *, lost: range = range(0)) -> Trip:
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_both_networks_of_a_scaled_file_say_what_torch_says(backbone, tmp_path):
     run = with_level(trained(backbone, features=HILLS))
-    vehicle = with_terrain(located_vehicle(), hilly_field())
+    vehicle = with_elevation(located_vehicle(), elevation_field())
     hilly, level = (build_client(vehicle, one.config.data) for one in (run, run.level))
     card = export(run, tmp_path / "m.onnx")
     assert card.level["borne_out"] is None and len(card.level["features"]) == 8
@@ -97,7 +97,7 @@ def test_a_vehicles_file_chooses_between_what_torch_says(backbone, reduction, tm
     for trip in vehicle.trips:
         trip.channels["latitude_deg"][trip.seconds // 2 :] = np.nan
     model = opened(run, tmp_path, vehicle)
-    ground = with_terrain(vehicle, hilly_field())
+    ground = with_elevation(vehicle, elevation_field())
     hilly, level = (build_client(ground, one.config.data) for one in (run, run.level))
     known = hilly.known["test"]
     assert 0.2 < known.mean() < 0.8 and model.card.level["borne_out"]
@@ -144,11 +144,11 @@ def test_positions_lost_in_the_midst_of_a_trip_switch_window_by_window(three):
     both, hills, level = three
     trip = driven(lost=range(100, 200))
     # The window that ends at second e has known seconds e - 59 to 99: 30 or more until e = 129.
-    by_hills = [True] * (129 - 58) + [False] * (199 - 129)
+    by_elevation = [True] * (129 - 58) + [False] * (199 - 129)
     found = predict_trip(both, trip, "car")
-    assert found.hills.tolist() == by_hills
+    assert found.hills.tolist() == by_elevation
     one, other = (predict_trip(model, trip, "car").windows_wh for model in (hills, level))
-    assert np.array_equal(found.windows_wh, np.where(by_hills, one, other))
+    assert np.array_equal(found.windows_wh, np.where(by_elevation, one, other))
     # The networks are not alike, or nothing would be tested here.
     assert np.abs(one - other).min() > 50
 
@@ -293,7 +293,7 @@ def test_a_route_beyond_the_known_ground_is_the_level_models(three):
 
 
 def test_smaller_forms_hold_both_networks(tmp_path):
-    """The level model's weights are the ones that are judged here; the others are in the file."""
+    """The level model's weights are evaluated here; the others are in the file."""
     run = with_level(trained(features=HILLS), better="level")
     made = {
         form: opened(run, tmp_path / form, form=form) for form in ("float32", "float16", "int8")
@@ -340,7 +340,7 @@ def test_a_run_brings_its_level_model_along(tmp_path):
     with pytest.raises(RunError, match=r"has no folder 'level'.* train it again"):
         read_trained(tmp_path / "old")
     alone = read_trained(run_folder(tmp_path / "alone", features=HILLS))
-    assert alone.level is None and not alone.config.terrain.level_model
+    assert alone.level is None and not alone.config.elevation.model_without_elevation
 
 
 def test_the_page_says_how_many_windows_are_the_level_models(three, misled):
@@ -359,7 +359,7 @@ def test_both_networks_from_the_command_line(tmp_path, monkeypatch):
     write_run(tmp_path / "wrong", with_level(trained(features=HILLS), better="level"))
     write_vehicle(tmp_path / "car", located_vehicle())
     write_vehicle(tmp_path / "silent", a_vehicle())
-    write_field(tmp_path / "hills.parquet", hilly_field())
+    write_field(tmp_path / "hills.parquet", elevation_field())
     columns = driven(lost=range(100, 200)).channels
     rows = zip(*(values.tolist() for values in columns.values()), strict=True)
     text = "\n".join(",".join(map(str, row)) for row in [tuple(columns), *rows])
@@ -373,7 +373,7 @@ def test_both_networks_from_the_command_line(tmp_path, monkeypatch):
 
     def exported(run: str, vehicle: str) -> str:
         words = ("export", run, "--out", "m.onnx", "--vehicle", vehicle)
-        return says(*words, "--terrain", "hills.parquet")
+        return says(*words, "--elevation", "hills.parquet")
 
     said = says("export", "run", "--out", "plain.onnx")
     assert "It also has a network without elevation" in said

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.export import export, personal, read_trained
+from fedwatt.edge.export import export, personalised, read_trained
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs import execute, from_toml
-from fedwatt.runs.hills import vehicle_field
+from fedwatt.runs.elevation import vehicle_field
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, write_fleet
@@ -23,14 +23,14 @@ device = "cpu"
 [fleet]
 data = "FLEET"
 [data]
-features = "speed, terrain"
+features = "speed, elevation"
 window = 10
 stride = 20
 evaluation_stride = 1
-[terrain]
+[elevation]
 minimum_vehicles = 2
 refresh_every = 1
-[personal]
+[personalisation]
 enabled = true
 rates = [0.03]
 steps = [50]
@@ -46,28 +46,28 @@ name = "fedavg"
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("personal fleet") / "town"
+    path = tmp_path_factory.mktemp("personalised fleet") / "town"
     write_fleet(path, synthetic_vehicles(3, trips=14), "a small town")
     return path
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, fleet) -> Path:
-    out = tmp_path_factory.mktemp("personal run") / "out"
+    out = tmp_path_factory.mktemp("personalised run") / "out"
     execute(from_toml(CONFIG.replace("FLEET", str(fleet))), out, Silent())
     return out
 
 
-@pytest.mark.parametrize("which", ["personal", "kept"])
+@pytest.mark.parametrize("which", ["personalised", "kept"])
 @pytest.mark.parametrize("name", ["car-001", "car-002", "car-003"])
 def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, tmp_path):
-    """Own weights, level model, refreshed hills, private ground: what left is what was judged."""
+    """Personalised weights, level model, refreshed hills, private ground: exported as evaluated."""
     trained = read_trained(run)
     vehicle = read_vehicle(fleet / name)
-    own = personal(trained, run, vehicle) if which == "personal" else trained
-    if which == "personal":
+    own = personalised(trained, run, vehicle) if which == "personalised" else trained
+    if which == "personalised":
         assert any((own.weights[part] != trained.weights[part]).any() for part in own.weights)
-    assert own.level.personal == own.personal
+    assert own.level.personalised == own.personalised
     field = vehicle_field(own.config, run, own.method, vehicle.name)
     export(own, tmp_path / "own.onnx", vehicle=vehicle, field=field)
     model = EnergyModel(tmp_path / "own.onnx")
@@ -86,7 +86,7 @@ def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, 
 def test_a_personal_model_needs_its_vehicle_and_a_run_that_made_it(run, fleet):
     trained = read_trained(run)
     with pytest.raises(SettingError, match="give its folder with --vehicle"):
-        personal(trained, run, None)
+        personalised(trained, run, None)
     (stranger, *_) = synthetic_vehicles(1, seed=9, trips=4, kind="bus")
-    with pytest.raises(RunError, match="no personal model of 'bus-001'"):
-        personal(trained, run, stranger)
+    with pytest.raises(RunError, match="no personalised model of 'bus-001'"):
+        personalised(trained, run, stranger)

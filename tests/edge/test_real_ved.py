@@ -12,7 +12,7 @@ from fedwatt.edge.trips import predict_trip
 from fedwatt.elevation.climb import LOOK_AHEAD_S
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.positions import trusted_positions
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.cleaning.clean import clean_vehicle
 from fedwatt.telemetry.cleaning.cleaning import VED_CLEANING
@@ -71,8 +71,8 @@ def test_raw_trips_give_what_the_batch_pipeline_gives(real, tmp_path):
 def test_with_learned_hills_too(real, tmp_path):
     """Where a gap in the known ground is over within the look-ahead, the same to 1e-6."""
     vehicle, raw = real
-    run = trained(features="base, terrain")
-    settings = TerrainSettings(minimum_vehicles=1, private=False)
+    run = trained(features="base, elevation")
+    settings = ElevationSettings(minimum_vehicles=1, private=False)
     field = learn([vehicle], settings, run.config.data).shared
     assert field.nodes > 500
     export(run, tmp_path / "m.onnx", vehicle=vehicle, field=field)

@@ -13,7 +13,7 @@ from fedwatt.elevation.store import write_field
 from fedwatt.errors import DataError, FedwattError
 from fedwatt.telemetry.store import write_vehicle
 
-from .test_hills import LATITUDE, LONGITUDE, M_PER_DEGREE, hilly_field, located_vehicle
+from .test_hills import LATITUDE, LONGITUDE, M_PER_DEGREE, elevation_field, located_vehicle
 from .toys import run_folder, trained
 
 
@@ -73,10 +73,10 @@ def test_routes_that_cannot_be_driven(columns, said):
 
 def test_climb_along_a_route_is_the_fields(tmp_path):
     export(
-        trained(features="base, terrain"),
+        trained(features="base, elevation"),
         tmp_path / "m.onnx",
         vehicle=located_vehicle(),
-        field=hilly_field(),
+        field=elevation_field(),
     )
     model = EnergyModel(tmp_path / "m.onnx")
     columns = points([0, 400], [5, 5], ambient_c=[9, 9], ac_w=[0, 0], heater_w=[0, 0])
@@ -100,10 +100,10 @@ def test_a_route_file(tmp_path):
 
 def test_hills_from_the_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    run_folder(tmp_path / "run", features="base, terrain")
+    run_folder(tmp_path / "run", features="base, elevation")
     run_folder(tmp_path / "flat")
     write_vehicle(tmp_path / "car", located_vehicle())
-    write_field(tmp_path / "hills.parquet", hilly_field())
+    write_field(tmp_path / "hills.parquet", elevation_field())
     rows = "".join(f"{LATITUDE + north / 1000},{LONGITUDE},12,5\n" for north in range(12))
     (tmp_path / "way.csv").write_text("latitude_deg,longitude_deg,speed_mps,ambient_c\n" + rows)
     (tmp_path / "level.csv").write_text("speed_mps,ambient_c\n" + "10,5\n" * 90)
@@ -113,7 +113,16 @@ def test_hills_from_the_command_line(tmp_path, monkeypatch):
         assert done.exit_code == 0, done.output
         return " ".join(done.output.split())
 
-    export = ("export", "run", "--out", "m.onnx", "--vehicle", "car", "--terrain", "hills.parquet")
+    export = (
+        "export",
+        "run",
+        "--out",
+        "m.onnx",
+        "--vehicle",
+        "car",
+        "--elevation",
+        "hills.parquet",
+    )
     assert "It reads climb from positions" in says(*export)
     reach = ("--charge", "80", "--capacity", "20", "--html", "way.html")
     assert "climb, descent" in says("predict", "m.onnx", "way.csv", "--route", *reach)

@@ -9,7 +9,7 @@ from fedwatt.edge.export import export
 from fedwatt.edge.route_forecast import Plan, plan_routes
 from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import estimate_range, predict_trip
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route_exchange import learn_routes
 from tests.journeys.towns import DEGREE_M, boards
@@ -22,8 +22,8 @@ MORNING = datetime(2026, 11, 16, 8)
 @pytest.fixture(scope="module")
 def file(vehicle, tmp_path_factory):
     everybody = boards(4)
-    fleet = learn_routes(everybody, TerrainSettings())
-    own = fleet.personal(everybody["car-0"], "car-0", capacity_wh=16_000.0)
+    fleet = learn_routes(everybody, ElevationSettings())
+    own = fleet.personalised(everybody["car-0"], "car-0", capacity_wh=16_000.0)
     out = tmp_path_factory.mktemp("routes") / "model.onnx"
     export(trained(), out, vehicle=vehicle, routes=own)
     return out

@@ -12,7 +12,7 @@ from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import TripPrediction
 from fedwatt.elevation.level import LEVEL
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
@@ -33,7 +33,7 @@ def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
         {
             "seeds": [1],
             "data": data,
-            "terrain": {"level_model": False},
+            "elevation": {"model_without_elevation": False},
             "model": {"name": backbone},
             "method": [{"name": "fedavg"}],
         }
@@ -46,8 +46,8 @@ def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
 
 def with_level(run: TrainedModel, *, better: str = "hills") -> TrainedModel:
     """A model with hills and its level model; the one that is not `better` is far off."""
-    terrain = replace(run.config.terrain, level_model=True)
-    run = replace(run, config=replace(run.config, terrain=terrain))
+    elevation = replace(run.config.elevation, model_without_elevation=True)
+    run = replace(run, config=replace(run.config, elevation=elevation))
     config = level_config(run.config)
     data = asdict(config.data)
     backbone = run.config.model.name

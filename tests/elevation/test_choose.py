@@ -5,11 +5,11 @@ import pytest
 
 from fedwatt.elevation.choose import Verdict, verdict
 from fedwatt.elevation.compare import compare
+from fedwatt.elevation.elevation_map import Prior
 from fedwatt.elevation.exchange import share_by
-from fedwatt.elevation.field import Prior
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn, shared_field, survey_fleet
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import fleet
@@ -48,7 +48,7 @@ def steep():
 
 def test_mountains_are_not_flattened(steep):
     usual, chosen = (
-        learn(steep, TerrainSettings(source="learn", choose_prior=choose), DATA)
+        learn(steep, ElevationSettings(source="learn", choose_prior=choose), DATA)
         for choose in (False, True)
     )
     assert usual.shared.prior == Prior(8, 0.03)
@@ -63,7 +63,7 @@ def test_mountains_are_not_flattened(steep):
 def test_ordinary_hills_keep_the_usual_field_bit_for_bit():
     cars = fleet(5, trips=8)
     usual, chosen = (
-        learn(cars, TerrainSettings(minimum_vehicles=2, choose_prior=choose), DATA)
+        learn(cars, ElevationSettings(minimum_vehicles=2, choose_prior=choose), DATA)
         for choose in (False, True)
     )
     assert chosen.shared.prior == Prior()
@@ -79,7 +79,7 @@ def test_under_masks_the_fleet_chooses_alike(steep):
     south, west = places.min(axis=1)
     north, east = places.max(axis=1)
     area = (south - 0.001, north + 0.001, west - 0.001, east + 0.001)
-    settings = TerrainSettings(source="learn", minimum_vehicles=2, area=area)
+    settings = ElevationSettings(source="learn", minimum_vehicles=2, area=area)
     grid = Grid()
     _, surveys = survey_fleet(steep, None, grid, settings, DATA)
     clear, _ = shared_field(list(surveys.values()), grid, settings)
@@ -92,10 +92,10 @@ def test_under_masks_the_fleet_chooses_alike(steep):
 
 def test_a_vehicle_without_validation_trips_has_no_say():
     grid = Grid()
-    settings = TerrainSettings()
+    settings = ElevationSettings()
     _, surveys = survey_fleet(fleet(1, trips=12), None, grid, settings, DATA)
     (one,) = surveys.values()
-    field, _ = shared_field([one], grid, TerrainSettings(minimum_vehicles=1, choose_prior=False))
+    field, _ = shared_field([one], grid, ElevationSettings(minimum_vehicles=1, choose_prior=False))
     silent = verdict(replace(one, validation=None), [field, field], settings)
     assert (silent.error, silent.gain.tolist()) == (0.0, [0.0])
     # Two fields that are the same: no gain, whatever the trips.

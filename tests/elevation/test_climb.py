@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.climb import climbing, rise_m, with_measured_terrain, with_terrain
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.climb import climbing, rise_m, with_elevation, with_measured_elevation
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.positions import trusted_positions
 from fedwatt.telemetry import Trip, Vehicle
@@ -116,7 +116,7 @@ def test_positions_that_are_none_are_not_trusted(latitude, longitude):
 
 def test_without_positions_a_vehicle_gets_level_roads():
     trip = Trip("t", {"speed_mps": np.ones(9), "energy_wh": np.ones(9)})
-    (flat,) = with_terrain(Vehicle("v", (trip,)), empty_field(Grid())).trips
+    (flat,) = with_elevation(Vehicle("v", (trip,)), empty_field(Grid())).trips
     assert (flat.channels["climb_m"] == 0).all()
     assert (flat.channels["descent_m"] == 0).all()
     assert (flat.channels["climb_known"] == 0).all()
@@ -124,9 +124,9 @@ def test_without_positions_a_vehicle_gets_level_roads():
 
 def test_measured_elevation_stands_in_for_a_learned_field():
     trip = straight(np.full(4, 10.0), elevation_m=np.array([5.0, 6.0, 5.5, 5.5]))
-    (measured,) = with_measured_terrain(Vehicle("v", (trip,))).trips
+    (measured,) = with_measured_elevation(Vehicle("v", (trip,))).trips
     assert measured.channels["climb_m"] == pytest.approx([0, 1, 0, 0])
     assert measured.channels["descent_m"] == pytest.approx([0, 0, 0.5, 0])
     # A trip without the channel has no climb that is known, and so the level model.
-    (level,) = with_measured_terrain(Vehicle("v", (straight(np.ones(3)),))).trips
+    (level,) = with_measured_elevation(Vehicle("v", (straight(np.ones(3)),))).trips
     assert level.channels["climb_known"].tolist() == [0, 0, 0]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.compare import compare
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry import Trip, Vehicle
@@ -63,7 +63,7 @@ def test_half_the_height_has_half_the_scale_and_the_same_shape():
 
 
 def test_learned_hills_agree_with_the_true_ones_in_toys_and_in_the_synthetic_town():
-    open_to_all = TerrainSettings(minimum_vehicles=1, private=False)
+    open_to_all = ElevationSettings(minimum_vehicles=1, private=False)
     toys = [with_elevation(vehicle) for vehicle in fleet(6)]
     found = compare(learn(toys, open_to_all, DataSettings(features="speed")).shared, toys)
     assert found.correlation > 0.95

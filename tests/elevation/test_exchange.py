@@ -9,7 +9,7 @@ from fedwatt.elevation.agreed import Area
 from fedwatt.elevation.exchange import learn_from_totals, refuse_unmaskable, share_by
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import publishable, shared_field
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import touched_nodes
 from fedwatt.elevation.survey import survey
 from fedwatt.errors import RunError, SettingError
@@ -23,8 +23,8 @@ AREA = (41.98, 42.08, -83.02, -82.9)
 shared_under_masks = share_by(add_up)
 
 
-def settings(**changed) -> TerrainSettings:
-    return TerrainSettings(**{"minimum_vehicles": 3, "area": AREA} | changed)
+def settings(**changed) -> ElevationSettings:
+    return ElevationSettings(**{"minimum_vehicles": 3, "area": AREA} | changed)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_one_vehicle_alone_is_no_secret_sum_even_with_k_of_one(surveys):
 
 def test_sums_too_long_to_send_are_refused(surveys, monkeypatch):
     monkeypatch.setattr("fedwatt.sums.MOST_WORDS", 1000)
-    with pytest.raises(RunError, match=r"smaller terrain\.area or a larger terrain\.cell_m"):
+    with pytest.raises(RunError, match=r"smaller elevation\.area or a larger elevation\.cell_m"):
         shared_under_masks(surveys, GRID, settings())
 
 

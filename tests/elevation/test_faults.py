@@ -1,4 +1,4 @@
-"""Bad, missing and strange positions: never much worse than having no terrain at all."""
+"""Bad, missing and strange positions: never much worse than having no elevation at all."""
 
 from dataclasses import replace
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
@@ -19,7 +19,7 @@ from fedwatt.windows.windows import window_ends, window_energy, window_means
 from tests.elevation.toys import DEGREE_M, fleet
 
 DATA = DataSettings(features="speed")
-SETTINGS = TerrainSettings(minimum_vehicles=2)
+SETTINGS = ElevationSettings(minimum_vehicles=2)
 
 
 def positions(trip: Trip) -> tuple[np.ndarray, np.ndarray]:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.learn import give_terrain, learn
+from fedwatt.elevation.learn import add_elevation, learn
 from fedwatt.elevation.level import Predictions
-from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.evaluation import Personal, personalise
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
 from fedwatt.runs.level import predictions_of, with_level
@@ -18,27 +18,27 @@ from fedwatt.windows.client import build_client
 from tests.elevation.test_faults import FAULTS, ferry, nothing, spoiled
 from tests.elevation.toys import fleet
 
-SETTINGS = TerrainSettings(minimum_vehicles=2)
-TRAINING = Training(rounds=10, rate=0.1, participation=1.0, evaluate_every=10)
-TUNING = Personal(rates=(0.03,), steps=(100, 200))
+SETTINGS = ElevationSettings(minimum_vehicles=2)
+TRAINING = Training(rounds=10, learning_rate=0.1, participation=1.0, evaluate_every=10)
+TUNING = Personalisation(rates=(0.03,), steps=(100, 200))
 SEEDS = (1, 2, 3)
 
 
 Trained = tuple[Federation, Predictions, Predictions]
-"""A federation, and what its global and personal models predict."""
+"""A federation, and what its global and personalised models predict."""
 
 
 def trained(vehicles: list[Vehicle], *, hills: bool) -> Trained:
-    features = "speed, terrain" if hills else "speed"
+    features = "speed, elevation" if hills else "speed"
     data = DataSettings(features=features, window=20, stride=4)
     if hills:
-        vehicles = list(give_terrain(vehicles, learn(vehicles, SETTINGS, data)))
+        vehicles = list(add_elevation(vehicles, learn(vehicles, SETTINGS, data)))
     built = build_fleet(vehicles, data, "toys")
     model = get_model("mlp", window=20, features=len(built.features), hidden=(16, 8))
     federation = Federation(built, model, training=TRAINING, seeds=SEEDS, device="cpu")
     weights = federation.train("fedavg").state.weights
-    personal = personalise(federation, weights, TUNING)
-    return federation, predictions_of(federation, weights), personal
+    personalised = personalise(federation, weights, TUNING)
+    return federation, predictions_of(federation, weights), personalised
 
 
 def errors_wh(federation: Federation, test: np.ndarray) -> np.ndarray:
@@ -49,7 +49,7 @@ def errors_wh(federation: Federation, test: np.ndarray) -> np.ndarray:
 
 
 def with_and_without(vehicles: list[Vehicle], level: Trained) -> list[tuple[np.ndarray, ...]]:
-    """Test RMSE of each vehicle, as it would predict and without terrain: global, and personal."""
+    """Test RMSE by vehicle, as it would predict and without elevation; global, personalised."""
     federation, *hilly = trained(vehicles, hills=True)
     below, *others = level
     return [
@@ -81,7 +81,7 @@ def test_a_vehicle_without_positions_predicts_as_in_a_fleet_without_terrain(soun
 
 
 def test_a_receiver_that_is_lost_after_training_costs_nothing(sound, level):
-    """Network and personal model were trained with hills, and are of no use to it any more."""
+    """Network and personalised model were trained with hills, and are of no use to it any more."""
     federation, *hilly = trained(sound, hills=True)
     first, *clients = federation.fleet.clients
     lost = replace(first, known={**first.known, "test": np.zeros_like(first.known["test"])})
@@ -124,7 +124,7 @@ def test_hills_are_as_steep_however_few_trips_have_positions(known):
     """Half a metre and one and a half by turns: 1 is a metre, and 0 is a level road."""
     hilly = np.tile([0.5, 1.5], 20)
     trips = [driven(f"t{i}", hilly * (i < known)) for i in range(10)]
-    data = DataSettings(features="speed, terrain", window=10, split=(0.8, 0.1, 0.1))
+    data = DataSettings(features="speed, elevation", window=10, split=(0.8, 0.1, 0.1))
     # The split is by name; which trips train is not what is tested, so all orders of names are.
     for turn in range(10):
         named = tuple(Trip(f"t{(i + turn) % 10}", t.channels) for i, t in enumerate(trips))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.agreed import Area
-from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid, distance_m
 from fedwatt.errors import SettingError
 

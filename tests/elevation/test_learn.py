@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.field import find
+from fedwatt.elevation.elevation_map import find
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn, learn_alone
 from fedwatt.elevation.power import residual, validation_errors_wh
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.solve import (
     conjugate_gradients,
     factorised,
@@ -34,7 +34,7 @@ from tests.elevation.toys import DEGREE_M, fleet, hill_m
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
-OPEN = TerrainSettings(minimum_vehicles=1, private=False)
+OPEN = ElevationSettings(minimum_vehicles=1, private=False)
 
 
 def truth_m(field):
@@ -153,7 +153,7 @@ def test_test_trips_change_no_field(vehicles):
         ]
         return replace(vehicle, trips=tuple(trips))
 
-    both = TerrainSettings(minimum_vehicles=3)
+    both = ElevationSettings(minimum_vehicles=3)
     one = learn(vehicles, both, DATA)
     other = learn([spoiled(v) for v in vehicles], both, DATA)
     for name in one.own:
@@ -195,11 +195,11 @@ MAP_PARTS = ("keys", "elevation_m", "region", "passes", "vehicles")
 
 @pytest.mark.parametrize("changes", [{}, {"minimum_vehicles": 1}, {"private": False}])
 def test_a_vehicle_alone_has_the_map_that_it_learns_as_the_only_one_of_a_fleet(vehicles, changes):
-    alone = learn_alone(vehicles, TerrainSettings(**changes), DATA)
+    alone = learn_alone(vehicles, ElevationSettings(**changes), DATA)
     assert alone.shared.nodes == 0 and not alone.contributors
     for vehicle in vehicles:
         map_alone = alone.own[vehicle.name]
-        only = learn([vehicle], TerrainSettings(), DATA).own[vehicle.name]
+        only = learn([vehicle], ElevationSettings(), DATA).own[vehicle.name]
         assert map_alone.nodes > 0
         assert map_alone.prior == only.prior
         for part in MAP_PARTS:
@@ -224,7 +224,7 @@ def test_a_vehicle_alone_learns_nothing_from_other_vehicles_or_from_test_trips(v
         "test trips": [spoiled(vehicles[0], {"test"}), vehicles[1]],
     }
     maps = {
-        name: learn_alone(own, TerrainSettings(), DATA).own[vehicles[0].name]
+        name: learn_alone(own, ElevationSettings(), DATA).own[vehicles[0].name]
         for name, own in fleets.items()
     }
     for name in ("other vehicle", "test trips"):
@@ -236,6 +236,6 @@ def test_a_vehicle_alone_learns_nothing_from_other_vehicles_or_from_test_trips(v
 
 def test_only_learners_have_a_map_alone(vehicles):
     learners = frozenset({vehicles[1].name})
-    alone = learn_alone(vehicles[:2], TerrainSettings(), DATA, learners=learners)
+    alone = learn_alone(vehicles[:2], ElevationSettings(), DATA, learners=learners)
     assert alone.own[vehicles[0].name].nodes == 0
     assert alone.own[vehicles[1].name].nodes > 0

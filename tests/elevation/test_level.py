@@ -95,6 +95,6 @@ def test_unknown_windows_and_hills_that_are_not_borne_out_are_left_to_the_level_
     wrong = np.ones((1, 2))
     hilly = np.array([[1.0, 2.0]])
     level = np.array([[3.0, 4.0]])
-    for judged, used in (((right, wrong), [1, 4]), ((wrong, right), [3, 4])):
-        both = (Predictions(*own) for own in zip(judged, (hilly, level), strict=True))
+    for evaluated, used in (((right, wrong), [1, 4]), ((wrong, right), [3, 4])):
+        both = (Predictions(*own) for own in zip(evaluated, (hilly, level), strict=True))
         assert with_level(federation, *both).tolist() == [used]

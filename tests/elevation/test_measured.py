@@ -5,12 +5,12 @@ import pytest
 
 from fedwatt.elevation.climb import measured_rise_m, own_rise_m, trip_rise_m
 from fedwatt.elevation.compare import compare
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import give_terrain, learn, survey_fleet
+from fedwatt.elevation.learn import add_elevation, learn, survey_fleet
 from fedwatt.elevation.measured import measured_error_m, segment_residual
 from fedwatt.elevation.power import residual
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.sources import with_climb_channels
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import DataError
@@ -19,8 +19,8 @@ from fedwatt.telemetry.channels import POSITION
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import DEGREE_M, fleet, hill_m, without_positions
 
-DATA = DataSettings(features="speed, terrain")
-AUTO = TerrainSettings(minimum_vehicles=2)
+DATA = DataSettings(features="speed, elevation")
+AUTO = ElevationSettings(minimum_vehicles=2)
 
 
 def changed(vehicle, **channels):
@@ -91,7 +91,7 @@ def test_every_vehicle_reads_what_it_has(mixed):
     assert [reads[name] for name in names] == [False, False, False, True, True, False]
     known = [
         np.mean([trip.channels["climb_known"].mean() for trip in car.trips])
-        for car in give_terrain(mixed, learned)
+        for car in add_elevation(mixed, learned)
     ]
     assert min(known[:3]) > 0.5
     assert known[3:5] == pytest.approx([1.0, 1.0])
@@ -124,7 +124,7 @@ def test_elevation_that_is_wrong_is_not_read(mixed):
 
 
 def test_measured_alone_leaves_others_to_the_level_model_and_says_so(mixed, caplog):
-    settings = TerrainSettings(source="measured")
+    settings = ElevationSettings(source="measured")
     cars = list(with_climb_channels(lambda: mixed, DATA, settings))
     assert [car.trips[0].channels["climb_known"].mean() for car in cars[2:5]] == [0.0, 1.0, 1.0]
     assert "4 of 6 vehicles have no measured elevation" in caplog.text

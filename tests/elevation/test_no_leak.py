@@ -1,15 +1,15 @@
-"""The gain is terrain, and nothing that is learned has seen a test trip's energy."""
+"""The gain is elevation, and nothing that is learned has seen a test trip's energy."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import give_terrain, learn
-from fedwatt.elevation.settings import TerrainSettings
-from fedwatt.evaluation import Personal, PersonalModel, personalise
+from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.evaluation import Personalisation, PersonalisedModel, personalise
 from fedwatt.federation import Federation, Training
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_vehicles
@@ -19,7 +19,7 @@ from fedwatt.windows.client import Client, split_of_trips
 from tests.elevation.test_faults import error_wh, moved
 from tests.elevation.toys import fleet
 
-OPEN = TerrainSettings(minimum_vehicles=1, private=False)
+OPEN = ElevationSettings(minimum_vehicles=1, private=False)
 SPEED = DataSettings(features="speed")
 
 
@@ -69,18 +69,18 @@ def perturbed(vehicle: Vehicle, data: DataSettings) -> Vehicle:
 
 
 def test_energy_of_test_trips_changes_no_field_feature_scaler_or_personal_model():
-    """From telemetry to personal weights, twice; only what is measured on test trips differs."""
-    data = DataSettings(features="speed, terrain", window=20, stride=10)
-    settings = TerrainSettings(minimum_vehicles=3)
-    tune = Personal(enabled=True, rates=(0.01,), steps=(5, 10), batch=32)
+    """From telemetry to personalised weights, twice; only what test trips measured differs."""
+    data = DataSettings(features="speed, elevation", window=20, stride=10)
+    settings = ElevationSettings(minimum_vehicles=3)
+    tune = Personalisation(enabled=True, rates=(0.01,), steps=(5, 10), batch=32)
     true = fleet(5, trips=10)
     seen = []
     for vehicles in (true, [perturbed(vehicle, data) for vehicle in true]):
         learned = learn(vehicles, settings, data)
-        built = build_fleet(give_terrain(vehicles, learned), data, "toys")
+        built = build_fleet(add_elevation(vehicles, learned), data, "toys")
         training = Training(rounds=2, participation=1.0, precision="float64")
         federation = Federation(built, training=training, seeds=(1,), device="cpu")
-        own: list[PersonalModel] = []
+        own: list[PersonalisedModel] = []
         weights = federation.train("fedavg").state.best_weights
         personalise(federation, weights, tune, keep=own.append)
         seen.append((learned, built.clients, weights, own))
@@ -92,7 +92,7 @@ def test_energy_of_test_trips_changes_no_field_feature_scaler_or_personal_model(
     assert (weights == weights2).all()
     for model, model2 in zip(own, own2, strict=True):
         assert (model.weights == model2.weights).all()
-        assert (model.rate, model.steps) == (model2.rate, model2.steps)
+        assert (model.learning_rate, model.steps) == (model2.learning_rate, model2.steps)
     assert any(model.steps for model in own)
 
 

@@ -18,10 +18,10 @@ from fedwatt.elevation.noise import (
     pair_sums,
 )
 from fedwatt.elevation.power import Residual, residual
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import Survey, survey
 from fedwatt.errors import SettingError
-from fedwatt.runs.hills import terrain_budget
+from fedwatt.runs.elevation import elevation_budget
 from fedwatt.windows import DataSettings
 from tests.elevation.test_learn import truth_m
 from tests.elevation.toys import fleet
@@ -29,7 +29,7 @@ from tests.elevation.toys import fleet
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
 AREA = (41.99, 42.06, -83.01, -82.92)
-SETTINGS = TerrainSettings(noise_multiplier=1.0, area=AREA)
+SETTINGS = ElevationSettings(noise_multiplier=1.0, area=AREA)
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +163,9 @@ def test_hills_are_found_under_noise_by_a_fleet_that_is_large_enough(surveys):
     field, _ = shared_field(surveys * 120, GRID, settings)
     assert field.nodes > 300
     found = np.corrcoef(field.elevation_m, truth_m(field))[0, 1]
-    clear, _ = shared_field(surveys * 120, GRID, TerrainSettings(minimum_vehicles=150, refreshes=0))
+    clear, _ = shared_field(
+        surveys * 120, GRID, ElevationSettings(minimum_vehicles=150, refreshes=0)
+    )
     assert found > 0.9 * np.corrcoef(clear.elevation_m, truth_m(clear))[0, 1]
 
 
@@ -175,18 +177,18 @@ def test_under_much_noise_nothing_is_published(surveys):
 def test_epsilon_is_that_of_so_many_gaussian_mechanisms():
     settings = replace(SETTINGS, noise_multiplier=2.0, refreshes=1)
     assert settings.releases == 3  # counts, then two exchanges
-    budget = terrain_budget(settings, population=1000)
+    budget = elevation_budget(settings, population=1000)
     delta = 1000**-1.1
     # Rényi: 3 mechanisms of a / (2 · 2²) each, to (ε, δ) at the best integer order.
     spent = min(
         3 * a / 8 + log((a - 1) / a) - (log(delta) + log(a)) / (a - 1) for a in range(2, 256)
     )
     assert budget.epsilon(settings.releases) == pytest.approx(spent, rel=1e-9)
-    assert terrain_budget(TerrainSettings(), population=1000) is None
+    assert elevation_budget(ElevationSettings(), population=1000) is None
 
 
 def test_noise_needs_an_area_that_does_not_come_from_the_data():
     with pytest.raises(SettingError, match="area"):
-        TerrainSettings(noise_multiplier=1.0)
+        ElevationSettings(noise_multiplier=1.0)
     with pytest.raises(SettingError, match="above south_deg"):
-        TerrainSettings(noise_multiplier=1.0, area=(2.0, 1.0, 0.0, 1.0))
+        ElevationSettings(noise_multiplier=1.0, area=(2.0, 1.0, 0.0, 1.0))

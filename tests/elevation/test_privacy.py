@@ -11,7 +11,7 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn, publishable
 from fedwatt.elevation.power import Residual, residual
 from fedwatt.elevation.question import packed, presence, sum_fields, unpacked
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.solve import solve_field
 from fedwatt.elevation.statistics import (
     add,
@@ -70,7 +70,7 @@ def test_only_nodes_of_k_vehicles_leave_any_vehicle(surveys):
 def test_a_home_street_is_in_no_message_but_in_the_private_field():
     everyone = fleet(7, trips=20)
     (hermit,) = fleet(1, trips=40, latitude=43.0)
-    settings = TerrainSettings(minimum_vehicles=K)
+    settings = ElevationSettings(minimum_vehicles=K)
     learned = learn([*everyone[1:], hermit], settings, DATA)
     latitude, _ = GRID.positions(learned.shared.keys)
     assert latitude.max() < 42.5

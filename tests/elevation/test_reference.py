@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.compare import against_reference
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.compare import against_baseline
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 
@@ -25,7 +25,7 @@ def test_a_field_half_as_steep_has_slope_a_half():
     elevation = 500 * (north - 45) + 70 * region
     ones = np.ones(len(keys))
     field = Field(grid, keys, elevation, region, ones, ones.astype(np.int64))
-    found = against_reference(field, Plane())
+    found = against_baseline(field, Plane())
     assert found.nodes == len(keys)
     assert found.known == pytest.approx((east < 10.01).mean())
     assert (found.correlation, found.slope) == pytest.approx((1.0, 0.5))
@@ -48,4 +48,4 @@ def test_a_model_of_another_region_is_refused():
     keys = np.unique(Grid().corners(np.array([45.0]), np.array([50.0]))[0])
     field = Field(grid, keys, np.zeros(4), *(np.zeros(4, dtype=np.int64),) * 3)
     with pytest.raises(DataError, match="knows 0 of the field's 4 nodes"):
-        against_reference(field, Plane())
+        against_baseline(field, Plane())

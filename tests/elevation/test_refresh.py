@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import Learned, learn
 from fedwatt.elevation.refresh import given_climb_m, network_residual, refreshed, window_survey
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import contribution, touched_nodes
 from fedwatt.elevation.survey import climb_m, survey
 from fedwatt.errors import DataError
@@ -21,7 +21,7 @@ from tests.elevation.test_learn import truth_m
 from tests.elevation.toys import DEGREE_M, WH_PER_M, fleet
 
 DATA = DataSettings(features="speed", window=20, stride=5)
-OPEN = TerrainSettings(source="learn", minimum_vehicles=1, private=False, refreshes=0)
+OPEN = ElevationSettings(source="learn", minimum_vehicles=1, private=False, refreshes=0)
 GRID = Grid()
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import read_field, write_field
 from fedwatt.errors import DataError, SettingError
 from fedwatt.report.field_map import write_map
@@ -17,7 +17,7 @@ from tests.elevation.toys import fleet
 
 @pytest.fixture(scope="module")
 def field():
-    settings = TerrainSettings(minimum_vehicles=1, private=False, cell_m=60.0)
+    settings = ElevationSettings(minimum_vehicles=1, private=False, cell_m=60.0)
     return learn(fleet(3), settings, DataSettings(features="speed")).shared
 
 

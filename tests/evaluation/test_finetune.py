@@ -1,4 +1,4 @@
-"""Personal models: chosen on the vehicle's own validation trips, never worse there."""
+"""Personalisation models: chosen on the vehicle's own validation trips, never worse there."""
 
 from dataclasses import replace
 
@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from fedwatt.errors import SettingError
-from fedwatt.evaluation import Personal, PersonalModel, personalise
+from fedwatt.evaluation import Personalisation, PersonalisedModel, personalise
 from fedwatt.evaluation.finetune import _trained
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.windows.client import DataSettings
 
-SETTINGS = Personal(enabled=True, rates=(0.01, 0.03), steps=(5, 20), batch=32)
+SETTINGS = Personalisation(enabled=True, rates=(0.01, 0.03), steps=(5, 20), batch=32)
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def trained(federation):
 
 
 def test_a_personal_model_validates_better_or_is_the_global_one(federation, trained):
-    models: list[PersonalModel] = []
+    models: list[PersonalisedModel] = []
     result = personalise(federation, trained, SETTINGS, keep=models.append)
     pool = federation.pool
     assert len(models) == 8 and any(one.steps > 0 for one in models)
@@ -40,7 +40,7 @@ def test_a_personal_model_validates_better_or_is_the_global_one(federation, trai
         windows = pool.test.of([one.vehicle])
         same = predict(federation.model, trained[one.run, None], pool, windows)[0]
         kept = one.steps == 0
-        assert (one.rate == 0) == kept
+        assert (one.learning_rate == 0) == kept
         assert np.allclose(result.test[one.run, where], same, atol=1e-12) == kept
 
 
@@ -56,7 +56,7 @@ def test_the_stack_takes_the_steps_a_vehicle_would_take_alone(federation, traine
 
 
 def test_ruinous_rates_leave_the_global_model(federation, trained):
-    models: list[PersonalModel] = []
+    models: list[PersonalisedModel] = []
     ruinous = replace(SETTINGS, rates=(1e6,))
     result = personalise(federation, trained, ruinous, keep=models.append)
     assert [one.steps for one in models] == [0] * 8
@@ -94,4 +94,4 @@ def test_every_method_can_be_made_personal(federation, method):
 )
 def test_settings_outside_their_range_are_refused(wrong):
     with pytest.raises(SettingError, match=next(iter(wrong))):
-        Personal(**wrong)
+        Personalisation(**wrong)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.evaluation import REFERENCES, reference_rows
+from fedwatt.evaluation import REFERENCES, baseline_rows
 from fedwatt.evaluation import networks as networks_module
-from fedwatt.evaluation.finetune import Personal
+from fedwatt.evaluation.finetune import Personalisation
 from fedwatt.evaluation.linear import ridge_baseline
 from fedwatt.evaluation.networks import (
     RATES,
@@ -23,7 +23,7 @@ from fedwatt.federation.evaluate import validation_error
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
 
-TRAINING = Training(rounds=4, participation=0.5, batch=4, rate=0.1, precision="float64")
+TRAINING = Training(rounds=4, participation=0.5, batch=4, learning_rate=0.1, precision="float64")
 
 
 def federation(fleet, **changes) -> Federation:
@@ -46,7 +46,7 @@ def test_a_local_network_takes_its_share_of_the_rounds_at_every_learning_rate(mo
     jobs = []
 
     def recorded(job):
-        jobs.append((job.rate.ravel().tolist(), job.steps))
+        jobs.append((job.learning_rate.ravel().tolist(), job.steps))
         return torch.zeros_like(job.anchor)
 
     monkeypatch.setattr(networks_module, "train", recorded)
@@ -55,8 +55,12 @@ def test_a_local_network_takes_its_share_of_the_rounds_at_every_learning_rate(mo
     local_networks([own], [0], 0.5)
     each = -(-len(fleet.clients[0].ends["train"]) // 4)
     # Half of four rounds, with the learning rates of rounds 0 and 2, for two seeds.
-    expected = [[factor * own.terms.rate(t) for _ in (1, 2) for factor in RATES] for t in (0, 2)]
-    assert [rate for rate, _ in jobs] == [pytest.approx(rates) for rates in expected]
+    expected = [
+        [factor * own.terms.learning_rate(t) for _ in (1, 2) for factor in RATES] for t in (0, 2)
+    ]
+    assert [learning_rate for learning_rate, _ in jobs] == [
+        pytest.approx(rates) for rates in expected
+    ]
     assert {steps for _, steps in jobs} == {(each,) * (2 * len(RATES))}
 
 
@@ -76,9 +80,9 @@ def test_the_learning_rate_is_the_one_of_the_lowest_validation_error(monkeypatch
     real = networks_module.train
 
     def only_one_rate_learns(job):
-        rate = factor * TRAINING.rate
-        learns = (job.rate / rate - 1).abs() < 1e-9
-        return torch.where(learns, real(replace(job, rate=0.1)), 0.0)
+        learning_rate = factor * TRAINING.learning_rate
+        learns = (job.learning_rate / learning_rate - 1).abs() < 1e-9
+        return torch.where(learns, real(replace(job, learning_rate=0.1)), 0.0)
 
     begun = [validation_error(own.model, w, own.pool, 0) for w in initial_models(own)]
     monkeypatch.setattr(networks_module, "train", only_one_rate_learns)
@@ -110,7 +114,7 @@ def test_training_stops_where_validation_is_best(monkeypatch):
 def test_a_local_network_fine_tunes_where_the_federation_does():
     own = federation(learnable(random_fleet((70, 33))))
     plain = local_networks([own], [0, 1], 0.5)
-    settings = Personal(enabled=True, rates=(0.03,), steps=(20, 200))
+    settings = Personalisation(enabled=True, rates=(0.03,), steps=(20, 200))
     tuned = local_networks([own], [0, 1], 0.5, settings)
     assert (tuned.validation_error <= plain.validation_error).all()
     assert tuned.validation_error.mean() < 0.9 * plain.validation_error.mean()
@@ -124,7 +128,7 @@ def test_no_choice_looks_at_test_labels():
     nonsense = tuple(
         replace(c, labels={**c.labels, "test": -1e3 * c.labels["test"] + 7}) for c in fleet.clients
     )
-    settings = Personal(enabled=True, rates=(0.03,), steps=(5,))
+    settings = Personalisation(enabled=True, rates=(0.03,), steps=(5,))
     before = federation(fleet)
     after = federation(replace(fleet, clients=nonsense))
     vehicles = [0, 1, 2]
@@ -176,7 +180,7 @@ def test_training_helps_and_nothing_diverges_into_the_rows():
     begun = own.prediction_rows(
         networks_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
     )
-    rows = reference_rows(own, 0.5)
+    rows = baseline_rows(own, 0.5)
 
     def mean(found):
         return np.mean([row["rmse"] for row in found if row["stratum"] == "all"])
@@ -191,5 +195,5 @@ def test_training_helps_and_nothing_diverges_into_the_rows():
 def test_held_out_vehicles_have_no_reference():
     fleet = random_fleet((70, 33, 50))
     fleet = replace(fleet, clients=(replace(fleet.clients[0], held_out=True), *fleet.clients[1:]))
-    rows = reference_rows(federation(fleet), 0.5)
+    rows = baseline_rows(federation(fleet), 0.5)
     assert {row["vehicle"] for row in rows} == {client.name for client in fleet.clients[1:]}

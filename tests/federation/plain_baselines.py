@@ -55,7 +55,7 @@ class Plain:
             self.t = t
             called = participants(self.seed, self.t, everyone, self.training.participation)
             clients = [self.fleet.clients[k] for k in called]
-            self.rate = self.training.rate / (self.t + 1) ** 0.5
+            self.learning_rate = self.training.learning_rate / (self.t + 1) ** 0.5
             trained = [self.local(client) for client in clients]
             self.w = self.server(clients, trained).to(self.dtype)
             yield self.w
@@ -64,7 +64,7 @@ class Plain:
         """w_k after its local steps."""
         w = self.w.clone()
         for x, y in self.batches(client):
-            w = w - self.rate * self.gradient(w, x, y)
+            w = w - self.learning_rate * self.gradient(w, x, y)
         return w
 
     def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
@@ -131,12 +131,12 @@ class Scaffold(Plain):
         c = self.c.to(self.dtype)
         c_k = self.own[client.name]
         for x, y in self.batches(client):
-            w = w - self.rate * (self.gradient(w, x, y) - c_k + c)
+            w = w - self.learning_rate * (self.gradient(w, x, y) - c_k + c)
         if self.option == 1:
             batch = self.probe(client, 1024, self.dtype, "control batch")
             fresh = self.gradient(self.w, *batch)
         else:
-            fresh = c_k - c + (self.w - w) / (self.steps(client) * self.rate)
+            fresh = c_k - c + (self.w - w) / (self.steps(client) * self.learning_rate)
         self.change[client.name] = fresh - c_k
         self.own[client.name] = fresh
         return w
@@ -167,10 +167,10 @@ class MomentumScaffold(Scaffold):
         weight = 0.0
         for x, y in self.batches(client):
             buffer = self.rho * buffer + self.gradient(w, x, y) - c_k + c
-            w = w - self.rate * buffer
+            w = w - self.learning_rate * buffer
             weight = self.rho * weight + 1
             counted += weight
-        fresh = c_k - c + (self.w - w) / (self.rate * counted)
+        fresh = c_k - c + (self.w - w) / (self.learning_rate * counted)
         self.change[client.name] = fresh - c_k
         self.own[client.name] = fresh
         return w
@@ -193,8 +193,8 @@ class Nova(Plain):
         speed = 0.0
         for x, y in self.batches(client):
             buffer = self.rho * buffer + self.gradient(w, x, y) + self.mu * (w - self.w)
-            w = w - self.rate * buffer
-            speed = self.rho * speed + 1 - self.mu * self.rate * reached
+            w = w - self.learning_rate * buffer
+            speed = self.rho * speed + 1 - self.mu * self.learning_rate * reached
             reached += speed
         self.a[client.name] = reached
         return w
@@ -270,7 +270,9 @@ class Moon(Plain):
                 far = torch.exp(cosine_similarity(z, z_p, dim=1) / self.temperature)
                 loss = loss + self.mu * -torch.log(near / (near + far)).mean()
             loss.backward()
-            w = w - self.rate * flat_weights(self.model, [p.grad for p in module.parameters()])
+            w = w - self.learning_rate * flat_weights(
+                self.model, [p.grad for p in module.parameters()]
+            )
         self.last[client.name] = w
         return w
 
@@ -291,7 +293,7 @@ class Dyn(Plain):
         w = self.w.clone()
         for x, y in self.batches(client):
             pull = alpha * (w - self.w) + alpha * self.h[client.name]
-            w = w - self.rate * (self.gradient(w, x, y) + pull)
+            w = w - self.learning_rate * (self.gradient(w, x, y) + pull)
         self.h[client.name] = self.h[client.name] + w - self.w
         return w
 
@@ -331,14 +333,16 @@ class CM(Plain):
         w = self.w.clone()
         m = self.m.to(self.dtype)
         for x, y in self.batches(client):
-            w = w - self.rate * (self.alpha * self.gradient(w, x, y) + (1 - self.alpha) * m)
+            w = w - self.learning_rate * (
+                self.alpha * self.gradient(w, x, y) + (1 - self.alpha) * m
+            )
         return w
 
     def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
         n_t = sum(self.windows(client) for client in clients)
         steps = sum(self.windows(client) / n_t * self.steps(client) for client in clients)
         step = self.mean(clients, trained)
-        self.m = -step / (self.rate * steps)
+        self.m = -step / (self.learning_rate * steps)
         return self.w.double() + step
 
 
@@ -353,7 +357,7 @@ class MimeLite(Plain):
         w = self.w.clone()
         m = self.m.to(self.dtype)
         for x, y in self.batches(client):
-            w = w - self.rate * ((1 - self.beta) * self.gradient(w, x, y) + self.beta * m)
+            w = w - self.learning_rate * ((1 - self.beta) * self.gradient(w, x, y) + self.beta * m)
         return w
 
     def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:
@@ -375,7 +379,7 @@ class Sam(Plain):
         w = self.w.clone()
         for x, y in self.batches(client):
             g = self.gradient(w, x, y)
-            w = w - self.rate * self.gradient(w + self.rho * g / g.norm(), x, y)
+            w = w - self.learning_rate * self.gradient(w + self.rho * g / g.norm(), x, y)
         return w
 
 
@@ -395,7 +399,7 @@ class Lesam(Plain):
             back = self.old[client.name] - self.w
             back = self.rho * back / back.norm()
         for x, y in self.batches(client):
-            w = w - self.rate * self.gradient(w + back, x, y)
+            w = w - self.learning_rate * self.gradient(w + back, x, y)
         self.old[client.name] = self.w
         return w
 
@@ -413,7 +417,7 @@ class AdaptiveProx(Plain):
     def local(self, client: Client) -> Tensor:
         w = self.w.clone()
         for x, y in self.batches(client):
-            w = w - self.rate * (self.gradient(w, x, y) + self.mu * (w - self.w))
+            w = w - self.learning_rate * (self.gradient(w, x, y) + self.mu * (w - self.w))
         return w
 
     def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:

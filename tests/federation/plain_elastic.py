@@ -140,7 +140,7 @@ class FedEL(Plain):
             for name, piece in pieces.items():
                 if name not in self.chosen[client.name]:
                     piece.zero_()
-            w = w - self.rate * torch.cat(list(pieces.values()))
+            w = w - self.learning_rate * torch.cat(list(pieces.values()))
         return w
 
     def slide(self, name: str, speed: float, budget: float) -> tuple[int, int]:
@@ -166,8 +166,8 @@ class FedEL(Plain):
         x, y = self.probe(client, 128, torch.float64, "importance batch")
         here = self.w.double()
         g = self.gradient_at(here, x, y, front)
-        after = self.gradient_at(here - self.rate * g, x, y, front)
-        gain = self.by_tensor(-after * (-self.rate * g))
+        after = self.gradient_at(here - self.learning_rate * g, x, y, front)
+        gain = self.by_tensor(-after * (-self.learning_rate * g))
         local = {n: max(float(gain[n].sum()), 0) for n in candidates}
         values = {n: local[n] / max(local.values()) for n in candidates}
         if self.before is not None:

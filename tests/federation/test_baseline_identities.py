@@ -81,7 +81,7 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
     fed = federation(precision="float64", seeds=(1,), participation=1.0)
     before, _ = fed.advance(method, fed.start(method)[0])
     after, _ = fed.advance(method, before)
-    rate = 0.05 / 2**0.5
+    learning_rate = 0.05 / 2**0.5
     anchor = before.weights[0]
     for k, client in enumerate(fed.fleet.clients):
         size = len(client.ends["train"])
@@ -100,14 +100,14 @@ def test_the_own_control_is_a_mean_of_stochastic_gradients(name: str) -> None:
             rho = 0.9 if "momentum" in name else 0.0
             buffer = rho * buffer + gradients[-1] + correction
             buffer = buffer + settings.get("mu", 0.0) * (w - anchor)
-            w = w - rate * buffer
+            w = w - learning_rate * buffer
         # How often each gradient is in the displacement: once, or as the local rule repeats it.
         for step in range(len(order)):
             moved = 0.0
             speed = 1.0
             for _ in range(step, len(order)):
                 moved += speed
-                speed = rho * speed - settings.get("mu", 0.0) * rate * moved
+                speed = rho * speed - settings.get("mu", 0.0) * learning_rate * moved
             influence.append(moved)
         mean = sum(i * g for i, g in zip(influence, gradients, strict=True)) / sum(influence)
         torch.testing.assert_close(after.memory["control"][0, k], mean, rtol=0, atol=1e-12)
@@ -161,7 +161,7 @@ def test_closed_forms_of_accumulation_follow_the_steps() -> None:
 
 def test_adam_that_never_adapts_is_fedavg() -> None:
     # √v = τ for ever, so the step is 2τ Δ̄/(2τ); a power of two keeps it exact.
-    still = get("fedadam", beta1=0.0, beta2=1.0, tau=2.0**-10, server_rate=2.0**-9)
+    still = get("fedadam", beta1=0.0, beta2=1.0, tau=2.0**-10, server_learning_rate=2.0**-9)
     assert same(still, "fedavg")
 
 
@@ -170,7 +170,7 @@ def test_server_sgd_at_rate_one_is_fedavg() -> None:
 
 
 def test_adam_without_memory_steps_by_the_sign() -> None:
-    signed = get("fedadam", beta1=0.0, beta2=0.0, tau=1e-30, server_rate=0.01)
+    signed = get("fedadam", beta1=0.0, beta2=0.0, tau=1e-30, server_learning_rate=0.01)
     fed = federation(rounds=1, precision="float64")
     before = fed.start(signed)[0].weights
     moved = fed.train(signed).state.weights - before
@@ -383,8 +383,8 @@ def test_without_momentum_they_are_fedavg(name: str) -> None:
 
 
 def test_the_first_round_of_fedcm_is_fedavg_at_a_smaller_rate() -> None:
-    mixed = weights(get("fedcm", alpha_cm=0.25), rounds=1, rate=0.04, precision="float64")
-    plain = weights("fedavg", rounds=1, rate=0.01, precision="float64")
+    mixed = weights(get("fedcm", alpha_cm=0.25), rounds=1, learning_rate=0.04, precision="float64")
+    plain = weights("fedavg", rounds=1, learning_rate=0.01, precision="float64")
     torch.testing.assert_close(mixed, plain, rtol=0, atol=1e-12)
 
 

@@ -39,7 +39,7 @@ VARIANTS: dict[str, Variant] = {
     "fedadagrad": ("fedavg@adagrad", {}, plain.Adaptive, {"kind": "adagrad", "beta1": 0.0}),
     "server sgd": (
         "fedavg@sgd",
-        {"server_rate": 0.8, "server_momentum": 0.5},
+        {"server_learning_rate": 0.8, "server_momentum": 0.5},
         plain.ServerMomentum,
         {"rate_s": 0.8, "gamma": 0.5},
     ),

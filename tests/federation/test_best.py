@@ -47,14 +47,14 @@ def test_a_run_stops_when_its_patience_is_at_an_end() -> None:
     trained = federation.train("fedavg")
     assert [row["round"] for row in trained.history.rounds] == [0, 1, 2, 3]
     assert trained.state.stopped.tolist() == [3] and trained.state.best_round.tolist() == [1]
-    # Where only every second round is judged, the best that is seen is round 2.
+    # Where only every second round is evaluated, the best that is seen is round 2.
     seldom = {"rounds": 9, "patience": 3, "evaluate_every": 2}
     trained = line_federation([pulled(1.25, 2.0)], training=seldom).train("fedavg")
     assert (trained.state.best_round.item(), trained.state.stopped.item()) == (2, 6)
 
 
 def test_seeds_stop_for_themselves_and_after_a_restart_at_the_same_round() -> None:
-    training = Training(rounds=12, participation=0.5, batch=8, rate=0.2, patience=2)
+    training = Training(rounds=12, participation=0.5, batch=8, learning_rate=0.2, patience=2)
     fleet = random_fleet([40, 9, 33, 70])
     federation = Federation(fleet, training=training, seeds=(1, 2, 3))
     trained = federation.train("fedavg")
@@ -64,7 +64,7 @@ def test_seeds_stop_for_themselves_and_after_a_restart_at_the_same_round() -> No
         alone = Federation(fleet, training=training, seeds=(seed,)).train("fedavg")
         assert alone.state.stopped.item() == ends[place]
         assert torch.equal(alone.state.weights[0], trained.state.weights[place])
-        assert torch.equal(alone.state.kept_weights[0], trained.state.kept_weights[place])
+        assert torch.equal(alone.state.final_weights[0], trained.state.final_weights[place])
         rows = [row for row in trained.history.rounds if row["seed"] == seed]
         *before, last = (row["kept_test_rmse"] for row in rows)
         assert last == alone.history.rounds[-1]["kept_test_rmse"]

@@ -45,7 +45,7 @@ def toy_path(method: str = "fedavg", *, rounds: int = 3, settings=None, **asynch
         if [device_speed(s, car, TWO_SPEEDS) for car in ("car-0", "car-1")] == [1.0, 0.4]
     )
     training = Training(
-        rounds=rounds, steps=1, batch=3, rate=0.1, schedule="constant", precision="float64"
+        rounds=rounds, steps=1, batch=3, learning_rate=0.1, schedule="constant", precision="float64"
     )
     federation = Federation(
         scalar_toy(),
@@ -95,7 +95,7 @@ def test_windows_count_relative_to_their_mean() -> None:
 
 
 def test_the_server_rule_takes_the_step() -> None:
-    path, _ = toy_path("fedavg@sgd", settings={"server_rate": 0.5})
+    path, _ = toy_path("fedavg@sgd", settings={"server_learning_rate": 0.5})
     assert path[0] == pytest.approx(0.5 + 0.5 * 0.05, abs=1e-12)
 
 
@@ -286,7 +286,7 @@ def test_an_empty_place_is_divided_by_all_the_same(method: str, why: str) -> Non
         fleet,
         Line(),
         asynchronous=Asynchronous(buffer=2, concurrency=2, jitter=0.0),
-        training=Training(rounds=1, steps=1, batch=3, rate=0.1, precision="float64"),
+        training=Training(rounds=1, steps=1, batch=3, learning_rate=0.1, precision="float64"),
         availability=availability,
         seeds=(seed,),
         device="cpu",

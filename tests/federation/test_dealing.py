@@ -90,4 +90,4 @@ def test_sums_are_added_as_a_tree():
 
     # (1 + 1e16) + (-1e16 + 1) loses both ones; from left to right only the first is lost.
     total = added([of(1.0), of(1e16), of(-1e16), of(1.0), of(3.0)])
-    assert total.summand.item() == 3.0 and total.replies == 5 and total.windows == 10.0
+    assert total.contribution.item() == 3.0 and total.replies == 5 and total.windows == 10.0

@@ -58,7 +58,7 @@ def test_a_round_is_recorded_as_it_was() -> None:
     assert row["drift_cv"] == 0.0
     assert (client["windows"], client["steps"], client["vehicle"]) == (40, 3, "car-000")
     assert (row["available"], row["participants"], row["replies"], row["steps"]) == (1, 1, 1, 3)
-    assert row["rate"] == 0.05
+    assert row["learning_rate"] == 0.05
     assert np.isnan(client["roughness"])
     assert not client["probed"]
     parts = {name: s for name, s in record.seconds.items() if name != "total"}
@@ -106,7 +106,9 @@ def test_evaluation_keeps_its_cadence_and_never_misses_the_end() -> None:
 
 
 def test_the_best_model_is_the_one_validation_chose() -> None:
-    fed = federation(rounds=8, rate=0.5, schedule="constant", seeds=(1,), participation=0.25)
+    fed = federation(
+        rounds=8, learning_rate=0.5, schedule="constant", seeds=(1,), participation=0.25
+    )
     trained = fed.train("fedavg")
     rows = trained.history.rounds
     best = min(rows, key=lambda row: row["validation_rmse"])
@@ -175,13 +177,13 @@ def test_a_vehicle_forgets_a_round_whose_reply_was_not_finite() -> None:
 
 
 def test_a_method_that_explodes_is_reported_as_diverged() -> None:
-    trained = federation(rate=1e6, rounds=6).train("fedavg")
+    trained = federation(learning_rate=1e6, rounds=6).train("fedavg")
     ended = dict(zip((1, 2), trained.state.diverged.tolist(), strict=True))
     assert all(0 < t < 6 for t in ended.values())
     for row in trained.history.rounds:  # the last row of a seed says so, and no row follows it
         assert row["diverged"] == (row["round"] == ended[row["seed"]])
     assert trained.state.weights.isfinite().all()  # the last finite model
-    assert torch.equal(trained.state.kept_weights, trained.state.best_weights)
+    assert torch.equal(trained.state.final_weights, trained.state.best_weights)
 
 
 def test_one_seed_diverges_and_the_others_go_on() -> None:
@@ -309,8 +311,8 @@ def test_a_network_of_torch_trains_as_it_is() -> None:
 @pytest.mark.parametrize(
     "training",
     [
-        Training(rounds=6, participation=0.5, batch=8, patience=1, rate=0.3),
-        Training(rounds=4, participation=0.5, batch=8, rate=1e4),
+        Training(rounds=6, participation=0.5, batch=8, patience=1, learning_rate=0.3),
+        Training(rounds=4, participation=0.5, batch=8, learning_rate=1e4),
         Training(rounds=4, participation=0.2, batch=8, sampling="poisson"),
     ],
     ids=["stops early", "diverges", "perhaps nobody"],

@@ -12,7 +12,7 @@ import torch
 
 import fedwatt.federation
 from fedwatt.federation import Asynchronous, Availability, Federation, RoundRecord, Training
-from fedwatt.federation.port import Judgement
+from fedwatt.federation.backend import ModelEvaluation
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work
 from fedwatt.methods import get
@@ -84,17 +84,18 @@ def test_what_a_fleet_has_to_remember_comes_back_with_the_next_question() -> Non
             fleet.work(method, state, *more), events={"count": state.events["count"] + 1}
         )
 
-    def judge(weights: Any, events: Any, present: Any) -> Judgement:
-        seen.append(("judge", events["count"].item()))
-        return Judgement(own.evaluate(weights), {"count": events["count"] + 10})
+    def evaluate(weights: Any, events: Any, present: Any) -> ModelEvaluation:
+        seen.append(("evaluate", events["count"].item()))
+        return ModelEvaluation(own.evaluate(weights), {"count": events["count"] + 10})
 
     port = Answering(
-        own, work=work, judge=judge, remembered=lambda *_: ({}, {"count": torch.tensor(0)})
+        own, work=work, evaluate=evaluate, remembered=lambda *_: ({}, {"count": torch.tensor(0)})
     )
     state = replace(own.loop, port=port).train("fedavg").state
-    # Rounds 2 and 3 are judged, and round 0.
+    # Rounds 2 and 3 are evaluated, and round 0.
     assert seen == [
-        ("judge", 0), ("work", 10), ("work", 11), ("judge", 12), ("work", 22), ("judge", 23)
+        ("evaluate", 0), ("work", 10), ("work", 11), ("evaluate", 12), ("work", 22), ("evaluate",
+        23)
     ]  # fmt: skip
     assert state.events["count"] == 33
 
@@ -103,12 +104,12 @@ def test_the_best_is_sought_anew_where_models_cannot_be_compared() -> None:
     own = federation(rounds=3)
     errors = iter([(1.0, True), (4.0, True), (9.0, False), (16.0, True)])
 
-    def judge(weights: Any, events: Any, present: Any) -> Judgement:
+    def evaluate(weights: Any, events: Any, present: Any) -> ModelEvaluation:
         squared, comparable = next(errors)
         sums = [ErrorSums(windows=1, squared_wh2=squared)] * len(present.members.evaluated)
-        return Judgement([Evaluation(sums, sums)] * len(weights), events, comparable)
+        return ModelEvaluation([Evaluation(sums, sums)] * len(weights), events, comparable)
 
-    history = replace(own.loop, port=Answering(own, judge=judge)).train("fedavg").history
+    history = replace(own.loop, port=Answering(own, evaluate=evaluate)).train("fedavg").history
     best = [row["best_round"] for row in history.rounds if row["seed"] == 1]
     assert best == [0, 0, 2, 2]
 

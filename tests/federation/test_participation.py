@@ -158,7 +158,7 @@ def test_a_vehicle_keeps_its_device() -> None:
         (lambda: Availability(stragglers="wait"), "'partial' or 'drop'"),
         (lambda: Training(participation=0.0), r"Training\(participation=0.0\)"),
         (lambda: Training(rounds=0), "rounds must be at least 1"),
-        (lambda: Training(rate=float("inf")), "rate must be above 0 and finite"),
+        (lambda: Training(learning_rate=float("inf")), "rate must be above 0 and finite"),
         (lambda: Training(batch=0), "batch must be at least 1 window"),
         (lambda: Training(schedule="linear"), "schedule must be 'constant' or 'inverse-sqrt'"),
         (lambda: Training(precision="half"), "'float32' or 'float64'"),

@@ -243,7 +243,9 @@ def test_ditto_without_a_pull_is_training_alone() -> None:
 
 def test_a_strong_pull_keeps_the_own_model_at_the_broadcast_one() -> None:
     # η_p λ = 1: v ← w_t - η_p ∇loss(v), at a rate that leaves nothing of the gradient.
-    fed = federation(rate=0.05, schedule="constant", participation=1.0, precision="float64")
+    fed = federation(
+        learning_rate=0.05, schedule="constant", participation=1.0, precision="float64"
+    )
     method = get("ditto", rate_own=1e-6, lam_own=1 / (1e-6 * 0.05))
     state, _ = fed.start(method)
     for _ in range(2):

@@ -16,7 +16,7 @@ from tests.federation.toys import random_fleet
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no GPU")
 FLEET = random_fleet([40, 9, 33, 70])
-TRAINING = Training(rounds=3, participation=0.75, batch=8, precision="float64", rate=0.02)
+TRAINING = Training(rounds=3, participation=0.75, batch=8, precision="float64", learning_rate=0.02)
 
 GRIDS = {
     "rates": [("fedavg", {}, 0.01), ("fedavg", {}, 0.05)],
@@ -42,10 +42,12 @@ def test_side_by_side_is_one_after_the_other(grid: str) -> None:
     def trainings():
         return [
             (
-                Federation(FLEET, training=replace(TRAINING, rate=rate), seeds=(1, 2)),
+                Federation(
+                    FLEET, training=replace(TRAINING, learning_rate=learning_rate), seeds=(1, 2)
+                ),
                 get(name, **settings),
             )
-            for name, settings, rate in GRIDS[grid]
+            for name, settings, learning_rate in GRIDS[grid]
         ]
 
     side_by_side = train_side_by_side(trainings())
@@ -91,7 +93,7 @@ def test_numbers_of_ones_own_rule_are_each_trainings_own(kind: type, precision: 
 
     small, large = train_side_by_side([trained(0.1), trained(3.0)])
     # A step of e^-3 times the gradient is one at e^-3 times the rate.
-    slow = replace(TRAINING, precision=precision, rate=TRAINING.rate * exp(-3.0))
+    slow = replace(TRAINING, precision=precision, learning_rate=TRAINING.learning_rate * exp(-3.0))
     for found, terms in ((small, TRAINING), (large, slow)):
         plain = Federation(FLEET, training=replace(terms, precision=precision)).train("fedavg")
         torch.testing.assert_close(found.state.weights, plain.state.weights, rtol=0, atol=1e-6)
@@ -122,7 +124,8 @@ def test_rows_of_one_kind_share_their_steps(monkeypatch) -> None:
 def test_one_that_diverges_leaves_the_others_alone() -> None:
     rates = (0.02, 1e300)
     trainings = [
-        (Federation(FLEET, training=replace(TRAINING, rate=rate)), get("fedavg")) for rate in rates
+        (Federation(FLEET, training=replace(TRAINING, learning_rate=learning_rate)), get("fedavg"))
+        for learning_rate in rates
     ]
     calm, wild = train_side_by_side(trainings)
     alone = Federation(FLEET, training=TRAINING).train("fedavg")
@@ -141,7 +144,9 @@ def test_other_fleets_are_refused() -> None:
 @pytest.mark.parametrize("name", ["fo-ri-fedavg", "scaffold", "moon"])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=on_a_gpu)])
 def test_deterministic_seeds_have_the_same_bits_whoever_is_in_their_stack(name, device) -> None:
-    training = Training(rounds=3, participation=0.75, batch=8, rate=0.02, deterministic=True)
+    training = Training(
+        rounds=3, participation=0.75, batch=8, learning_rate=0.02, deterministic=True
+    )
 
     def federation(*seeds: int, **other: bool) -> Federation:
         own = replace(training, **other)

@@ -135,7 +135,7 @@ def line_client(
 
 def line_federation(clients: Sequence[Client], **terms: Any) -> Federation:
     """Vehicles that fit y = w·x from w = 0.5 in float64, one full step of 0.25 a round."""
-    training = {"rate": 0.25, "schedule": "constant", "steps": 1, "participation": 1.0}
+    training = {"learning_rate": 0.25, "schedule": "constant", "steps": 1, "participation": 1.0}
     training |= terms.pop("training", {})
     return Federation(
         Fleet(tuple(clients), DataSettings(window=1), "lines"),
@@ -158,7 +158,7 @@ def toy_states(
 
     `given` are parts of the state before the first round, in place of the method's own.
     """
-    training = Training(rate=0.1, schedule="constant", batch=3, precision="float64")
+    training = Training(learning_rate=0.1, schedule="constant", batch=3, precision="float64")
     toy = Federation(scalar_toy(), model or Line(), training=training, device="cpu")
     state = replace(toy.start(method)[0], **given)
     for called in schedule:
@@ -190,7 +190,7 @@ def a_start(anchor: Tensor, model: Model, **known: Any) -> Start:
     plain = {
         "round": 0,
         "vehicles": tuple(f"car-{k}" for k in range(len(anchor))),
-        "rate": 0.1,
+        "learning_rate": 0.1,
         "anchor": anchor,
         "broadcast": {},
         "steps": torch.ones(len(anchor), dtype=torch.int64),

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import RunError
-from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
+from fedwatt.journeys.driving_exchange import DrivingRequest, learn_driving
 from fedwatt.journeys.driving_field import (
     NO_PASSES,
     OWN_WEIGHT,
@@ -20,7 +20,7 @@ from fedwatt.sums import in_process, plainly
 from .towns import GRID, a_vehicle, board, boards
 
 AREA = (41.99, 42.08, -83.01, -82.99)
-SETTINGS = TerrainSettings(area=AREA)
+SETTINGS = ElevationSettings(area=AREA)
 
 
 def test_a_trip_adds_its_metres_seconds_and_stops():
@@ -103,7 +103,7 @@ def test_messages_have_one_length_and_no_position_time_or_cell_below_k():
         return add_up(question.fields, len(answers), answers), present
 
     # No two of them share a street: nothing is published and no sum is asked for.
-    found, _ = learn_driving(totals, frozenset(sums), TerrainSettings(area=AREA))
+    found, _ = learn_driving(totals, frozenset(sums), ElevationSettings(area=AREA))
     assert found is NO_PASSES
     assert {question.kind for question in asked} == {"places", "headings"}
     names = {name for question in asked for name in question.fields}
@@ -126,16 +126,16 @@ def test_whoever_drops_out_takes_its_cells_along():
 def test_noise_keeps_only_what_it_cannot_explain():
     sums = {f"car-{n}": board(a_vehicle(f"car-{n}")).sums for n in range(3)}
     many = {f"{name}-{copy}": own for name, own in sums.items() for copy in range(200)}
-    quiet = TerrainSettings(area=AREA, noise_multiplier=0.001, most_nodes=100)
+    quiet = ElevationSettings(area=AREA, noise_multiplier=0.001, most_nodes=100)
     found, _ = learn_driving(in_process(plainly, many), frozenset(many), quiet)
     assert 0 < len(found.keys) <= len(published(list(many.values()), 3).keys)
-    loud = TerrainSettings(area=AREA, noise_multiplier=1000.0, most_nodes=100)
+    loud = ElevationSettings(area=AREA, noise_multiplier=1000.0, most_nodes=100)
     assert not len(learn_driving(in_process(plainly, many), frozenset(many), loud)[0].keys)
 
 
 def test_with_noise_one_vehicle_is_bounded():
-    question = DrivingQuestion(
-        "sums", boards(1)["car-0"].sums.keys, TerrainSettings(area=AREA, noise_multiplier=1.0)
+    question = DrivingRequest(
+        "sums", boards(1)["car-0"].sums.keys, ElevationSettings(area=AREA, noise_multiplier=1.0)
     )
     answer = question.answer(boards(1)["car-0"].sums.times(1e6))
     assert np.sqrt(sum((values**2).sum() for values in answer.values())) <= 20_000 * (1 + 1e-9)

@@ -6,13 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.field import Field
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import arrival, usable_wh
 from fedwatt.journeys.driving_field import published
 from fedwatt.journeys.route import Route, recorded_route, route_of
-from fedwatt.journeys.route_bars import interval
 from fedwatt.journeys.route_board import REFERENCE_MASS_KG, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_features import NAMES
@@ -22,6 +21,7 @@ from fedwatt.journeys.route_files import (
     model_from_text,
     model_to_text,
 )
+from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import Coefficients
 from fedwatt.privacy.fixed_point import add_up
 from fedwatt.randomness import generator
@@ -29,7 +29,7 @@ from tests.edge.bare import ON_BOARD
 
 from .towns import DEGREE_M, GRID, a_vehicle, board, boards, street_trip
 
-SETTINGS = TerrainSettings()
+SETTINGS = ElevationSettings()
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def fleet():
 
 @pytest.fixture(scope="module")
 def model(fleet):
-    return fleet.personal(boards(1)["car-0"], "car-0", capacity_wh=16_000.0)
+    return fleet.personalised(boards(1)["car-0"], "car-0", capacity_wh=16_000.0)
 
 
 def along(start_m, end_m, name="north"):
@@ -72,11 +72,11 @@ def test_nothing_of_a_trip_but_its_positions_and_the_weather_is_used(model):
 
 
 def test_a_newcomer_has_the_fleets_numbers(fleet):
-    new = fleet.newcomer(1600.0)
+    new = fleet.unseen_vehicle(1600.0)
     assert new.trips == 0
     found = new.forecast(along(0, 4000), 20.0)
     assert found.total_wh == pytest.approx(600 + 500 * 310 / 3600, rel=0.1)
-    # In a town where all vehicles are alike, nobody's own trips teach what a newcomer lacks.
+    # In a town where all vehicles are alike, nobody's own trips teach what an unseen vehicle lacks.
     assert new.bars["energy"].wider == pytest.approx(1, abs=0.1)
 
 
@@ -85,13 +85,13 @@ def test_a_newcomer_has_wider_bars_where_vehicles_differ():
         f"car-{n}": board(a_vehicle(f"car-{n}", heater_w=heater_w))
         for n, heater_w in enumerate((0.0, 1000.0, 2000.0, 3000.0))
     }
-    assert learn_routes(own, SETTINGS).newcomer(1600.0).bars["energy"].wider > 1.5
+    assert learn_routes(own, SETTINGS).unseen_vehicle(1600.0).bars["energy"].wider > 1.5
 
 
 def test_a_route_under_way_has_bars_that_narrow(fleet, model):
     assert (np.diff(fleet.narrower) <= 0).all() and 0 < fleet.narrower[-1] <= 1
     found = model.forecast(along(0, 4000), 20.0)
-    going = model.under_way(found)
+    going = model.in_trip(found)
     errors = found.energy_levels_wh[-1] - found.total_wh
     np.testing.assert_allclose(going.total_levels_wh - going.total_wh, errors, atol=1e-9)
     going.step(3000.0, 250.0, float(found.energy_wh[149]), 20.0)
@@ -103,7 +103,7 @@ def test_a_route_under_way_has_bars_that_narrow(fleet, model):
 
 
 def test_masks_change_nothing(fleet):
-    area = TerrainSettings(area=(41.99, 42.08, -83.01, -82.99))
+    area = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
     masked = learn_routes(boards(4), area, add_up=add_up)
     np.testing.assert_array_equal(masked.driving.keys, fleet.driving.keys)
     for target, own in fleet.effects.items():
@@ -208,7 +208,9 @@ def test_no_weather_makes_a_way_take_less_than_two_thirds_of_its_time(model):
 
 
 def test_a_newcomer_twice_as_heavy_takes_twice_the_energy_and_the_same_time(fleet):
-    light, heavy = (fleet.newcomer(mass).forecast(along(0, 4000), 20.0) for mass in (1600, 3200))
+    light, heavy = (
+        fleet.unseen_vehicle(mass).forecast(along(0, 4000), 20.0) for mass in (1600, 3200)
+    )
     assert heavy.energy_wh == pytest.approx(2 * light.energy_wh)
     assert heavy.seconds == pytest.approx(light.seconds)
     # As heavy as the fleet's vehicles, it takes what they do.
@@ -219,14 +221,14 @@ def test_a_newcomer_that_knows_its_consumption_takes_the_fleets_times_their_rati
     usual = fleet.wh_per_km * 1600 / REFERENCE_MASS_KG
     # 150 Wh/km and 500 W over 310 s in 4 km.
     assert usual == pytest.approx((600 + 500 * 310 / 3600) / 4, rel=0.05)
-    plain = fleet.newcomer(1600.0).forecast(along(0, 4000), 20.0)
-    same, more = (fleet.newcomer(1600.0, wh).forecast(along(0, 4000), 20.0)
+    plain = fleet.unseen_vehicle(1600.0).forecast(along(0, 4000), 20.0)
+    same, more = (fleet.unseen_vehicle(1600.0, wh).forecast(along(0, 4000), 20.0)
                   for wh in (usual, 1.25 * usual))  # fmt: skip
     assert same.energy_wh == pytest.approx(plain.energy_wh)
     assert more.energy_wh == pytest.approx(1.25 * plain.energy_wh)
     assert more.seconds == pytest.approx(plain.seconds)
     # Its mass then says nothing more.
-    light = fleet.newcomer(800.0, usual).forecast(along(0, 4000), 20.0)
+    light = fleet.unseen_vehicle(800.0, usual).forecast(along(0, 4000), 20.0)
     assert light.energy_wh == pytest.approx(plain.energy_wh)
 
 

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
+from fedwatt.journeys.route_requests import Pupil, RouteRequest, SharedDriving
 
 from fedwatt.elevation.learn import learn
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.journeys.mixed_effects import fit, own_effects, predict
-from fedwatt.journeys.route_bars import Bars, filled, interval, quantiles
-from fedwatt.journeys.route_board import Learnable, Lessons, RouteBoard, judged, passes
+from fedwatt.journeys.route_board import Learnable, Lessons, VehicleRoutes, evaluated, passes
 from fedwatt.journeys.route_exchange import learn_routes
-from fedwatt.journeys.route_questions import Pupil, RouteQuestion, SharedDriving
+from fedwatt.journeys.route_intervals import Bars, filled, interval, quantiles
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.windows import DataSettings
@@ -24,24 +24,24 @@ COLUMNS = 17
 def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
     vehicles = list(synthetic_vehicles(4, trips=8))
     data = DataSettings()
-    settings = TerrainSettings()
+    settings = ElevationSettings()
     learned = learn(vehicles, settings, data)
     boards = {}
     for vehicle in vehicles:
         part = split_of_trips(vehicle, data)
         taught = [trip for trip in vehicle.trips if part.get(trip.name, "test") != "test"]
         own = learned.own[vehicle.name]
-        boards[vehicle.name] = RouteBoard(passes(taught, GRID), own, mass_kg(vehicle), GRID)
+        boards[vehicle.name] = VehicleRoutes(passes(taught, GRID), own, mass_kg(vehicle), GRID)
     fleet = learn_routes(boards, settings, hills=learned.shared)
     shared = SharedDriving(fleet.driving, None, settings.minimum_vehicles)
-    question = RouteQuestion("effects", fleet.effects)
+    question = RouteRequest("effects", fleet.effects)
     for board in boards.values():
         answer = question.answer(Pupil(board, shared))
         a = np.zeros((COLUMNS, COLUMNS))
         a[np.triu_indices(COLUMNS)] = answer["energy.matrix"]
         assert np.linalg.eigvalsh(a, "U").min() > -1e-9 * np.trace(a)
     # Some 24 trips cannot promise a twentieth.
-    low, high = interval(fleet.personal(board, "last").bars["energy"].own, 0.9)
+    low, high = interval(fleet.personalised(board, "last").bars["energy"].own, 0.9)
     assert (high - low).min() / 2 > 0.1
 
 
@@ -73,9 +73,11 @@ def covers(seed, vehicles, trips):
     fitted = fit(total, COLUMNS, {"energy": 5.0})["energy"]
     fleet = fitted.effects
     equations = (fitted.matrix, fitted.right)
-    counts = [judged(Lessons(one, one, one), "energy", fleet, equations) for one in taught]
-    insider, newcomer = (sum(own[name] for own in counts) for name in ("insider", "newcomer"))
-    table = quantiles(filled(insider, newcomer))
+    counts = [evaluated(Lessons(one, one, one), "energy", fleet, equations) for one in taught]
+    insider, unseen_vehicle = (
+        sum(own[name] for own in counts) for name in ("insider", "unseen_vehicle")
+    )
+    table = quantiles(filled(insider, unseen_vehicle))
     bars = Bars(table, table, table, np.array(fleet.noise))
     for one, new in zip(taught, later, strict=True):
         predicted = predict(fleet, own_effects(fleet, one.of("energy")), new.of("energy").x)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedwatt.elevation.grid import Grid
-from fedwatt.journeys.route_board import RouteBoard, passes
+from fedwatt.journeys.route_board import VehicleRoutes, passes
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 
@@ -48,7 +48,7 @@ def a_vehicle(name, *, trips=12, **how):
 
 
 def board(vehicle):
-    return RouteBoard(passes(vehicle.trips, GRID), None, 1600.0, GRID)
+    return VehicleRoutes(passes(vehicle.trips, GRID), None, 1600.0, GRID)
 
 
 def boards(vehicles=4, **how):

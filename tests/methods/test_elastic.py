@@ -91,7 +91,7 @@ def begin(rule: Elastic, model: Model, speeds: list[float], windows: Tensor, lab
         speed=torch.tensor(speeds).double(),
         broadcast={"tensor_changes": torch.zeros(len(speeds), len(elastic.layout.shapes)).double()},
         probe_batch=lambda row, size, purpose: Batch(windows, labels),
-        rate=0.01,
+        learning_rate=0.01,
     )
     memory = {n: v.expand(len(speeds), *v.shape) for n, v in rule.memory(elastic).items()}
     names = list(elastic.layout.shapes)

@@ -48,7 +48,7 @@ def test_efficiency_is_the_way_over_the_path() -> None:
     points = [(1.0, -2.0)]
     car = line_client("car", train=points, validation=points, test=points)
     fed = line_federation(
-        [car], training={"rounds": 2, "rate": 0.9, "steps": 3, "schedule": "constant"}
+        [car], training={"rounds": 2, "learning_rate": 0.9, "steps": 3, "schedule": "constant"}
     )
     first, second = fed.train("fedavg+signals").history.clients
     assert np.isnan(first["efficiency"])

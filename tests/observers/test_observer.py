@@ -43,13 +43,13 @@ class Calls(Observer):
 
 
 EVENTS = {
-    "on_hills": ("learned", "terrain"),
+    "on_elevation": ("learned", "elevation"),
     "on_vehicle": (1, 3),
     "on_fleet": ("fleet",),
     "on_start": ("fedavg", 0, 2),
     "on_round": ("fedavg", "state", "record"),
     "on_end": ("fedavg", "history"),
-    "on_reference": ("own mean",),
+    "on_baseline": ("own mean",),
     "on_finish": (Path("run"),),
 }
 

@@ -51,14 +51,14 @@ def test_a_vector_is_no_longer_than_its_clip_norm_on_the_grid(
     server = METHOD.server
     generator = torch.Generator().manual_seed(1)
     step = reply_layout(METHOD, MODEL, SecureSettings(bits=bits), vehicles=100).steps["delta"]
-    summand = server.summand(MODEL, torch.randn(SIZE, generator=generator).double(), {})
-    assert float(summand.norm()) == pytest.approx(0.5)
-    noisy = with_share(server, summand, 70, step)
+    contribution = server.contribution(MODEL, torch.randn(SIZE, generator=generator).double(), {})
+    assert float(contribution.norm()) == pytest.approx(0.5)
+    noisy = with_share(server, contribution, 70, step)
     grid = grid_of_noise(server.noise_deviation / sqrt(70), step)
     assert torch.equal((noisy / grid).round() * grid, noisy)
     # Without the noise: the vector on its grid, shortened by at most √D·γ/2 twice and no longer.
     monkeypatch.setattr(noise_shares, "discrete_gaussian", lambda deviation, size: np.zeros(size))
-    length = float(with_share(server, summand, 70, step).norm())
+    length = float(with_share(server, contribution, 70, step).norm())
     assert 0.5 - sqrt(SIZE) * grid <= length <= 0.5
     # Rounding up everywhere would be longer, were the vector not shortened first.
     upward = torch.full((SIZE,), 0.5 / sqrt(SIZE), dtype=torch.float64)

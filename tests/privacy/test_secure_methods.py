@@ -124,7 +124,7 @@ def test_sums_make_the_model_that_replies_make(name: str) -> None:
     ("name", "settings"),
     [
         ("scaffold", {"weighting": "uniform"}),
-        ("scaffold", {"server_rate": 0.5}),
+        ("scaffold", {"server_learning_rate": 0.5}),
         ("fedel", {"weighting": "uniform"}),
         ("feddyn", {"correction": False}),
         ("fedavg@private", {"noise_multiplier": 0.0, "clip_norm": 0.2}),

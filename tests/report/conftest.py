@@ -35,14 +35,14 @@ vehicles = 20
 [training]
 rounds = 30
 participation = 0.5
-rate = 0.05
+learning_rate = 0.05
 
 [[method]]
 name = "fedavg"
 
 [[method]]
 name = "fo-ri-fedavg"
-rate = 0.1
+learning_rate = 0.1
 alpha = 0.8
 """
 
@@ -126,7 +126,7 @@ def make_run(
 def add_level(folder: Path, better: dict[tuple[int, str], float]) -> None:
     """Give a run a level model; `better` maps (seed, vehicle) to what hills save it, in Wh."""
     path = folder / "environment.json"
-    environment = json.loads(path.read_text(encoding="utf-8")) | {"level_model": True}
+    environment = json.loads(path.read_text(encoding="utf-8")) | {"model_without_elevation": True}
     path.write_text(json.dumps(environment), encoding="utf-8")
     rows = read_table(folder, "vehicles").to_pylist()
     for row in rows:
@@ -142,7 +142,7 @@ def add_personal(folder: Path, factor: float) -> None:
             continue
         rows = read_table(place, "vehicles").to_pylist()
         rows += [
-            row | {"model": "personal", "rmse": factor * row["rmse"]}
+            row | {"model": "personalised", "rmse": factor * row["rmse"]}
             for row in rows
             if row["model"] == "kept"
         ]
@@ -188,7 +188,7 @@ def _round(method, seed, at, own, test, best, end, last_round) -> dict:
         "lost": 0,
         "rejected": 0,
         "steps": 940 if own else 0,
-        "rate": 0.05 / np.sqrt(at) if at else nan,
+        "learning_rate": 0.05 / np.sqrt(at) if at else nan,
         "drift_mean": mean_drift(drifts),
         "drift_cv": drift_dispersion(drifts),
         "roughness_mean": float(np.mean(roughness)) if own else nan,

@@ -25,7 +25,7 @@ def test_clear_gain(tmp_path):
 
 def test_unequal_steps_at_one_rate_are_in_the_headline(tmp_path):
     folder = make_run(tmp_path / "run")
-    text = conftest.CONFIG.replace("rate = 0.1\n", "")
+    text = conftest.CONFIG.replace("learning_rate = 0.1\n", "")
     (folder / "config.toml").write_text(text, encoding="utf-8")
     headline, _ = said(folder)
     # The fixture's FO-RI drifts 0.6 times as far as FedAvg in round 1.
@@ -34,7 +34,9 @@ def test_unequal_steps_at_one_rate_are_in_the_headline(tmp_path):
 
 def test_equal_steps_at_one_rate_are_a_fair_comparison(tmp_path):
     folder = make_run(tmp_path / "run", methods=("fedavg", "fedprox"))
-    text = conftest.CONFIG.replace("fo-ri-fedavg", "fedprox").replace("rate = 0.1\nalpha = 0.8", "")
+    text = conftest.CONFIG.replace("fo-ri-fedavg", "fedprox").replace(
+        "learning_rate = 0.1\nalpha = 0.8", ""
+    )
     (folder / "config.toml").write_text(text, encoding="utf-8")
     assert "at one learning rate" not in said(folder)[0]
 

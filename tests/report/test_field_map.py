@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from fedwatt.elevation.field import Field, empty_field
+from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.report.field_map import map_page
-from fedwatt.report.figures.terrain import hidden_words, relief_of
+from fedwatt.report.figures.elevation import hidden_words, relief_of
 
 GRID = Grid()
 

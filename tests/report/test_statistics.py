@@ -18,9 +18,9 @@ from fedwatt.report.statistics import (
     estimate,
     final,
     final_errors,
-    final_model,
     pooled_rmse,
     stratum_rmse,
+    vehicle_model,
     vehicle_rmse,
 )
 from fedwatt.runs.tables import write_table
@@ -32,7 +32,7 @@ from tests.report.conftest import (
     make_run,
     test_rmse_wh,
 )
-from tests.report.test_references import with_references
+from tests.report.test_baselines import with_references
 
 
 @pytest.fixture(scope="module")
@@ -190,10 +190,10 @@ def test_the_error_of_a_method_is_that_of_the_model_vehicles_use(tmp_path):
     folder = make_run(tmp_path / "run", diverges={("fedavg", 2): 4})
     shared = {seed: 0.98 * test_rmse_wh("fedavg", seed, ROUNDS) for seed in (1, 3)}
     run = load_run(folder)
-    assert final_model(run, "fedavg") == "kept" and final_errors(run, "fedavg") == approx(shared)
+    assert vehicle_model(run, "fedavg") == "kept" and final_errors(run, "fedavg") == approx(shared)
     add_personal(folder, factor=0.5)
     run = load_run(folder)
-    assert final_model(run, "fedavg") == "personal"
+    assert vehicle_model(run, "fedavg") == "personalised"
     assert final_errors(run, "fedavg") == approx({seed: rmse / 2 for seed, rmse in shared.items()})
 
 

@@ -14,20 +14,20 @@ from fedwatt.report.load import load_run, load_runs, where
 from fedwatt.report.style import name_of
 from fedwatt.report.write import NEXT_STEPS, write_report
 from tests.report.conftest import CONFIG, SEEDS, VEHICLES, add_level, add_personal, make_run
-from tests.report.test_references import with_references
+from tests.report.test_baselines import with_references
 from tests.test_docs import trouble_with
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 
 
 class Checker(HTMLParser):
-    """Balance of tags, identifiers and references of a page."""
+    """Balance of tags, identifiers and baselines of a page."""
 
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []
         self.ids: list[str] = []
-        self.references: list[str] = []
+        self.baselines: list[str] = []
         self.loaded: list[str] = []
 
     def handle_starttag(self, tag, attrs):
@@ -38,10 +38,10 @@ class Checker(HTMLParser):
                 self.ids.append(value)
             if name in ("href", "xlink:href", "src"):
                 if value.startswith("#"):
-                    self.references.append(value)
+                    self.baselines.append(value)
                 elif not value.startswith("data:text/csv;base64,"):
                     self.loaded.append(value)
-            self.references += re.findall(r"url\((#[^)]*)\)", value or "")
+            self.baselines += re.findall(r"url\((#[^)]*)\)", value or "")
 
     def handle_startendtag(self, tag, attrs):
         self.handle_starttag(tag, attrs)
@@ -88,7 +88,7 @@ def test_page_stands_alone_and_is_well_formed(page):
     assert checker.loaded == [], "the page must load nothing"
     assert "@import" not in page and not re.search(r"url\((?!#)", page)
     assert len(set(checker.ids)) == len(checker.ids)
-    assert {reference[1:] for reference in checker.references} <= set(checker.ids)
+    assert {reference[1:] for reference in checker.baselines} <= set(checker.ids)
 
 
 def test_page_has_figures_tables_and_configuration(page):
@@ -198,7 +198,7 @@ def test_one_number_for_each_method_everywhere(tmp_path):
     run = load_run(folder)
     for method in run.methods:
         name = name_of(method)
-        vehicles = where(run.vehicles, method=method, model="personal", stratum="all")["rmse"]
+        vehicles = where(run.vehicles, method=method, model="personalised", stratum="all")["rmse"]
         number = f"{np.mean(vehicles):.1f}"
         card = re.search(rf"<b>{name}</b>\s*<strong>([\d.]+)", text)
         sentence = re.search(rf"(?<![-\w]){name}(?: has)? ([\d.]+) Wh[,:]", text)

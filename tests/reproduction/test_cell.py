@@ -35,7 +35,9 @@ def test_every_cell_of_every_study_can_be_configured(scale) -> None:
 def test_a_default_that_is_written_out_is_the_same_cell() -> None:
     plain = Cell(dataset="synthetic", method="fo-ri-fedavg")
     scale = SCALES["paper"]
-    assert key_of(plain.with_settings({"alpha": 0.8, "rate": 0.05}), scale) == key_of(plain, scale)
+    assert key_of(plain.with_settings({"alpha": 0.8, "learning_rate": 0.05}), scale) == key_of(
+        plain, scale
+    )
     for other in (
         plain.with_settings({"alpha": 0.7}),
         replace(plain, p_leave=0.1, p_join=0.1),
@@ -60,7 +62,7 @@ def test_tuning_gives_every_method_as_many_trials_at_the_same_rates() -> None:
         assert len(found) == scale.trials >= 30
         assert found[0].settings == () and {cell.rounds for cell in found} == {scale.rounds}
         assert all(len(cell.seeds) == 5 and not {*cell.seeds} & {*scale.seeds} for cell in found)
-        rates.add(tuple(dict(cell.settings)["rate"] for cell in found[1:]))
+        rates.add(tuple(dict(cell.settings)["learning_rate"] for cell in found[1:]))
     (shared,) = rates
     assert min(shared) < 2e-4 and max(shared) > 0.2
     ranges = ranges_of(get("fo-ri-fedavg"))
@@ -103,15 +105,19 @@ def test_a_rate_is_chosen_under_the_conditions_it_is_used_in() -> None:
     severe = Cell(dataset="ved", method="ri-fedavg", partition="severe", follow="own rate:fedavg")
     trials = prerequisites(replace(severe, settings=(("lam", 1.0),)), scale)
     assert {t.method for t in trials} == {"fedavg"} and {t.partition for t in trials} == {"severe"}
-    records = [made(t, 40.0 if t.settings == (("rate", 0.005),) else 60.0) for t in trials]
+    records = [made(t, 40.0 if t.settings == (("learning_rate", 0.005),) else 60.0) for t in trials]
     chosen = settled(replace(severe, settings=(("lam", 1.0),)), records)
-    assert chosen.settings == (("lam", 1.0), ("rate", 0.005)) and chosen.method == "ri-fedavg"
+    assert (
+        chosen.settings == (("lam", 1.0), ("learning_rate", 0.005)) and chosen.method == "ri-fedavg"
+    )
 
 
 def test_controls_take_their_settings_from_what_they_match(lab) -> None:
-    fo, rate, pull, ri, *_ = cells_of_a_run()
+    fo, learning_rate, pull, ri, *_ = cells_of_a_run()
     length = lab.get(fo).facts["step_scale"]["length"]
-    assert dict(lab.get(rate).cell.settings)["rate"] == float(f"{0.05 * length:.4g}")
+    assert dict(lab.get(learning_rate).cell.settings)["learning_rate"] == float(
+        f"{0.05 * length:.4g}"
+    )
     assert dict(lab.get(pull).cell.settings)["mu"] == float(f"{mean_pull(lab.get(ri)):.4g}")
 
 

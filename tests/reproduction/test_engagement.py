@@ -43,8 +43,8 @@ def test_the_control_has_the_length_of_fos_steps_and_is_no_point_of_the_map(tmp_
     assert controlled(view, REGIME) is None  # it has not run
     fo = view.get(map_cells(VED, REGIME)["fo-fedavg", "α = 0.8"])
     own = settled(control(VED, REGIME), [fo])
-    best = dict(fo.cell.settings)["rate"]
-    assert dict(own.settings) == {"rate": float(f"{0.2 * best:.4g}")} and best != 0.05
+    best = dict(fo.cell.settings)["learning_rate"]
+    assert dict(own.settings) == {"learning_rate": float(f"{0.2 * best:.4g}")} and best != 0.05
     view.lab._known[key_of(own, SCALE)] = made(own, 49.0)
     assert len(differences(view)) == 2
     blocks = {block.table.name: block.table for block in show_engagement(view).blocks}

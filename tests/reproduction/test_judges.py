@@ -129,7 +129,7 @@ def test_fractional_steps_need_the_control_of_their_length(tmp_path) -> None:
     found = verdict(lab, "C2")
     assert found.outcome == NOT_TESTABLE and "study 'controls'" in found.sentences[0]
     matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
-    assert dict(matched.settings) == {"rate": 0.01}
+    assert dict(matched.settings) == {"learning_rate": 0.01}
     lab._known[key_of(matched, SCALE)] = made(matched)
     judged = verdict(lab, "C2")
     assert judged.outcome == NOT_SUPPORTED and "Its steps are 0.20 times" in judged.sentences[-1]
@@ -139,7 +139,7 @@ def test_a_step_scale_that_was_not_measured_leaves_the_rate(tmp_path) -> None:
     cells = control_cells_of("ved")
     lab = lab_of(tmp_path, [cells["FO-FedAvg"], cells["FedAvg"]], step_scale={})
     matched = settled(cells["FedAvg at FO's mean step"], [lab.get(cells["FO-FedAvg"])])
-    assert dict(matched.settings) == {"rate": 0.05}
+    assert dict(matched.settings) == {"learning_rate": 0.05}
     assert "keeps its rate 0.05" in show_controls(LabView(VED, lab)).remarks[0]
     write_markdown(lab, tmp_path / "page.md")
 

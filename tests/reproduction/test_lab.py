@@ -152,7 +152,7 @@ def test_a_cell_may_follow_one_that_follows_others(lab) -> None:
     # FedAvg's rates, FO-FedAvg at the best of them, then FedAvg with steps as long as its.
     own = again.settled(control)
     followed = again.settled(replace(fo, follow="own rate:fedavg"))
-    assert 0 < dict(own.settings)["rate"] < dict(followed.settings)["rate"]
+    assert 0 < dict(own.settings)["learning_rate"] < dict(followed.settings)["learning_rate"]
     assert again.get(control) is not None
 
 
@@ -173,10 +173,10 @@ def test_baselines_without_federation_are_tuned_over_fedavgs_rates() -> None:
     scale = SCALES["paper"]
     (local, _) = baseline_cells(scale, "ved").values()
     trials = prerequisites(local, scale)
-    rates = [dict(trial.settings).get("rate", 0.05) for trial in trials]
+    rates = [dict(trial.settings).get("learning_rate", 0.05) for trial in trials]
     assert {trial.work for trial in trials} == {"local"} and len(trials) == 16
     federated = prerequisites(replace(local, work="federated"), scale)
-    assert set(rates) <= {dict(trial.settings).get("rate", 0.05) for trial in federated}
+    assert set(rates) <= {dict(trial.settings).get("learning_rate", 0.05) for trial in federated}
     assert max(np.diff(np.log10(sorted(rates)))) < 0.25
     (elsewhere, _) = baseline_cells(scale, "ved-enriched").values()
     assert len(prerequisites(elsewhere, scale)) == 4

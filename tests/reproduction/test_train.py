@@ -57,7 +57,7 @@ def test_one_vehicle_alone_is_a_federation_of_one(tmp_path) -> None:
 @pytest.mark.parametrize("work", ["local", "pooled", "federated"])
 def test_a_control_that_diverges_is_told_as_diverged(tmp_path, work: str) -> None:
     wild = Cell(dataset="synthetic", method="fedavg", vehicles=2, participation=1.0, work=work)
-    wild = wild.with_settings({"rate": 1e4})
+    wild = wild.with_settings({"learning_rate": 1e4})
     lab = Lab(TINY, tmp_path, device="cpu")
     lab.run([wild], Counting())
     assert set(lab.get(wild).diverged) == set(TINY.seeds)
@@ -104,7 +104,7 @@ def test_seeds_without_their_last_rows_and_blow_ups_have_diverged() -> None:
 
 def test_cells_in_one_stack_reach_what_each_reaches_alone(lab) -> None:
     fo = cells_of_a_run()[0]
-    slow = fo.with_settings({"rate": 0.01})
+    slow = fo.with_settings({"learning_rate": 0.01})
     small = replace(fo, method="fedavg")
     assert grouped([fo, small, slow, replace(fo, purpose="time")], TINY) == [
         [fo, slow],

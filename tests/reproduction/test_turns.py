@@ -1,4 +1,4 @@
-"""What methods cost, in turns: the order, the sums, and a judgement on all engines."""
+"""What methods cost, in turns: the order, the sums, and a evaluation on all engines."""
 
 import pytest
 import torch

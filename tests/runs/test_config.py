@@ -21,7 +21,7 @@ seeds = [4, 5]
 vehicles = 7
 [training]
 rounds = 12
-rate = 1
+learning_rate = 1
 [model]
 name = "gru"
 hidden = [16]
@@ -30,7 +30,7 @@ speeds = [1.0, 0.5]
 [[method]]
 name = "fedavg"
 label = "slow fedavg"
-rate = 0.01
+learning_rate = 0.01
 [[method]]
 name = "fo-ri-fedavg"
 alpha = 0.7
@@ -40,11 +40,11 @@ alpha = 0.7
 def test_a_configuration_is_read_and_written_back_whole() -> None:
     config = from_toml(EXAMPLE)
     assert config.seeds == (4, 5)
-    assert config.training.rate == 1.0  # a whole number is a number
+    assert config.training.learning_rate == 1.0  # a whole number is a number
     slow, ours = config.methods
     assert (slow.label, slow.method.name) == ("slow fedavg", "fedavg")
-    assert slow.training(config.training).rate == 0.01
-    assert ours.training(config.training).rate == 1.0
+    assert slow.training(config.training).learning_rate == 0.01
+    assert ours.training(config.training).learning_rate == 1.0
     fractional = ours.method.local[1]
     assert isinstance(fractional, Fractional)
     assert fractional.alpha == 0.7
@@ -63,21 +63,25 @@ def test_the_defaults_compare_the_paper_with_fedavg() -> None:
 def test_assignments_reach_sections_methods_and_the_top() -> None:
     tables = override(
         {"training": {"rounds": 3}},
-        ["training.rate=0.01", "fo-ri-fedavg.alpha=0.6", "model.name=gru", "seeds=[7]"],
+        ["training.learning_rate=0.01", "fo-ri-fedavg.alpha=0.6", "model.name=gru", "seeds=[7]"],
     )
     config = from_tables(tables)
-    assert (config.training.rounds, config.training.rate) == (3, 0.01)
+    assert (config.training.rounds, config.training.learning_rate) == (3, 0.01)
     assert config.methods[1].method.settings["alpha"] == 0.6
     assert config.model.name == "gru"
     assert config.seeds == (7,)
 
 
 @pytest.mark.parametrize(
-    "text", ["training.rate=0.01", "training.rate = 0.01", " training . rate=0.01"]
+    "text",
+    ["training.learning_rate=0.01", "training.learning_rate = 0.01", " training . rate=0.01"],
 )
 def test_one_rate_for_all_replaces_the_rates_of_the_default_methods(text: str) -> None:
     config = from_tables(override({}, [text]))
-    assert [choice.training(config.training).rate for choice in config.methods] == [0.01, 0.01]
+    assert [choice.training(config.training).learning_rate for choice in config.methods] == [
+        0.01,
+        0.01,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +99,7 @@ def test_one_rate_for_all_replaces_the_rates_of_the_default_methods(text: str) -
         ("[[method]]\nalpha=0.5", "needs a name"),
         ("[[method]]\nname='fedporx'", "Did you mean 'fedprox'"),
         ("[[method]]\nname='fo-fedavg'\nalpha=2.0", r"alpha must be in \(0, 1\]"),
-        ("[[method]]\nname='fedavg'\nrate=-1.0", "rate must be above 0"),
+        ("[[method]]\nname='fedavg'\nlearning_rate=-1.0", "learning_rate must be above 0"),
         ("[[method]]\nname='fedavg'\nlabel='a/b'", "plain name"),
         ('[[method]]\nname="fedavg"\nlabel="a\\tb"', "plain name"),
         ("[[method]]\nname='fedavg'\n[[method]]\nname='fedavg'", "Two methods are called 'fedavg'"),
@@ -114,8 +118,8 @@ def test_mistakes_are_named(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("training.rate", "is not of the form key=value"),
-        ("trainig.rate=1", "Did you mean 'training'"),
+        ("training.learning_rate", "is not of the form key=value"),
+        ("trainig.learning_rate=1", "Did you mean 'training'"),
         ("fedprocks.mu=1", "Unknown section or method 'fedprocks'"),
         ("fedprox.mu=1", "is not among the methods of this run .* --method fedprox"),
     ],
@@ -151,10 +155,10 @@ def test_a_name_that_is_no_composition_says_what_was_meant(name: str, message: s
 def test_what_differs_is_named_with_both_values() -> None:
     old = from_toml(EXAMPLE)
     assert differences(old, old) == []
-    new = EXAMPLE.replace("hidden = [16]", "hidden = [16, 8]").replace("rate = 0.01", "")
+    new = EXAMPLE.replace("hidden = [16]", "hidden = [16, 8]").replace("learning_rate = 0.01", "")
     assert differences(old, from_toml(new)) == [
         "model.hidden [16] → [16, 8]",
-        "slow fedavg.rate 0.01 → nothing",
+        "slow fedavg.learning_rate 0.01 → nothing",
     ]
     more = EXAMPLE.replace("seeds = [4, 5]", "") + '[[method]]\nname = "fedprox"'
     assert differences(old, from_toml(more)) == [

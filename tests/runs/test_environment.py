@@ -18,7 +18,7 @@ def test_held_out_vehicles_have_no_part_in_the_training_windows():
     assert described["held_out"] == [out.name]
     training = sum(len(c.ends["train"]) for c in fleet.clients if c is not out)
     assert described["windows"]["train"] == training
-    # It is judged like the others.
+    # It is evaluated like the others.
     for split in ("validation", "test"):
         assert described["windows"][split] == sum(len(c.ends[split]) for c in fleet.clients)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedwatt.report.answer import answer
+from fedwatt.report.baselines import baseline_rmse
 from fedwatt.report.curves import curves
 from fedwatt.report.load import Columns, load_run
-from fedwatt.report.references import reference_rmse
 from fedwatt.runs import execute
 from fedwatt.runs.config import DEFAULT_METHODS, RunConfig, from_tables
 from tests.runs.test_execute import Silent
@@ -18,13 +18,14 @@ RATES = {"fedavg": 1.0, "half": 0.5, "double": 2.0}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """FedAvg at its rate, half and twice that, and FO-RI-FedAvg, with references."""
-    rate = DEFAULT_METHODS["fedavg"]
+    """FedAvg at its rate, half and twice that, and FO-RI-FedAvg, with baselines."""
+    learning_rate = DEFAULT_METHODS["fedavg"]
     own = DEFAULT_METHODS["fo-ri-fedavg"]
     methods = [
-        {"name": "fedavg", "label": label, "rate": factor * rate} for label, factor in RATES.items()
+        {"name": "fedavg", "label": label, "learning_rate": factor * learning_rate}
+        for label, factor in RATES.items()
     ]
-    methods.append({"name": "fo-ri-fedavg", "rate": own, "directions": 4})
+    methods.append({"name": "fo-ri-fedavg", "learning_rate": own, "directions": 4})
     tables = {"fleet": {"vehicles": 6}, "training": {"rounds": 16, "participation": 0.5}}
     folder = tmp_path_factory.mktemp("first") / "run"
     execute(from_tables(tables | {"method": methods}), folder, Silent())
@@ -46,14 +47,14 @@ def pair(run, label):
 
 
 def test_the_defaults_have_a_rate_for_each_method():
-    assert {choice.label: choice.rate for choice in RunConfig().methods} == DEFAULT_METHODS
+    assert {choice.label: choice.learning_rate for choice in RunConfig().methods} == DEFAULT_METHODS
     assert from_tables({}) == RunConfig()
-    for tables in ({"training": {"rate": 0.03}}, {"method": [{"name": "fedavg"}]}):
-        assert all(choice.rate is None for choice in from_tables(tables).methods)
+    for tables in ({"training": {"learning_rate": 0.03}}, {"method": [{"name": "fedavg"}]}):
+        assert all(choice.learning_rate is None for choice in from_tables(tables).methods)
 
 
 def test_the_report_compares_with_five_baselines(run):
-    assert list(reference_rmse(run)) == ["mean", "ridge", "network", "local", "pooled"]
+    assert list(baseline_rmse(run)) == ["mean", "ridge", "network", "local", "pooled"]
 
 
 def test_the_headline_holds_at_half_and_at_twice_the_rate(run):

@@ -13,7 +13,7 @@ WORDS = [
     "3",
     "--method",
     "fedavg",
-    "--no-references",
+    "--no-baselines",
     "--set",
     "fleet.trips=3",
 ]

@@ -9,7 +9,7 @@ import pytest
 
 from fedwatt.elevation.level import LEVEL, Predictions
 from fedwatt.errors import RunError, SettingError
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.report.load import load_run, load_runs
 from fedwatt.report.stages import method_stages
 from fedwatt.runs import execute, from_toml
@@ -27,14 +27,14 @@ device = "cpu"
 [fleet]
 data = "FLEET"
 [data]
-features = "base, terrain"
+features = "base, elevation"
 window = 10
 stride = 40
 evaluation_stride = 10
-[terrain]
+[elevation]
 source = "learn"
 minimum_vehicles = 2
-[personal]
+[personalisation]
 enabled = true
 rates = [0.03]
 steps = [50]
@@ -43,7 +43,7 @@ hidden = [8, 4]
 [training]
 rounds = 3
 participation = 1.0
-rate = 0.1
+learning_rate = 0.1
 [[method]]
 name = "fedavg"
 [[method]]
@@ -82,19 +82,19 @@ def test_it_is_the_same_run_without_climb(config):
     assert level.data.features == (
         "speed, acceleration, speed_squared, speed_cubed, specific_power, ambient, ac, heater"
     )
-    assert not level.references.enabled  # they are worked out once, beside the run
-    same = {"data": config.data, "terrain": config.terrain, "references": config.references}
+    assert not level.baselines.enabled  # they are worked out once, beside the run
+    same = {"data": config.data, "elevation": config.elevation, "baselines": config.baselines}
     assert replace(level, **same) == config
     assert level_config(level) is None
 
 
 def test_it_is_the_run_that_a_fleet_without_terrain_would_make(config, run, tmp_path):
     execute(level_config(config), tmp_path / "plain", Silent())
-    for model in (*GLOBAL_MODELS, "personal"):
+    for model in (*GLOBAL_MODELS, "personalised"):
         assert errors(run / LEVEL, model) == errors(tmp_path / "plain", model)
 
 
-@pytest.mark.parametrize("model", ["kept", "personal"])
+@pytest.mark.parametrize("model", ["kept", "personalised"])
 def test_a_vehicle_without_positions_is_predicted_as_without_terrain(run, model):
     with_hills = errors(run, model)
     without = errors(run / LEVEL, model)
@@ -136,7 +136,7 @@ def test_a_run_stopped_in_either_training_goes_on_to_the_same_bytes(config, run,
 
 
 def test_it_can_be_switched_off(config, run, tmp_path):
-    alone = replace(config, terrain=replace(config.terrain, level_model=False))
+    alone = replace(config, elevation=replace(config.elevation, model_without_elevation=False))
     execute(alone, tmp_path / "alone", Silent())
     assert not (tmp_path / "alone" / LEVEL).exists()
     # The network is the same; for a vehicle without positions it is another than the level model.
@@ -184,7 +184,11 @@ def test_the_level_model_of_a_diverged_seed_is_not_used():
 def test_a_checkpoint_of_another_run_is_refused_before_anything_is_trained(config, run, tmp_path):
     out = tmp_path / "out"
     other = replace(config, training=replace(config.training, rounds=2))
-    execute(replace(other, terrain=replace(other.terrain, level_model=False)), out, Silent())
+    execute(
+        replace(other, elevation=replace(other.elevation, model_without_elevation=False)),
+        out,
+        Silent(),
+    )
     (out / "config.toml").write_text(to_toml(config))
     with pytest.raises(RunError, match="belongs to another configuration"):
         execute(config, out, Silent(), resume=True)
@@ -192,7 +196,7 @@ def test_a_checkpoint_of_another_run_is_refused_before_anything_is_trained(confi
 
 
 def test_features_that_all_need_climb_leave_no_level_model(config):
-    assert level_config(replace(config, data=replace(config.data, features="terrain"))) is None
+    assert level_config(replace(config, data=replace(config.data, features="elevation"))) is None
 
 
 def test_as_many_components_as_there_are_features(config):
@@ -203,5 +207,7 @@ def test_as_many_components_as_there_are_features(config):
 def test_a_private_method_is_not_trained_twice(config):
     text = to_toml(config) + '\n[[method]]\nname = "fedavg@private"\nlabel = "noisy"\n'
     private = from_toml(text)
-    with pytest.raises(SettingError, match=r"Method 'noisy' adds noise .*level_model = false"):
+    with pytest.raises(
+        SettingError, match=r"Method 'noisy' adds noise .*model_without_elevation = false"
+    ):
         level_config(private)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.federation import memory
+from fedwatt.federation import client_state
 from fedwatt.runs import execute, from_toml
 from tests.runs.killing import kill_after
 from tests.runs.test_execute import CONFIG as PLAIN
@@ -26,7 +26,7 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True)
 def everything_on_disk(whole: Path, monkeypatch) -> None:
-    monkeypatch.setattr(memory, "DENSE_BYTES", 0)
+    monkeypatch.setattr(client_state, "DENSE_BYTES", 0)
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 8])
@@ -42,7 +42,7 @@ def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, s
 KILLED = """
     import sys
     from pathlib import Path
-    from fedwatt.federation import memory
+    from fedwatt.federation import client_state
     from fedwatt.runs import execute, from_toml
     from tests.runs.test_execute import Silent
     from tests.runs.test_memory import CONFIG
@@ -51,7 +51,7 @@ KILLED = """
         def on_round(self, label, state, record):
             print(label, state.round, flush=True)
 
-    memory.DENSE_BYTES = 0
+    client_state.DENSE_BYTES = 0
     every = float(sys.argv[2])
     execute(from_toml(CONFIG), Path(sys.argv[1]), Loud(), checkpoint_seconds=every)
 """

@@ -27,7 +27,7 @@ hidden = [8, 4]
 rounds = 4
 participation = 0.6
 batch = 16
-[references]
+[baselines]
 enabled = false
 [[method]]
 name = "ditto"
@@ -56,7 +56,7 @@ def test_the_last_rounds_own_models_are_in_the_tables_and_on_disk(run: Path, met
             row
             for row in vehicles
             if (row["method"], row["model"], row["seed"], row["stratum"])
-            == (method, "personal", seed, "all")
+            == (method, "personalised", seed, "all")
         ]
         assert len(rows) == 4
         own = [row for row in rows if not row["held_out"]]
@@ -80,16 +80,16 @@ def test_a_run_that_was_stopped_makes_the_same_own_models(run: Path, tmp_path: P
         execute(from_toml(CONFIG), out, Silent(stop_after=6))
     execute(from_toml(CONFIG), out, Silent(), resume=True)
     assert results(out) == results(run)
-    for file in (run / "personal").rglob("*.safetensors"):
+    for file in (run / "personalised").rglob("*.safetensors"):
         assert (out / file.relative_to(run)).read_bytes() == file.read_bytes()
 
 
 def test_fine_tuning_begins_with_the_own_model(run: Path, tmp_path: Path) -> None:
     # At a rate that leaves no weight as it is, in steps that no validation error survives.
     tuned = CONFIG.replace('[[method]]\nname = "fedrep"\n', "")
-    tuned += "[personal]\nenabled = true\nrates = [1e6]\nsteps = [1]\n"
+    tuned += "[personalisation]\nenabled = true\nrates = [1e6]\nsteps = [1]\n"
     execute(from_toml(tuned), tmp_path / "tuned", Silent())
-    for file in (run / "personal" / "ditto").rglob("*.safetensors"):
+    for file in (run / "personalised" / "ditto").rglob("*.safetensors"):
         assert (tmp_path / "tuned" / file.relative_to(run)).read_bytes() == file.read_bytes()
 
 

@@ -77,10 +77,10 @@ def test_a_file_without_a_column_that_is_no_number_is_refused(tmp_path: Path, wr
 def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
     table = pq.read_table(folder / "rounds.parquet")
-    place = table.column_names.index("rate")
-    text = table["rate"].cast("string")
-    pq.write_table(table.set_column(place, "rate", text), folder / "rounds.parquet")
-    with pytest.raises(RunError, match="'rate'"):
+    place = table.column_names.index("learning_rate")
+    text = table["learning_rate"].cast("string")
+    pq.write_table(table.set_column(place, "learning_rate", text), folder / "rounds.parquet")
+    with pytest.raises(RunError, match="'learning_rate'"):
         read_table(folder, "rounds")
 
 

@@ -52,13 +52,13 @@ def vehicles(ramps: list[float]) -> list[Vehicle]:
 
 
 def looked_at(fleet: Fleet) -> Styles:
-    federation = Federation(fleet, training=Training(rounds=3, rate=0.02), seeds=(1, 2))
+    federation = Federation(fleet, training=Training(rounds=3, learning_rate=0.02), seeds=(1, 2))
     return styles_of(federation, most=3)
 
 
 def styles_of(federation: Federation, **options: int) -> Styles:
     trained = federation.train("fedavg")
-    return find_styles(trained.federation, trained.state.kept_weights, trained.label, **options)
+    return find_styles(trained.federation, trained.state.final_weights, trained.label, **options)
 
 
 def test_calm_and_brisk_drivers_are_two_styles() -> None:

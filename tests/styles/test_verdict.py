@@ -6,7 +6,7 @@ import pytest
 from examples.driving_styles.verdict import Excess, adjusted_rand, excess, explained
 
 
-def judged(points: np.ndarray) -> tuple[Excess, np.ndarray]:
+def evaluated(points: np.ndarray) -> tuple[Excess, np.ndarray]:
     points = points - points.mean(axis=0)
     rng = np.random.default_rng(1)
     spread = points.std(axis=0)
@@ -18,7 +18,7 @@ def test_two_clouds_are_more_than_chance() -> None:
     draw = np.random.default_rng(0)
     side = np.repeat([-4.0, 4.0], 12)
     points = np.stack([side + draw.normal(size=24), draw.normal(size=24)], axis=1)
-    found, shares = judged(points)
+    found, shares = evaluated(points)
     assert found.above.argmax() == 0  # two clusters, not three
     assert found.probability == 0.01  # none of 99 draws
     assert 0.85 < shares[0] <= shares[1]
@@ -26,11 +26,11 @@ def test_two_clouds_are_more_than_chance() -> None:
 
 def test_one_cloud_is_not() -> None:
     draws = np.random.default_rng(2)
-    chances = [judged(draws.normal(size=(24, 2)) * [3, 1])[0].probability for _ in range(2)]
+    chances = [evaluated(draws.normal(size=(24, 2)) * [3, 1])[0].probability for _ in range(2)]
     assert min(chances) > 0.05
     # Flat is as far as one group goes: against a Gaussian it would pass for two.
     even = np.stack([np.linspace(-3, 3, 60), draws.uniform(-1, 1, 60)], axis=1)
-    assert judged(even)[0].probability > 0.05
+    assert evaluated(even)[0].probability > 0.05
 
 
 def test_adjusted_rand_index_by_hand() -> None:

@@ -71,8 +71,8 @@ def test_every_method_gets_the_same_number_of_trials(whole) -> None:
 
 def test_the_configured_method_is_the_first_trial(whole) -> None:
     _, found = whole
-    assert found[0].trials[0].values == {"rate": 0.05}
-    assert found[1].trials[0].values == {"rate": 0.05, "mu": 0.1}
+    assert found[0].trials[0].values == {"learning_rate": 0.05}
+    assert found[1].trials[0].values == {"learning_rate": 0.05, "mu": 0.1}
     for one in found:
         assert one.best.score <= one.trials[0].score
 
@@ -82,7 +82,7 @@ def test_a_score_is_the_validation_error_of_the_final_models(whole) -> None:
     fleet = open_fleet(CONFIG)
     assert scores([found[1].tuned], CONFIG, fleet) == [pytest.approx(found[1].best.score, rel=1e-5)]
     assert found[1].tuned.schedule == "constant"
-    wild = replace(CONFIG.methods[0], rate=1e6)
+    wild = replace(CONFIG.methods[0], learning_rate=1e6)
     assert scores([wild], CONFIG, fleet) == [inf]
 
 
@@ -90,7 +90,7 @@ def test_what_is_stored_is_what_was_found(whole) -> None:
     out, found = whole
     best = from_toml((out / "best.toml").read_text())
     assert [choice.label for choice in best.methods] == ["fedavg", "pulled"]
-    assert best.methods[1].rate == found[1].best.values["rate"]
+    assert best.methods[1].learning_rate == found[1].best.values["learning_rate"]
     assert best.methods[1].method.settings["mu"] == found[1].best.values["mu"]
     assert replace(best, methods=CONFIG.methods) == CONFIG
     stored = json.loads((out / "tuning.json").read_text())
@@ -163,16 +163,18 @@ def test_more_trials_may_follow_and_fewer_may_not(whole, tmp_path) -> None:
 
 
 def test_a_configured_value_outside_its_range_is_refused_before_any_work(tmp_path) -> None:
-    fast = replace(CONFIG, methods=(replace(CONFIG.methods[0], rate=0.5),))
-    with pytest.raises(SettingError, match=r"fedavg.rate = 0.5 is outside .* \(0.001 to 0.1, log"):
+    fast = replace(CONFIG, methods=(replace(CONFIG.methods[0], learning_rate=0.5),))
+    with pytest.raises(
+        SettingError, match=r"fedavg.learning_rate = 0.5 is outside .* \(0.001 to 0.1, log"
+    ):
         tune(fast, tmp_path / "study", trials=2, on_trial=Watcher())
     assert not (tmp_path / "study").exists()
 
 
 def test_a_composition_is_tuned_over_the_ranges_of_its_parts() -> None:
     own = ranges_of(get("fo-ri-fedavg@adam"))
-    assert set(own) == {"rate", "lam", "tau_i", "alpha", "server_rate", "tau"}
-    assert ranges_of(get("scaffold")) == {"rate": RATE}
+    assert set(own) == {"learning_rate", "lam", "tau_i", "alpha", "server_learning_rate", "tau"}
+    assert ranges_of(get("scaffold")) == {"learning_rate": RATE}
 
 
 def test_a_rule_that_does_not_tell_how_to_tune_a_number_is_refused() -> None:
@@ -184,13 +186,19 @@ def test_a_rule_that_does_not_tell_how_to_tune_a_number_is_refused() -> None:
     with pytest.raises(SettingError, match="Shrinking does not tell how to tune shrinkage"):
         ranges_of(Method("own", (Shrinking(),)))
     Shrinking.ranges = {"shrinkage": Range(0.01, 1.0)}
-    assert ranges_of(Method("own", (Shrinking(),))) == {"rate": RATE, "shrinkage": Range(0.01, 1)}
+    assert ranges_of(Method("own", (Shrinking(),))) == {
+        "learning_rate": RATE,
+        "shrinkage": Range(0.01, 1),
+    }
 
 
 def test_errors_are_shown_in_the_unit_of_the_target(whole) -> None:
     _, found = whole
     charge = TARGETS["soc"]
-    rough = replace(found[0], trials=(Trial({"rate": 0.05}, 0.0814), Trial({"rate": 0.01}, inf)))
+    rough = replace(
+        found[0],
+        trials=(Trial({"learning_rate": 0.05}, 0.0814), Trial({"learning_rate": 0.01}, inf)),
+    )
     table = tuning_table([rough], charge)
     assert [column.heading for column in table.columns[-2:]] == [
         "RMSE configured (points)",

@@ -1,4 +1,4 @@
-"""A vehicle's lag: found where it was put, and none where there is none."""
+"""A vehicle's time offset: found where it was put, and none where there is none."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.store import load_fleet, write_fleet
 from fedwatt.windows import DataSettings, build_client, build_fleet
 from fedwatt.windows.client import prepared, split_of_trips
-from fedwatt.windows.lag import aligned, delayed, delayed_by, vehicle_lag_s
+from fedwatt.windows.time_offset import aligned, delayed, delayed_by, vehicle_lag_s
 
 
 def driven(lag_s: float, trips: int = 6) -> Vehicle:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.elevation.climb import with_measured_terrain
+from fedwatt.elevation.climb import with_measured_elevation
 from fedwatt.errors import DataError, SettingError
 from fedwatt.synthetic.electrified import electrified_vehicle
 from fedwatt.telemetry import Trip, Vehicle
@@ -190,7 +190,7 @@ def test_windows_with_known_climb_are_marked_in_the_order_of_their_ends():
         climb = {"climb_m": known, "descent_m": 0 * known, "climb_known": known}
         channels = {"speed_mps": np.arange(12.0), "energy_wh": np.ones(12), **climb}
         trips.append(Trip(f"t{number}", channels))
-    data = DataSettings(features="speed, terrain", window=4, evaluation_stride=2)
+    data = DataSettings(features="speed, elevation", window=4, evaluation_stride=2)
     client = build_client(Vehicle("v", tuple(trips)), data)
     for split in ("validation", "test"):
         expected = [
@@ -208,7 +208,7 @@ def test_climb_that_was_given_is_known_and_other_features_need_none():
     given_climb = {"climb_m": np.ones(9), "descent_m": np.zeros(9)}
     channels = {"speed_mps": np.arange(9.0), "energy_wh": np.ones(9), **given_climb}
     vehicle = Vehicle("v", tuple(Trip(f"t{i}", channels) for i in range(4)))
-    hilly = build_client(vehicle, DataSettings(features="speed, terrain", window=3))
+    hilly = build_client(vehicle, DataSettings(features="speed, elevation", window=3))
     assert all(known.all() for known in hilly.known.values())
     assert build_client(vehicle, DataSettings(features="speed", window=3)).known == {}
 
@@ -250,7 +250,7 @@ def test_what_changes_a_trip_keeps_its_recording():
     made = [
         spoiled(cut_vehicle(), Fault(kind="sensor bias"), replace(SHORT, features="base")),
         electrified_vehicle(cut_vehicle()),
-        with_measured_terrain(cut_vehicle()),
+        with_measured_elevation(cut_vehicle()),
     ]
     for vehicle in made:
         assert [t.recording for t in vehicle.trips] == [t.recording for t in cut_vehicle().trips]

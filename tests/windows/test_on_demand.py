@@ -56,7 +56,7 @@ def test_what_nobody_can_have_of_all_is_refused():
     with pytest.raises(SettingError, match="all 50,000 vehicles, which are made only when"):
         list(fleet.clients)
     with pytest.raises(SettingError, match="need climb"):
-        sketched_fleet(50_000, settings=DataSettings(features="base, terrain"))
+        sketched_fleet(50_000, settings=DataSettings(features="base, elevation"))
     with pytest.raises(DataError, match="leaves none of the 5 vehicles"):
         sketched_fleet(5, settings=replace(SETTINGS, held_out=5))
     with pytest.raises(IndexError):

@@ -93,7 +93,7 @@ def test_parts_of_a_recorded_trip_share_its_split(seed):
 def test_a_vehicle_that_joins_moves_at_most_one_held_out_vehicle():
     fleet = [f"car-{number}" for number in range(30)]
     before = held_out_vehicles(fleet, 6, seed=0)
-    after = held_out_vehicles([*fleet, "newcomer"], 6, seed=0)
+    after = held_out_vehicles([*fleet, "unseen_vehicle"], 6, seed=0)
     assert len(before) == len(after) == 6
     assert len(before - after) <= 1
     assert before == held_out_vehicles(reversed(fleet), 6, seed=0)

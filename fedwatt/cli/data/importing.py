@@ -68,7 +68,7 @@ DryRun = Annotated[
 Dem = Annotated[
     Path | None,
     typer.Option(
-        help="Terrain model for elevation and grade: SRTM .hgt, GeoTIFF (extra 'terrain'), or "
+        help="Terrain model for elevation and grade: SRTM .hgt, GeoTIFF (extra 'elevation'), or "
         "a folder of them."
     ),
 ]

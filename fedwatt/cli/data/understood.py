@@ -80,7 +80,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
     return (
         f"fedwatt run --data {quote(str(out))}{target} --method {RECOMMENDED} --seeds 1 "
         f"--personalise --out {quote(str(run))}",
-        f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personal "
+        f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personalised "
         "--out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
     )

@@ -106,10 +106,10 @@ class FleetView:
             "success": _moment(own.success),
             "trouble": _moment(own.away or own.trouble),
             "seconds": own.success["seconds"] if own.success else None,
-            "lag": self._lag(own),
+            "time_offset": self._time_offset(own),
         }
 
-    def _lag(self, own: Standing) -> int | None:
+    def _time_offset(self, own: Standing) -> int | None:
         """Return rounds since the vehicle's last answer, of the method that trains; None: it has
         none.
         """

@@ -30,7 +30,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability
 from fedwatt.privacy import budget
 from fedwatt.runs.config import RunConfig, Source, from_toml, to_toml
-from fedwatt.runs.own_code import changed_since, refuse_uninstalled
+from fedwatt.runs.user_code import changed_since, refuse_uninstalled
 
 CONTEXT: Final = b"fedwatt plan 1\n"
 """Precedes the signed bytes, so that no other signature of the owner's key passes for a plan's."""
@@ -101,7 +101,7 @@ class Plan:
             f"{training.participation:g}",
             f"Data: {config.data.features}; windows of {config.data.window} samples, target "
             f"{config.data.target}",
-            f"Elevation map: {config.terrain.source}; routes: {config.deploy.routes}",
+            f"Elevation map: {config.elevation.source}; routes: {config.deploy.routes}",
             f"Revoked certificates: {len(self.revoked)}",
             *to_toml(config).splitlines(),
         ]

@@ -41,7 +41,7 @@ def trial_configuration(rounds: int) -> RunConfig:
         "training": {"rounds": rounds, "participation": 1.0},
         "deploy": {"vehicles": VEHICLES, "round_seconds": 120.0},
         "secure": {"enabled": True, "smallest_sum": VEHICLES},
-        "method": [{"name": "fedavg", "rate": 0.005}],
+        "method": [{"name": "fedavg", "learning_rate": 0.005}],
     })  # fmt: skip
 
 

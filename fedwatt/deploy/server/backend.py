@@ -27,10 +27,10 @@ from fedwatt.deploy.wire import Content, Value
 from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.federation import Loop, State
+from fedwatt.federation.backend import ModelEvaluation, Present
+from fedwatt.federation.client_state import Table
 from fedwatt.federation.local_fleet import fitting_model
 from fedwatt.federation.members import Members
-from fedwatt.federation.memory import Table
-from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, enough
@@ -262,10 +262,10 @@ class DeployedBackend(ABC):
         }
 
     @abstractmethod
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Return error sums of the model [1, D], of the vehicles that reply."""
 
-    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Return error sums of the mean [1, D] of two rounds' models.
 
         It is evaluated as the model of the round after the last. Where nobody replies there are
@@ -273,13 +273,13 @@ class DeployedBackend(ABC):
         """
         progress = Progress.unpacked(events)
         after = replace(progress, round=progress.round + 1)
-        found = self.judge(weights, after.packed(), present)
+        found = self.evaluate(weights, after.packed(), present)
         (errors,) = found.evaluations
         if isinstance(errors, Evaluation) and not any(own.windows for own in errors.test):
             return replace(found, evaluations=[None])
         return found
 
-    def judge_own(
+    def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
         """Return no errors of vehicles' own models: secure aggregation evaluates one per round."""

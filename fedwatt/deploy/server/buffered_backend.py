@@ -7,9 +7,9 @@ alone and is lost with it: a run that is resumed asks anew, from its last model 
 needs is in its state, as in rounds.
 
 Decided beyond the simulation: a question is given up after `deploy.round_seconds`; who refused,
-failed or was late is asked again from the next model on; a model is judged by the vehicles that are
-not at work when it is made, and the last errors of the others stand in for theirs (`judge`), except
-after the last one, when all are asked.
+failed or was late is asked again from the next model on; a model is evaluated by the vehicles that
+are not at work when it is made, and the last errors of the others stand in for theirs (`evaluate`),
+except after the last one, when all are asked.
 """
 
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.requests import Outcome, Reply
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
+from fedwatt.federation.backend import Present
 from fedwatt.federation.buffered import (
     concurrency,
     refuse_impossible,
@@ -27,7 +28,6 @@ from fedwatt.federation.buffered import (
     starting,
     weakened,
 )
-from fedwatt.federation.port import Present
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.metrics import Stopwatch
@@ -106,7 +106,7 @@ class BufferedBackend(PlainBackend):
         counted = {**progress.counted, **counted}
         progress = replace(progress, counted=counted, round=state.round + 1)
         if state.round + 1 == self.terms.training.rounds:
-            self.trips.clear()  # nobody waits for these, and all are asked to judge the last model
+            self.trips.clear()  # nobody waits for these: all evaluate the last model
         asked = list(calls.values())
         return replace(work, asked=asked, places=settings.buffer, events=progress.packed())
 

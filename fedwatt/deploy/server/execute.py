@@ -30,10 +30,10 @@ from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.elevation import elevation_facts, learns_elevation, shares_elevation
 from fedwatt.runs.environment import fleet_partition
-from fedwatt.runs.hills import learns_hills, shares_hills, terrain_facts
 from fedwatt.runs.level import LEVEL, level_config
-from fedwatt.runs.model_file import kept_weights
+from fedwatt.runs.model_file import final_weights
 from fedwatt.windows import Fleet
 
 log = logging.getLogger("fedwatt.deploy")
@@ -47,18 +47,18 @@ def refuse_undeployable(config: RunConfig) -> None:
             "seeds = [1], or any one number."
         )
     refuse_buffer(config)
-    if shares_hills(config):
+    if shares_elevation(config):
         if not config.secure.enabled:
             raise SettingError(
                 "A deployed fleet learns its elevation map by secure aggregation only, since sums "
                 "over places tell where a vehicle drives. Set secure.enabled = true and "
-                "terrain.area, or use terrain.source = 'measured'. So do routes."
+                "elevation.area, or use elevation.source = 'measured'. So do routes."
             )
-        refuse_unmaskable(config.terrain)
-    if config.terrain.source not in ("auto", "learn", "measured") and learns_climb(config):
+        refuse_unmaskable(config.elevation)
+    if config.elevation.source not in ("auto", "learn", "measured") and learns_climb(config):
         raise SettingError(
-            f"terrain.source = '{config.terrain.source}' is a file of this machine. Use 'learn' or "
-            "'measured' in a plan."
+            f"elevation.source = '{config.elevation.source}' is a file of this machine. Use "
+            "'learn' or 'measured' in a plan."
         )
     if config.model.mixture:
         raise SettingError(
@@ -84,7 +84,7 @@ def refuse_undeployable(config: RunConfig) -> None:
 
 def learns_climb(config: RunConfig) -> bool:
     """Tell whether features are made from the road's slope."""
-    return learns_hills(config) or config.terrain.source != "auto"
+    return learns_elevation(config) or config.elevation.source != "auto"
 
 
 def refuse_buffer(config: RunConfig) -> None:
@@ -238,15 +238,15 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
             return None
         layout = config.model.on(self.fleet()).layout
         return {
-            choice.label: kept_weights(out, choice.label, config.seeds[0], layout)
+            choice.label: final_weights(out, choice.label, config.seeds[0], layout)
             for choice in config.methods
         }
 
-    def share_hills(self) -> dict[str, Any]:
+    def share_elevation(self) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
         config = self.run.config
         state = self.state
-        if not shares_hills(config):
+        if not shares_elevation(config):
             return {}
         fleet = self.fleet()
         out = self.run.out
@@ -255,7 +255,7 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
         published = PublishedMap(learned, state.plan, config.deploy.round_seconds)
         self.roster.published = published
         published.wait(self.roster)
-        return terrain_facts(config, fleet, learned, contributors, state.learnings)
+        return elevation_facts(config, fleet, learned, contributors, state.learnings)
 
     def share_routes(self) -> dict[str, Any]:
         """Learn the routes of the run, into RUN/routes.json."""
@@ -269,20 +269,20 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
             return {}
         return {"cells": len(found.driving.keys), "vehicles": found.vehicles}
 
-    def judge(
+    def evaluate(
         self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
     ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
         """Return errors of personalised models and of the models that vehicles use."""
         self.roster.refresh()
         errors = self.backend.errors
         rows: dict[str, list[Row]] = {}
-        if choice.method.personal or self.run.config.personal.enabled:
-            model = state.weights if choice.method.personal else state.kept_weights
-            sent = self.backend.broadcast(state) if choice.method.personal else {}
-            rows["personal"] = errors.personal(model, state.round, sent)
+        if choice.method.personalised or self.run.config.personalisation.enabled:
+            model = state.weights if choice.method.personalised else state.final_weights
+            sent = self.backend.broadcast(state) if choice.method.personalised else {}
+            rows["personalised"] = errors.personalised(model, state.round, sent)
         if level is not None:
-            rows["kept"] = errors.in_use(state.kept_weights)
-        kept = state.kept_weights[0, : federation.model.layout.size].cpu().numpy()
+            rows["kept"] = errors.in_use(state.final_weights)
+        kept = state.final_weights[0, : federation.model.layout.size].cpu().numpy()
         return rows, kept if self.part else None
 
 

@@ -51,7 +51,9 @@ class FinalErrors:
         """Return errors of what vehicles use: the model without elevation where that is better."""
         return self._rows("final", weights, self.level)
 
-    def personal(self, weights: Tensor, round: int, sent: Mapping[str, NDArray[Any]]) -> list[Row]:
+    def personalised(
+        self, weights: Tensor, round: int, sent: Mapping[str, NDArray[Any]]
+    ) -> list[Row]:
         """Return errors of the models that vehicles personalise from the model [1, D]."""
         arrays = {BROADCAST + name: array for name, array in sent.items()}
         return self._rows("personalise", weights, self.level, arrays, {"round": round})

@@ -16,19 +16,19 @@ from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.server.sums import PlaceSums
 from fedwatt.deploy.vehicle.messages import ReplyForm
 from fedwatt.deploy.wire import Content, Value
-from fedwatt.elevation.encoding import field_digest, field_to_arrays, judged_prefix
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.encoding import evaluated_prefix, field_digest, field_to_arrays
 from fedwatt.elevation.exchange import SharedField, learn_from_totals
-from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.question import Question
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes
-from fedwatt.journeys.driving_exchange import DrivingQuestion, learn_driving
+from fedwatt.journeys.driving_exchange import DrivingRequest, learn_driving
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_from_pupils
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
-from fedwatt.journeys.route_questions import RouteQuestion, SharedDriving
+from fedwatt.journeys.route_requests import RouteRequest, SharedDriving
 from fedwatt.noise import SystemNoise
 from fedwatt.runs.routes import ROUTES
 from fedwatt.sums import Total
@@ -71,8 +71,8 @@ def learn_elevation(roster: Roster, run: RunState) -> SharedField:
     config = roster.config
     sums = PlaceSums(roster, run, "elevation", _elevation_request)
     everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
-    grid = Grid(cell_m=config.terrain.cell_m)
-    learned = learn_from_totals(sums, everyone, grid, config.terrain, secret_draws)
+    grid = Grid(cell_m=config.elevation.cell_m)
+    learned = learn_from_totals(sums, everyone, grid, config.elevation, secret_draws)
     if learned.field.nodes:
         nodes = learned.field.nodes
         vehicles = len(learned.contributors)
@@ -87,11 +87,11 @@ def _elevation_request(question: Question) -> Content:
     arrays = {"nodes": question.nodes}
     if question.field is not None:
         arrays |= field_to_arrays(question.field)
-    for number, one in enumerate(question.judged):
-        arrays |= field_to_arrays(one, judged_prefix(number))
+    for number, one in enumerate(question.evaluated):
+        arrays |= field_to_arrays(one, evaluated_prefix(number))
     values: dict[str, Value] = {
-        "count": question.field is None and not question.judged,
-        "judged": len(question.judged),
+        "count": question.field is None and not question.evaluated,
+        "evaluated": len(question.evaluated),
         "segment_s": question.segment_s,
     }
     return Content(values, arrays)
@@ -195,7 +195,7 @@ def routes_of_run(
 
 def learn_routes(roster: Roster, run: RunState, published: Field) -> FleetRoutes:
     """Return the routes that the connected vehicles learn together."""
-    settings = roster.config.terrain
+    settings = roster.config.elevation
     everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
     if len(everyone) < fewest_teachers(settings):
         raise TooFewTeach(len(everyone), fewest_teachers(settings))
@@ -204,7 +204,7 @@ def learn_routes(roster: Roster, run: RunState, published: Field) -> FleetRoutes
     return learn_from_pupils(pupils, driving, insiders, settings, published)
 
 
-def _routes_request(question: DrivingQuestion | RouteQuestion) -> Content:
+def _routes_request(question: DrivingRequest | RouteRequest) -> Content:
     """Return the fields of a request for route sums."""
     return Content({"asks": question.kind}, question.arrays)
 
@@ -232,6 +232,6 @@ class ConnectedPupils:
             log.warning("routes: %s did not take the driving map, and is left out", name)
         return taken
 
-    def total(self, question: DrivingQuestion | RouteQuestion, present: frozenset[str]) -> Total:
+    def total(self, question: DrivingRequest | RouteRequest, present: frozenset[str]) -> Total:
         """Return the totals of a question over the vehicles named, and who is in them."""
         return self.sums(question, present)

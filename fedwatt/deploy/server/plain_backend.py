@@ -23,8 +23,8 @@ from fedwatt.deploy.wire import Content
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import State
+from fedwatt.federation.backend import ModelEvaluation, Present
 from fedwatt.federation.members import Members
-from fedwatt.federation.port import Judgement, Present
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
@@ -224,13 +224,13 @@ class PlainBackend(DeployedBackend):
             )
         return deltas, uploads
 
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
 
         Their validation errors are their last ones, so that the best of two rounds is chosen
         between errors on the same vehicles: without them a round would look better because a
         vehicle that is hard to predict was away. Where a vehicle answers for the first time, the
-        model cannot be compared with those that it never judged.
+        model cannot be compared with those that it never evaluated.
         """
         progress = Progress.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
@@ -257,7 +257,7 @@ class PlainBackend(DeployedBackend):
         validation = {**progress.validation, **latest}
         after = replace(progress, validation=validation, back_offs=back_offs)
         comparable = not (progress.validation and new)
-        return Judgement([evaluation], after.packed(), comparable)
+        return ModelEvaluation([evaluation], after.packed(), comparable)
 
     def _evaluations(self, names: list[str], request: Content) -> dict[str, Reply]:
         """Return the vehicles' errors of a model."""
@@ -267,7 +267,7 @@ class PlainBackend(DeployedBackend):
         form = ReplyForm(str(request.values["kind"]))
         return self.roster.ask(form, requests, seconds, share=share)
 
-    def judge_own(
+    def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
         """Return error sums of the models that vehicles with personal parts use."""
@@ -276,7 +276,7 @@ class PlainBackend(DeployedBackend):
         sent = {BROADCAST + name: array for name, array in self.broadcast(state).items()}
         progress = Progress.unpacked(state.events)
         request = self.evaluation_request(state.weights, progress)
-        values = {**request.values, "kind": "evaluate-personal", "round": state.round}
+        values = {**request.values, "kind": "evaluate-personalised", "round": state.round}
         request = Content(values, {**request.arrays, **sent})
         answers = self._evaluations(self.asked_to_evaluate(names, progress), request)
         sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))

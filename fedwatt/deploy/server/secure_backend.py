@@ -22,7 +22,7 @@ from fedwatt.deploy.vehicle.errors import fleet_errors
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.port import Judgement, Present
+from fedwatt.federation.backend import ModelEvaluation, Present
 from fedwatt.federation.records import FleetErrors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Together, Work, no_work
@@ -105,7 +105,7 @@ class SecureBackend(DeployedBackend):
         members = replace(present.members, mean_windows=progress.mean_windows)
         return replace(present, members=members)
 
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Return error sums of the model [1, D] over the fleet.
 
         Where a vehicle is in the sum for the first time, the model is not compared with earlier
@@ -118,7 +118,7 @@ class SecureBackend(DeployedBackend):
             groups[members.held_out(vehicle)].append(members.name(vehicle))
         found = self._fleet_errors(weights, progress, groups)
         if found is None:
-            return Judgement([None], events)
+            return ModelEvaluation([None], events)
         errors, evaluators = found
         if len(evaluators) < len(groups[False]):
             log.info("%d of %d vehicles evaluated", len(evaluators), len(groups[False]))
@@ -128,7 +128,7 @@ class SecureBackend(DeployedBackend):
             evaluators=progress.evaluators | set(evaluators),
             mean_windows=errors.mean_windows,
         )
-        return Judgement([errors], after.packed(), comparable)
+        return ModelEvaluation([errors], after.packed(), comparable)
 
     def _fleet_errors(
         self, weights: Tensor, progress: Progress, groups: Mapping[bool, list[str]]

@@ -1,7 +1,7 @@
 """Status of each vehicle of a run, derived from the lines of events.jsonl.
 
 A vehicle's state is that of the last round in which it was asked: one trouble there outweighs the
-questions that it answered, since a vehicle that judges models and refuses to train is no help.
+questions that it answered, since a vehicle that evaluates models and refuses to train is no help.
 """
 
 from collections import Counter

@@ -217,7 +217,7 @@ class PlaceSums:
     @property
     def smallest(self) -> int:
         """Return the vehicles that a sum must be of."""
-        return max(2, self.roster.config.terrain.minimum_vehicles)
+        return max(2, self.roster.config.elevation.minimum_vehicles)
 
     def __call__(self, request: SumRequest, present: frozenset[str]) -> Total:
         """Return the totals of a request and who is in them; RunError if all attempts fail."""

@@ -144,7 +144,7 @@ class Answers:
 def request_digest(request: Content) -> str:
     """Return a digest of what a reply depends on, without the sizes of the fleet."""
     digest = sha256()
-    kept = ("round", "number", "counted", "asks", "count", "judged", "segment_s", "extend")
+    kept = ("round", "number", "counted", "asks", "count", "evaluated", "segment_s", "extend")
     for name in kept:
         if name in request.values:
             digest.update(f"{name}={request.values[name]!r};".encode())

@@ -1,7 +1,7 @@
 """A vehicle's state between rounds, on its own disk.
 
     STATE/plans/DIGEST/state/[level/]METHOD/round-000012.safetensors   after its update of round 12
-    STATE/plans/DIGEST/state/[level/]METHOD/personal.safetensors       its personalised model
+    STATE/plans/DIGEST/state/[level/]METHOD/personalised.safetensors       its personalised model
 
 The vehicle cannot know whether its update counted, so it keeps the state before and after it. The
 next request names the last round that counted (-1: none) and the vehicle continues from there: a
@@ -33,7 +33,7 @@ PLANS: Final = "plans"
 KEPT_PLANS: Final = 3
 """Plans whose state stays on the vehicle, the latest ones; answers of all plans stay."""
 STATE: Final = "state"
-PERSONAL: Final = "personal.safetensors"
+PERSONAL: Final = "personalised.safetensors"
 
 
 def plan_folder(state: Path, digest: str) -> Path:
@@ -124,11 +124,11 @@ class StateFolder:
             ) from error
         return cls(state, run, plan, part)
 
-    def personal(self, label: str) -> Path:
+    def personalised(self, label: str) -> Path:
         """Return the file of the model that the vehicle personalised for a method."""
         file = method_folder(self.state, self.plan, self.part, label) / PERSONAL
         if not file.is_file():
-            raise self._missing(f"personalised model for {label}", "personal.enabled = true")
+            raise self._missing(f"personalised model for {label}", "personalisation.enabled = true")
         return file
 
     def hills(self) -> Path:

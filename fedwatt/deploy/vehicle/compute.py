@@ -26,14 +26,14 @@ from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_values, evalu
 from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
-from fedwatt.elevation.climb import with_measured_terrain, with_terrain
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.climb import with_elevation, with_measured_elevation
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.level import Predictions
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
-from fedwatt.evaluation import PersonalModel, personalise
+from fedwatt.evaluation import PersonalisedModel, personalise
 from fedwatt.federation import LocalFleet, local_round
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
@@ -48,7 +48,7 @@ from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.hills import learns_hills
+from fedwatt.runs.elevation import learns_elevation
 from fedwatt.runs.level import LEVEL, level_config, predictions_of, with_level
 from fedwatt.runs.model_file import own_weights, write_own_model
 from fedwatt.telemetry.store import read_vehicle
@@ -157,7 +157,7 @@ class Computer:
             return _words(*self._contribution(task))
         if job.kind == "train":
             return self._update(task)
-        if job.kind in ("evaluate", "evaluate-personal"):
+        if job.kind in ("evaluate", "evaluate-personalised"):
             validation, test = self._evaluated(task)
             return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
@@ -199,12 +199,12 @@ class Computer:
         settings = config.data
         vehicle = prepared(read_vehicle(self.folder), settings)
         if needs_climb(feature_names(settings.features)):
-            if config.terrain.source == "measured":
-                vehicle = with_measured_terrain(vehicle)
+            if config.elevation.source == "measured":
+                vehicle = with_measured_elevation(vehicle)
             elif elevation:
-                vehicle = with_terrain(vehicle, self.places.elevation(plan))
+                vehicle = with_elevation(vehicle, self.places.elevation(plan))
             else:  # before a map is learned; the number of windows is the same
-                vehicle = with_terrain(vehicle, empty_field(Grid()))
+                vehicle = with_elevation(vehicle, empty_field(Grid()))
         return build_client(vehicle, settings)
 
     def _enrol(self, job: Job) -> Content:
@@ -219,7 +219,7 @@ class Computer:
         part, method = (str(job.request.values[name]) for name in ("part", "method"))
         config = self._part(job.plan, part)
         elevation = ""
-        if learns_hills(config):
+        if learns_elevation(config):
             elevation = self.places.elevation_digest(job.plan)
         return Task(*self._method(job.plan, part, method, elevation), config, job)
 
@@ -290,7 +290,7 @@ class Computer:
     def _evaluated(self, task: Task) -> tuple[ErrorSums, ErrorSums]:
         """Return the validation and test errors of the request's model."""
         model = task.weights()
-        if task.job.kind == "evaluate-personal":
+        if task.job.kind == "evaluate-personalised":
             model = self._vehicle_model(task, task.local, model, self._folder(task))
         validation, test = task.local.vehicle_sums(0, model[0])
         return validation, test
@@ -324,11 +324,11 @@ class Computer:
         below = None
         if level_config(task.config) is not None:
             below = self._without_elevation(task)
-        personal = self._fine_tuned(task, self._folder(task), task.local, model)
-        test = personal.test
+        personalised = self._fine_tuned(task, self._folder(task), task.local, model)
+        test = personalised.test
         if below is not None:
             folder = self._folder(task, LEVEL)
-            test = with_level(task.local, personal, self._level_model(task, folder, *below))
+            test = with_level(task.local, personalised, self._level_model(task, folder, *below))
         return _by_stratum(task.local, test[0])
 
     def _without_elevation(self, task: Task) -> tuple[LocalFleet, Tensor]:
@@ -341,16 +341,18 @@ class Computer:
     ) -> Predictions:
         """Return predictions of the vehicle's personalised model, which it keeps."""
 
-        def keep(personal: PersonalModel) -> None:
+        def keep(personalised: PersonalisedModel) -> None:
             client_state.delete_old_states(self.state, task.job.plan)
-            write_own_model(folder / client_state.PERSONAL, local, personal)
+            write_own_model(folder / client_state.PERSONAL, local, personalised)
             flush(folder)
 
         def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
             return self._vehicle_model(task, local, model, folder)
 
-        own_models = vehicle_models if task.method.personal else None
-        return personalise(local, model, task.config.personal, keep=keep, own_models=own_models)
+        own_models = vehicle_models if task.method.personalised else None
+        return personalise(
+            local, model, task.config.personalisation, keep=keep, own_models=own_models
+        )
 
     def _level_model(
         self, task: Task, folder: Path, local: LocalFleet, model: Tensor

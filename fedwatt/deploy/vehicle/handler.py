@@ -60,7 +60,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.hills import shares_hills
+from fedwatt.runs.elevation import shares_elevation
 from fedwatt.runs.level import level_config
 from fedwatt.telemetry.store import read_vehicle
 
@@ -163,7 +163,7 @@ class Vehicle:
         if kind in SUM_STEPS:
             return self._step(kind, request, plan, answers)
         if kind in MAP_KINDS:
-            if not shares_hills(plan.config):
+            if not shares_elevation(plan.config):
                 raise DataError("the plan learns no maps")
             return sealed(ReplyForm(kind), self.computer.compute(Job(plan.digest, kind, request)))
         if plan.config.secure.enabled:
@@ -265,7 +265,11 @@ class Vehicle:
         """Raise DataError for a sum that the plan does not have, or that was contributed to."""
         secure = plan.config.secure
         smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
-        if not secure.enabled or purpose.kind not in SUMMED or purpose.kind == "evaluate-personal":
+        if (
+            not secure.enabled
+            or purpose.kind not in SUMMED
+            or purpose.kind == "evaluate-personalised"
+        ):
             raise DataError(f"the plan has no sums for '{purpose.kind[:40]}'")
         if terms.threshold < smallest:
             raise DataError(

@@ -45,10 +45,10 @@ REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "enrol": {"signed_plan": bytes},
     "train": _ROUND | {"counted": int, "population": int, "population_windows": float},
     "evaluate": _ROUND,
-    "evaluate-personal": _ROUND,
+    "evaluate-personalised": _ROUND,
     "final": _ROUND,
     "personalise": _ROUND,
-    "elevation": {"number": int, "count": bool, "judged": int, "segment_s": int},
+    "elevation": {"number": int, "count": bool, "evaluated": int, "segment_s": int},
     "routes": {"number": int, "asks": str},
     "elevation-map": {"extend": bool},
     "driving-map": {},
@@ -58,7 +58,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "sum-reveal": {},
 }
 """Values of each request besides its kind, the plan's digest and fields of secure aggregation."""
-MODEL_KINDS: Final = ("train", "evaluate", "evaluate-personal", "final", "personalise")
+MODEL_KINDS: Final = ("train", "evaluate", "evaluate-personalised", "final", "personalise")
 """Requests about a model: its weights, the broadcast of its method, the model without elevation."""
 PLACE_KINDS: Final = ("elevation", "routes")
 """Requests for sums over places, which only secure aggregation answers."""
@@ -137,7 +137,7 @@ REPLIES: Final[Mapping[str, Mapping[str, ReplyField]]] = {
         "delta": ArrayField(("D",), "model", "Δ_k, the update"),
     },
     "evaluate": _ERRORS,
-    "evaluate-personal": _ERRORS,
+    "evaluate-personalised": _ERRORS,
     "final": _STRATA,
     "personalise": _STRATA,
     # Maps come from the server; the vehicle confirms what it has.

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Final
 
 from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.wire import Content
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import field_digest, field_from_arrays
-from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.ground import Ground
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import read_field, write_field
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically, write_bytes, write_text
-from fedwatt.journeys.driving_exchange import DRIVING, DrivingQuestion
-from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
+from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_files import load_arrays, save_arrays
-from fedwatt.journeys.route_questions import ASKED, Pupil, RouteQuestion, SharedDriving
+from fedwatt.journeys.route_requests import ASKED, Pupil, RouteRequest, SharedDriving
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.routes import route_board
 from fedwatt.sums import Contribution, Fields
@@ -57,10 +57,10 @@ class Places:
 
     def contribution(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
         """Return the fields and values that a request asks for."""
-        if job.threshold < config.terrain.minimum_vehicles:
+        if job.threshold < config.elevation.minimum_vehicles:
             raise DataError(
                 f"sums over places are asked for of {job.threshold} vehicles or more, and a place "
-                f"is hidden unless {config.terrain.minimum_vehicles} drive there"
+                f"is hidden unless {config.elevation.minimum_vehicles} drive there"
             )
         return (
             self._elevation(job, config) if job.kind == "elevation" else self._routes(job, config)
@@ -68,11 +68,11 @@ class Places:
 
     def _elevation(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
         values = job.request.values
-        ground = self._ground(config.terrain, config.data)
+        ground = self._ground(config.elevation, config.data)
         request = ground.question(
             job.request.arrays,
             counting=bool(values["count"]),
-            judged=int(values["judged"]),
+            evaluated=int(values["evaluated"]),
             segment_s=int(values["segment_s"]),
         )
         return request.fields, request.answer(ground.training)
@@ -83,13 +83,13 @@ class Places:
         asks = str(job.request.values["asks"])
         digest = self.elevation_digest(job.plan)
         if asks in DRIVING:
-            places = DrivingQuestion.read(asks, job.request.arrays, config.terrain)
-            board = self._board(job.plan, digest, config.terrain, config.data)
+            places = DrivingRequest.read(asks, job.request.arrays, config.elevation)
+            board = self._board(job.plan, digest, config.elevation, config.data)
             return places.fields, places.answer(board.sums)
-        routes = RouteQuestion.read(asks, job.request.arrays)
+        routes = RouteRequest.read(asks, job.request.arrays)
         driving = self._driving_file(job.plan)
         pupil = self._pupil(
-            job.plan, digest, driving.stat().st_mtime_ns, config.terrain, config.data
+            job.plan, digest, driving.stat().st_mtime_ns, config.elevation, config.data
         )
         answer = routes.answer(pupil)
         if asks == [*ASKED][-1]:  # trips need memory, which training wants back
@@ -99,10 +99,10 @@ class Places:
 
     def install(self, job: "Job", config: RunConfig) -> Content:
         """Keep a map that the server published."""
-        grid = Grid(cell_m=config.terrain.cell_m)
+        grid = Grid(cell_m=config.elevation.cell_m)
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":
-            shared = SharedDriving.read(job.request.arrays, grid, config.terrain.minimum_vehicles)
+            shared = SharedDriving.read(job.request.arrays, grid, config.elevation.minimum_vehicles)
             write_bytes(folder / DRIVING_MAP, save_arrays(shared.arrays, {}))
             return Content({"map": shared.digest})
         published = field_from_arrays(job.request.arrays, grid)
@@ -113,7 +113,7 @@ class Places:
             return Content({"map": digest})
         extended = published
         if job.request.values["extend"]:
-            extended = self._ground(config.terrain, config.data).own_field(published)
+            extended = self._ground(config.elevation, config.data).own_field(published)
         # Other vehicles contributed to the published map, and the server does not say which.
         write_atomically(folder / MAP, lambda part: write_field(part, extended, provenance=None))
         flush(folder)
@@ -132,26 +132,26 @@ class Places:
         """Return the elevation map of a plan as extended in this vehicle."""
         return read_field(plan_folder(self.state, plan) / MAP)
 
-    def _survey(self, terrain: TerrainSettings, data: DataSettings) -> Ground:
-        return Ground(prepared(read_vehicle(self.folder), data), terrain, data)
+    def _survey(self, elevation: ElevationSettings, data: DataSettings) -> Ground:
+        return Ground(prepared(read_vehicle(self.folder), data), elevation, data)
 
     def _route_board(
-        self, plan: str, digest: str, terrain: TerrainSettings, data: DataSettings
-    ) -> RouteBoard:
+        self, plan: str, digest: str, elevation: ElevationSettings, data: DataSettings
+    ) -> VehicleRoutes:
         vehicle = prepared(read_vehicle(self.folder), data)
-        return route_board(vehicle, RunConfig(data=data, terrain=terrain), self.elevation(plan))
+        return route_board(vehicle, RunConfig(data=data, elevation=elevation), self.elevation(plan))
 
     def _route_pupil(
-        self, plan: str, digest: str, written: int, terrain: TerrainSettings, data: DataSettings
+        self, plan: str, digest: str, written: int, elevation: ElevationSettings, data: DataSettings
     ) -> Pupil:
-        grid = Grid(cell_m=terrain.cell_m)
+        grid = Grid(cell_m=elevation.cell_m)
         try:
             arrays: Mapping[str, object]
             arrays, _ = load_arrays(self._driving_file(plan).read_bytes())
-            shared = SharedDriving.read(arrays, grid, terrain.minimum_vehicles)
+            shared = SharedDriving.read(arrays, grid, elevation.minimum_vehicles)
         except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(f"the driving map of this plan is not here ({error})") from error
-        return Pupil(self._board(plan, digest, terrain, data), shared)
+        return Pupil(self._board(plan, digest, elevation, data), shared)
 
     def _driving_file(self, plan: str) -> Path:
         file = plan_folder(self.state, plan) / DRIVING_MAP

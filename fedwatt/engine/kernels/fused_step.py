@@ -53,7 +53,7 @@ class CStep:
 
     def columns(self, job: Job) -> Tensor:
         """Return the rate and all numbers, [P, count], float64."""
-        values = [job.rate, *(_value(job, source) for source in self.numbers)]
+        values = [job.learning_rate, *(_value(job, source) for source in self.numbers)]
         shape = (len(job.anchor), len(values))
         device = job.anchor.device
         columns = torch.empty(shape, dtype=torch.float64, device=device)

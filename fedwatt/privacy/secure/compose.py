@@ -1,7 +1,7 @@
 """Contributions of a method's vehicles to a sum, and the updates that sums stand for.
 
 With w_k = n_k (or 1, where the server rule counts vehicles alike), the vector of vehicle k is w_k,
-w_k times the server rule's `summand`, which stands for Δ_k [D], and w_k times each upload:
+w_k times the server rule's `contribution`, which stands for Δ_k [D], and w_k times each upload:
 
     every method   w_k Δ_k [D], w_k
     SCAFFOLD       and w_k (c_k⁺ - c_k) [D]
@@ -58,8 +58,8 @@ def reply_layout(
     if fault:
         raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
     heaviest = 1.0 if method.server.counts_alike else float(settings.windows_limit)
-    size = method.server.summand_size(model)
-    largest = method.server.summand_limit or settings.delta_limit
+    size = method.server.contribution_size(model)
+    largest = method.server.contribution_limit or settings.delta_limit
     fields = {"weight": (1, heaviest), "delta": (size, heaviest * largest)}
     for name, template in method.uploads(model).items():
         limit = method.server.sum_limits.get(name, settings.upload_limit)
@@ -84,9 +84,9 @@ def reply_values(
     _, heaviest = layout.fields["weight"]
     weight = min(1.0 if method.server.counts_alike else float(windows), heaviest)
     values = {name: value.detach().cpu().double() for name, value in uploads.items()}
-    summand = method.server.summand(model, delta.detach().cpu().double(), values)
+    contribution = method.server.contribution(model, delta.detach().cpu().double(), values)
     step = layout.steps["delta"]
-    values["delta"] = with_share(method.server, summand, survivors, step)
+    values["delta"] = with_share(method.server, contribution, survivors, step)
     weighted = {name: (weight * value).numpy() for name, value in values.items()}
     return {"weight": np.array([weight]), **weighted}
 

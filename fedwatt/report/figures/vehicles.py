@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from fedwatt.report import style
 from fedwatt.report.load import Run
-from fedwatt.report.statistics import final_model, vehicle_rmse
+from fedwatt.report.statistics import vehicle_model, vehicle_rmse
 
 MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 
@@ -16,7 +16,8 @@ MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 def vehicles_figure(run: Run) -> Figure:
     """Test RMSE of each vehicle, sorted by that of the reference; one mark for each method."""
     by_method = {
-        method: vehicle_rmse(run, method, model=final_model(run, method)) for method in run.methods
+        method: vehicle_rmse(run, method, model=vehicle_model(run, method))
+        for method in run.methods
     }
     errors = {method: by_vehicle for method, by_vehicle in by_method.items() if by_vehicle}
     base = errors.get(run.reference) or next(iter(errors.values()), {})

@@ -73,7 +73,7 @@ class Tiles:
         return heights
 
 
-def read_terrain(paths: Iterable[str | Path]) -> Tiles:
+def read_terrain_model(paths: Iterable[str | Path]) -> Tiles:
     """Terrain from .hgt and GeoTIFF files, files of points (.csv, .parquet), or folders of them."""
     files: list[Path] = []
     for path in as_paths(paths):
@@ -131,7 +131,7 @@ def read_geotiff(path: Path) -> Tile:
 
 
 def _rasterio(path: Path) -> Any:
-    extra = "GeoTIFF needs rasterio: pip install 'fedwatt[terrain]'."
+    extra = "GeoTIFF needs rasterio: pip install 'fedwatt[elevation]'."
     return optional("rasterio", f"{path.name}: {extra} SRTM .hgt tiles need nothing more.")
 
 
@@ -156,7 +156,7 @@ def with_elevation(vehicle: Vehicle, terrain: Terrain) -> Vehicle:
     """Return the vehicle with `elevation_m` and `grade` in every trip that the terrain covers."""
     trips = tuple(add_elevation(trip, terrain) for trip in vehicle.trips)
     covered = sum("grade" in trip.channels for trip in trips)
-    return replace(vehicle, trips=trips, facts={**vehicle.facts, "trips_with_terrain": covered})
+    return replace(vehicle, trips=trips, facts={**vehicle.facts, "trips_with_elevation": covered})
 
 
 def add_elevation(trip: Trip, terrain: Terrain) -> Trip:

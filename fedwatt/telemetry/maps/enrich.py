@@ -32,11 +32,11 @@ class EnrichedVehicles(Iterator[Vehicle]):
         extract: Extract | None = None,
         only_enriched: bool = False,
     ) -> None:
-        self.vehicles = self.trips = self.positioned = self.with_terrain = self.with_map = 0
+        self.vehicles = self.trips = self.positioned = self.with_elevation = self.with_map = 0
         self.samples_with_map = self.limits_assumed = 0
         self.left_out: list[str] = []
         self._region: Box | None = None
-        self._terrain = terrain
+        self._elevation = terrain
         self._extract = extract
         self._only_enriched = only_enriched
         self._enriched = self._all(vehicles)
@@ -44,9 +44,9 @@ class EnrichedVehicles(Iterator[Vehicle]):
     def sentences(self) -> list[str]:
         """Return sentences on what was added so far."""
         sentences = []
-        if self._terrain is not None:
+        if self._elevation is not None:
             sentences.append(
-                f"Terrain: {self.with_terrain:,} of {self.trips:,} trips have a grade."
+                f"Terrain: {self.with_elevation:,} of {self.trips:,} trips have a grade."
             )
         if self._extract is not None:
             share = self.limits_assumed / max(self.samples_with_map, 1)
@@ -75,8 +75,8 @@ class EnrichedVehicles(Iterator[Vehicle]):
             self._refuse_if_useless()
 
     def _with_maps(self, vehicle: Vehicle) -> Vehicle:
-        if self._terrain is not None:
-            vehicle = with_elevation(vehicle, self._terrain)
+        if self._elevation is not None:
+            vehicle = with_elevation(vehicle, self._elevation)
         if self._extract is not None:
             roads = self._extract.around(vehicle)
             if roads is not None:
@@ -84,14 +84,14 @@ class EnrichedVehicles(Iterator[Vehicle]):
         return vehicle
 
     def _is_covered(self, trip: Trip) -> bool:
-        sources = {"grade": self._terrain, "intersection": self._extract}
+        sources = {"grade": self._elevation, "intersection": self._extract}
         return all(source is None or name in trip.channels for name, source in sources.items())
 
     def _count(self, vehicle: Vehicle) -> None:
         self.vehicles += 1
         self.trips += len(vehicle.trips)
         self.positioned += sum(has_positions(trip) for trip in vehicle.trips)
-        self.with_terrain += vehicle.facts.get("trips_with_terrain", 0)
+        self.with_elevation += vehicle.facts.get("trips_with_elevation", 0)
         self.with_map += vehicle.facts.get("trips_with_map", 0)
         self.samples_with_map += vehicle.facts.get("samples_with_map", 0)
         self.limits_assumed += vehicle.facts.get("limits_assumed", 0)
@@ -106,7 +106,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
                 "needs. Import their latitude and longitude, or import without enrichment."
             )
         where = f"of the {self.positioned:,} trips with positions, which lie at {self._region}"
-        if self._terrain is not None and not self.with_terrain:
+        if self._elevation is not None and not self.with_elevation:
             raise DataError(f"The terrain model covers none {where}. Get tiles of that region.")
         if self._extract is not None and not self.with_map:
             raise DataError(

@@ -178,8 +178,8 @@ def vehicles_of_files(
 ) -> tuple[Origin, str]:
     """Return the origin of vehicles that no column names: file names, folders or contents.
 
-    `paths` are all files: their names are judged together, whichever were looked into. `times` and
-    `one_each`, whether a file holds one drive, are those of the files that were.
+    `paths` are all files: their names are evaluated together, whichever were looked into. `times`
+    and `one_each`, whether a file holds one drive, are those of the files that were.
     """
     if len(paths) == 1:
         return {"from": "file"}, "one file, and no column names vehicles"

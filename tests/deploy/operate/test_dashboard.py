@@ -59,7 +59,11 @@ def test_every_fault_is_known_with_its_reason(page: str) -> None:
     assert [one["round"] for one in fleet["rounds"]] == [1, 2, 3]
     assert [(one["replies"], one["participants"]) for one in fleet["rounds"]] == [(2, 4)] * 3
     assert rows[GOOD]["success"]["round"] == 3
-    assert (rows[GOOD]["lag"], rows[FAILS]["lag"], rows[LATE]["failing"]) == (0, None, 3)
+    assert (rows[GOOD]["time_offset"], rows[FAILS]["time_offset"], rows[LATE]["failing"]) == (
+        0,
+        None,
+        3,
+    )
 
 
 def test_a_vehicle_and_a_round_can_be_looked_into(page: str) -> None:

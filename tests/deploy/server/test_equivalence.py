@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.methods import METHODS
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table

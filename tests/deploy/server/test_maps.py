@@ -13,13 +13,13 @@ from fedwatt.journeys.route_files import fleet_from_bytes
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.routes import ROUTES
 from tests.deploy.fleets import deployed, loopback, plan_of, signed, weights
-from tests.deploy.hilly import hilly, hilly_fleet
+from tests.deploy.hilly import fleet_with_elevation, hilly
 from tests.runs.test_execute import Silent
 
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return hilly_fleet(tmp_path_factory.mktemp("maps") / "fleet")
+    return fleet_with_elevation(tmp_path_factory.mktemp("maps") / "fleet")
 
 
 def test_vehicles_learn_the_map_and_the_model_of_a_simulation(fleet: Path, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_resumed_run_learns_no_second_map(fleet: Path, tmp_path: Path) -> None
 
 
 def test_routes_are_learned_by_secure_aggregation(fleet: Path, tmp_path: Path) -> None:
-    text = hilly(fleet).replace('features = "base, terrain"', 'features = "base"')
+    text = hilly(fleet).replace('features = "base, elevation"', 'features = "base"')
     text = text.replace("[deploy]\n", "[deploy]\nroutes = true\n")
     grid = loopback(fleet, tmp_path / "state")
     run = deployed(text, grid, tmp_path / "run")

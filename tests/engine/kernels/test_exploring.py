@@ -37,7 +37,7 @@ def points(*functions: Explore) -> tuple[str, ...]:
 
 
 def ahead(loss: StepLoss, weights: Tensor) -> Tensor:
-    return loss.gradient(weights - loss.rate * loss.gradient(weights))
+    return loss.gradient(weights - loss.learning_rate * loss.gradient(weights))
 
 
 def uphill(loss: StepLoss, weights: Tensor) -> Tensor:

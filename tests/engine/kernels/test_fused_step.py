@@ -79,13 +79,13 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-def a_job(rules, plans, anchor: Tensor, rate: float | Tensor = 0.05) -> Job:
+def a_job(rules, plans, anchor: Tensor, learning_rate: float | Tensor = 0.05) -> Job:
     """A job of which only the step is looked at."""
     fleet = random_fleet([20] * len(anchor))
     pool = pool_fleet(fleet, device=torch.device("cpu"), dtype=torch.float32)
     draws = [Draw(1, 0, c.name, windows=20, end=1, batch=4) for c in fleet.clients]
     batches = Batches(pool, range(len(anchor)), draws)
-    return Job(tuple(rules), tuple(plans), MLP(4, 8, (3,)), squared, anchor, rate, batches)
+    return Job(tuple(rules), tuple(plans), MLP(4, 8, (3,)), squared, anchor, learning_rate, batches)
 
 
 def plans_for(rules) -> list[dict[str, Tensor]]:
@@ -287,8 +287,10 @@ def test_all_rules_of_the_catalogue_are_there() -> None:
 def test_other_numbers_compile_nothing() -> None:
     anchor = stack()[3]
     sources = {
-        c_step(a_job([Proximal(mu=mu), Fractional(alpha=alpha)], [{}, {}], anchor, rate)).source
-        for mu, alpha, rate in ((0.1, 0.8, 0.05), (0.3, 0.3, 0.01))
+        c_step(
+            a_job([Proximal(mu=mu), Fractional(alpha=alpha)], [{}, {}], anchor, learning_rate)
+        ).source
+        for mu, alpha, learning_rate in ((0.1, 0.8, 0.05), (0.3, 0.3, 0.01))
     }
     assert len(sources) == 1
 

@@ -5,7 +5,7 @@ import pytest
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.maps import read_terrain, with_elevation
+from fedwatt.telemetry.maps import read_terrain_model, with_elevation
 from fedwatt.telemetry.maps.elevation import read_hgt, road_grade
 from fedwatt.telemetry.maps.tile import Tile
 
@@ -79,14 +79,14 @@ def test_a_climb_has_its_grade_and_a_descent_the_other_sign(slope):
             "longitude_deg": np.full(300, -83.7),
         }
         vehicle = unlabelled("car", (Trip("1", channels),))
-        enriched = with_elevation(vehicle, read_terrain([slope.parent]))
+        enriched = with_elevation(vehicle, read_terrain_model([slope.parent]))
         found = enriched.trips[0].channels
         # SRTM heights are whole metres, so a slope over 100 m is good to 1 %.
         assert found["grade"].mean() == pytest.approx(sign * 1200 / 111_195, rel=0.02)
         assert found["elevation_m"][0] == pytest.approx(
             1000 + 1200 * (channels["latitude_deg"][0] - 42), abs=1
         )
-        assert enriched.facts["trips_with_terrain"] == 1
+        assert enriched.facts["trips_with_elevation"] == 1
 
 
 def test_a_trip_off_the_map_is_left_as_it_is(slope):
@@ -96,7 +96,7 @@ def test_a_trip_off_the_map_is_left_as_it_is(slope):
         "longitude_deg": np.full(5, 10.0),
     }
     trips = (Trip("1", channels), Trip("2", {"speed_mps": np.ones(5)}))
-    enriched = with_elevation(unlabelled("car", trips), read_terrain(slope))
+    enriched = with_elevation(unlabelled("car", trips), read_terrain_model(slope))
     assert all("grade" not in trip.channels for trip in enriched.trips)
 
 
@@ -111,14 +111,14 @@ def test_geotiff_without_rasterio_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rasterio", None)
     (tmp_path / "dem.tif").write_bytes(b"II*\x00")
     with pytest.raises(DataError, match=r"pip install 'fedwatt\[terrain\]'"):
-        read_terrain([tmp_path / "dem.tif"])
+        read_terrain_model([tmp_path / "dem.tif"])
 
 
 @pytest.fixture
 def write_geotiff(tmp_path):
     """Writes heights as a GeoTIFF of cells of 1 degree whose corner is at 10 N, 20 E."""
     rasterio = pytest.importorskip(
-        "rasterio", reason="rasterio is absent: pip install 'fedwatt[terrain]'"
+        "rasterio", reason="rasterio is absent: pip install 'fedwatt[elevation]'"
     )
 
     def write(heights, crs="EPSG:4326", step_deg=1.0):
@@ -142,7 +142,7 @@ def write_geotiff(tmp_path):
 
 
 def test_geotiff_heights_belong_to_the_middle_of_cells(write_geotiff):
-    terrain = read_terrain([write_geotiff(np.array([[1, 2], [3, -9]]))])
+    terrain = read_terrain_model([write_geotiff(np.array([[1, 2], [3, -9]]))])
     heights = terrain.elevation_m(np.array([9.5, 9.5, 8.5]), np.array([20.5, 21.0, 20.5]))
     assert heights == pytest.approx([1, 1.5, 3])
     # The void cell, the half cell beyond the last middle, and another country.
@@ -153,7 +153,7 @@ def test_geotiff_heights_belong_to_the_middle_of_cells(write_geotiff):
 def test_a_window_of_a_geotiff_tells_what_the_whole_tells(write_geotiff):
     # Height = 100 x row + column; row 0 is at 9.995 N, column 0 at 20.005 E.
     rows, columns = np.mgrid[0:300, 0:200]
-    terrain = read_terrain([write_geotiff(100.0 * rows + columns, step_deg=0.01)])
+    terrain = read_terrain_model([write_geotiff(100.0 * rows + columns, step_deg=0.01)])
     row = np.array([17.25, 18.0, 299.0])
     column = np.array([3.5, 4.0, 199.0])
     latitude = 9.995 - 0.01 * row
@@ -167,17 +167,17 @@ def test_a_window_of_a_geotiff_tells_what_the_whole_tells(write_geotiff):
 
 def test_geotiffs_that_cannot_be_used(write_geotiff):
     with pytest.raises(DataError, match="Reproject it"):
-        read_terrain([write_geotiff(np.zeros((2, 2)), crs="EPSG:32617")])
+        read_terrain_model([write_geotiff(np.zeros((2, 2)), crs="EPSG:32617")])
     path = write_geotiff(np.zeros((2, 2)))
     path.write_bytes(b"II*\x00")
     with pytest.raises(DataError, match=r"dem\.tif is not a readable GeoTIFF"):
-        read_terrain([path])
+        read_terrain_model([path])
 
 
 def test_a_climb_over_a_geotiff_has_its_grade(write_geotiff):
     # 10 m a row of 0.01 degrees (1,111.95 m): 0.9 % up towards the south, rows going south.
     heights = np.repeat(10.0 * np.arange(100)[:, None], 50, axis=1)
-    terrain = read_terrain([write_geotiff(heights, step_deg=0.01)])
+    terrain = read_terrain_model([write_geotiff(heights, step_deg=0.01)])
     south = 9.8 - np.arange(200) * 20.0 / 111_195
     channels = {
         "speed_mps": np.full(200, 20.0),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError
-from fedwatt.telemetry.maps import read_terrain
+from fedwatt.telemetry.maps import read_terrain_model
 
 STEP = 1 / 1200
 
@@ -20,7 +20,7 @@ def test_posts_are_read_bilinearly_where_half_of_the_weight_is_known(tmp_path):
         for j in range(4)
         if (i, j) != (2, 3)
     ]
-    terrain = read_terrain([write_posts(tmp_path / "posts.csv", rows, "Lat,lon,Height")])
+    terrain = read_terrain_model([write_posts(tmp_path / "posts.csv", rows, "Lat,lon,Height")])
     latitude = 42 + np.array([0.5, 1.0, 1.4, 1.9, 5.0]) * STEP
     longitude = -83 + np.array([0.5, 2.0, 2.5, 2.9, 0.0]) * STEP
     found = terrain.elevation_m(latitude, longitude)
@@ -34,7 +34,7 @@ def test_posts_are_read_bilinearly_where_half_of_the_weight_is_known(tmp_path):
 def test_the_step_is_found_over_many_rounded_posts(tmp_path):
     # Degrees to six digits miss the step by up to 0.06 %, which adds up over 5,000 posts.
     rows = [(10 + i * STEP, 20 + (i % 2) * STEP, i) for i in range(5000)]
-    terrain = read_terrain([write_posts(tmp_path / "posts.csv", rows)])
+    terrain = read_terrain_model([write_posts(tmp_path / "posts.csv", rows)])
     assert terrain.elevation_m(np.array([10 + 4000 * STEP]), np.array([20.0])) == pytest.approx(
         [4000], abs=0.1
     )
@@ -51,9 +51,9 @@ def test_the_step_is_found_over_many_rounded_posts(tmp_path):
 )
 def test_what_is_no_lattice_of_posts_is_refused(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
-        read_terrain([write_posts(tmp_path / "posts.csv", rows)])
+        read_terrain_model([write_posts(tmp_path / "posts.csv", rows)])
 
 
 def test_a_file_without_heights_is_refused(tmp_path):
     with pytest.raises(DataError, match="no column 'elevation_m'"):
-        read_terrain([write_posts(tmp_path / "posts.csv", [(1, 2, 3)] * 4, "lat,lon,name")])
+        read_terrain_model([write_posts(tmp_path / "posts.csv", [(1, 2, 3)] * 4, "lat,lon,name")])

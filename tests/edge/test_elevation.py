@@ -16,9 +16,9 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.elevation.climb import CLIMB, LOOK_AHEAD_S, climb_from, trip_rise_m, with_terrain
+from fedwatt.elevation.climb import CLIMB, LOOK_AHEAD_S, climb_from, trip_rise_m, with_elevation
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import field_from_text, field_to_text
-from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip
@@ -33,7 +33,7 @@ LONGITUDE = -83.74
 M_PER_DEGREE = 111_195.0
 
 
-def hilly_field() -> Field:
+def elevation_field() -> Field:
     """Hills of 30 m over 4 km by 4 km around the start, each node known."""
     grid = Grid()
     span = np.arange(-0.03, 0.03, 0.0003)
@@ -69,9 +69,9 @@ def located_vehicle():
 def hilly(request, tmp_path_factory) -> EnergyModel:
     """All that holds of hills on board holds with a level model in the file, too."""
     file = tmp_path_factory.mktemp("hilly") / "model.onnx"
-    run = trained(features="base, terrain")
+    run = trained(features="base, elevation")
     run = run if request.param == "one network" else with_level(run)
-    export(run, file, vehicle=located_vehicle(), field=hilly_field())
+    export(run, file, vehicle=located_vehicle(), field=elevation_field())
     return EnergyModel(file)
 
 
@@ -112,12 +112,12 @@ def as_known_then(model: EnergyModel, trip: Trip) -> list[float]:
 
 
 def test_a_field_travels_in_the_file(hilly):
-    field = hilly_field()
+    field = elevation_field()
     assert np.array_equal(hilly.field.keys, field.keys)
     assert np.array_equal(hilly.field.region, field.region) and hilly.field.grid == field.grid
     # float32 at 50 m: half a step is 2e-6 m
     assert hilly.field.elevation_m == pytest.approx(field.elevation_m, abs=2e-6)
-    assert hilly.card.terrain["nodes"] == field.nodes
+    assert hilly.card.elevation["nodes"] == field.nodes
     assert hilly.card.features[-2:] == ("ascent", "descent")
 
 
@@ -125,11 +125,11 @@ def test_a_field_travels_in_the_file(hilly):
 def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_path):
     """As in training: the field of a vehicle that measures elevation is in its file as well."""
     vehicle = located_vehicle()
-    field = replace(hilly_field(), measured=True)
-    export(trained(features="base, terrain"), tmp_path / "m.onnx", vehicle=vehicle, field=field)
+    field = replace(elevation_field(), measured=True)
+    export(trained(features="base, elevation"), tmp_path / "m.onnx", vehicle=vehicle, field=field)
     model = EnergyModel(tmp_path / "m.onnx")
     trip = vehicle.trips[0]
-    assert model.card.terrain["source"] == "auto" and model.field.measured
+    assert model.card.elevation["source"] == "auto" and model.field.measured
     level = np.where(np.arange(trip.seconds) < known_s, 7.0, np.nan)
     trip = replace(trip, channels={**trip.channels, "elevation_m": level})
     found = predict_trip(model, trip, vehicle.name).trip
@@ -141,7 +141,7 @@ def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_pat
 
 
 def test_a_damaged_field_is_refused_in_one_sentence(hilly, tmp_path):
-    text, about = field_to_text(hilly_field())
+    text, about = field_to_text(elevation_field())
     for wrong in ("", text[:-8], text.replace("A", "B", 3), "ü"):
         with pytest.raises(DataError, match=r"m\.onnx has a damaged elevation field"):
             field_from_text(wrong, about, "m.onnx")
@@ -155,8 +155,8 @@ def test_a_damaged_field_is_refused_in_one_sentence(hilly, tmp_path):
 
 
 def test_a_model_with_hills_cannot_be_exported_without_a_field(tmp_path):
-    with pytest.raises(SettingError, match="Give the file of one with --terrain"):
-        export(trained(features="base, terrain"), tmp_path / "m.onnx", vehicle=located_vehicle())
+    with pytest.raises(SettingError, match="Give the file of one with --elevation"):
+        export(trained(features="base, elevation"), tmp_path / "m.onnx", vehicle=located_vehicle())
 
 
 def test_positions_in_climb_out_as_in_the_batch_pipeline(hilly):
@@ -263,17 +263,17 @@ def test_without_positions_the_road_is_level(hilly):
 
 
 def test_measured_heights_in_place_of_a_field(tmp_path):
-    field = hilly_field()
+    field = elevation_field()
     vehicle = located_vehicle()
     trips = []
     for trip in vehicle.trips:
         elevation_m, _ = field.read(trip.channels["latitude_deg"], trip.channels["longitude_deg"])
         trips.append(Trip(trip.name, trip.channels | {"elevation_m": np.nan_to_num(elevation_m)}))
-    run = trained(features="base, terrain")
-    config = replace(run.config, terrain=replace(run.config.terrain, source="measured"))
+    run = trained(features="base, elevation")
+    config = replace(run.config, elevation=replace(run.config.elevation, source="measured"))
     measured = replace(vehicle, trips=tuple(trips))
     card = export(replace(run, config=config), tmp_path / "m.onnx", vehicle=measured)
-    assert card.terrain == {"source": "elevation"}
+    assert card.elevation == {"source": "elevation"}
     raw = raw_trip()
     raw.channels["elevation_m"] = 20 * np.sin(raw.time_s / 20)
     predictor = EnergyPredictor(tmp_path / "m.onnx", timing=Timing(hold_s=hold_of(raw)))
@@ -297,7 +297,7 @@ def test_what_a_plan_says_of_its_road_is_used(hilly):
 
 def test_training_and_vehicle_read_the_same_climb(hilly):
     vehicle = located_vehicle()
-    trained_on = with_terrain(vehicle, hilly_field()).trips[0].channels
+    trained_on = with_elevation(vehicle, elevation_field()).trips[0].channels
     on_board = predict_trip(hilly, vehicle.trips[0], vehicle.name).trip.channels
     for name in CLIMB:
         assert on_board[name] == pytest.approx(trained_on[name], abs=1e-5)

@@ -1,6 +1,6 @@
 """Which model of a training to keep: last, best-validated, or a mean of the last or best ones.
 
-    python benchmarks/kept_model.py --ved FLEET --changchun FLEET --out FILE --workers 16
+    python benchmarks/final_model.py --ved FLEET --changchun FLEET --out FILE --workers 16
 
 Trains FedAvg on the 12 vehicles of VED, on six of them alone, on the car of Changchun and on the
 embedded fleet, on five splits each, and records validation and test RMSE of every round's model, of
@@ -21,11 +21,11 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import vehicles_of
-from fedwatt.elevation.learn import give_terrain, learn
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
-from fedwatt.federation.kept import keeps_mean
+from fedwatt.federation.final_model import keeps_mean
 from fedwatt.models import get_model
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_fleet
@@ -39,7 +39,7 @@ TOLERANCES = (0.0, 0.125, 0.25, 0.5, 1.0)
 
 def fleet_of(name: str, ved: Path, changchun: Path, seed: int) -> Fleet:
     """A fleet of the study with its hills."""
-    data = DataSettings(split_seed=seed, stride=5, features="base, terrain")
+    data = DataSettings(split_seed=seed, stride=5, features="base, elevation")
     if name == "embedded":
         vehicles = list(synthetic_vehicles(8, seed=1))
     elif name == "changchun":
@@ -47,8 +47,8 @@ def fleet_of(name: str, ved: Path, changchun: Path, seed: int) -> Fleet:
         vehicles = list(read_fleet(changchun))
     else:
         vehicles = [one for one in vehicles_of(ved) if name in ("ved", one.name)]
-    field = TerrainSettings(minimum_vehicles=1 if len(vehicles) < 3 else 3)
-    return build_fleet(give_terrain(vehicles, learn(vehicles, field, data)), data, name)
+    field = ElevationSettings(minimum_vehicles=1 if len(vehicles) < 3 else 3)
+    return build_fleet(add_elevation(vehicles, learn(vehicles, field, data)), data, name)
 
 
 def curves(name: str, ved: Path, changchun: Path, seed: int) -> dict[str, list[float]]:
@@ -56,7 +56,7 @@ def curves(name: str, ved: Path, changchun: Path, seed: int) -> dict[str, list[f
     torch.set_num_threads(1)
     fleet = fleet_of(name, ved, changchun, seed)
     model = get_model("mlp", window=fleet.window, features=len(fleet.features))
-    training = Training(rounds=40, rate=0.05, participation=1.0 if name != "ved" else 0.5)
+    training = Training(rounds=40, learning_rate=0.05, participation=1.0 if name != "ved" else 0.5)
     federation = Federation(fleet, model, training=training, seeds=(seed,), device="cpu")
     recent: list[torch.Tensor] = []
     found: dict[str, list[float]] = {"trips": []}

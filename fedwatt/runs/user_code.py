@@ -62,7 +62,7 @@ def refuse_uninstalled(sources: Sources) -> None:
 
 
 def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the references of each kind whose code differs from what config.toml recorded."""
+    """Return the baselines of each kind whose code differs from what config.toml recorded."""
     if not isinstance(recorded, Mapping) or not all(
         isinstance(own, Mapping) for own in recorded.values()
     ):

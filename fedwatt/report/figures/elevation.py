@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
-from fedwatt.elevation.field import Field
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError
 from fedwatt.report.style import INK, WIDTH_IN, styled
@@ -96,7 +96,7 @@ class Relief:
 
 
 @styled
-def terrain_figure(field: Field) -> Figure:
+def elevation_figure(field: Field) -> Figure:
     """Largest region of a field: its hills, its passes, and how many vehicles drove where."""
     relief = relief_of(field)
     extent = relief.extent

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedwatt.federation.client_state import Table
 from fedwatt.federation.members import Members
-from fedwatt.federation.memory import Table
 from fedwatt.federation.records import Errors, Row
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Work
@@ -45,17 +45,17 @@ class Present:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ModelEvaluation:
     """Evaluation of R models by the vehicles."""
 
     evaluations: Sequence[Errors | None]
-    """One for each model, of the members that are evaluated; None: nobody judged it."""
+    """One for each model, of the members that are evaluated; None: nobody evaluated it."""
     events: Rows  # what the fleet remembers from now on
     comparable: bool = True
-    """Whether the errors are of the vehicles that judged the best model so far."""
+    """Whether the errors are of the vehicles that evaluated the best model so far."""
 
 
-class Port(Protocol):
+class Backend(Protocol):
     """A fleet as the loop sees it; the same question has the same answer."""
 
     def check(self, method: Method) -> None:
@@ -70,16 +70,16 @@ class Port(Protocol):
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
         """Return the round's participants and their updates; None if the round must be repeated."""
 
-    def judge(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Errors of the models `weights` [R, D] on the vehicles' windows."""
 
-    def judge_mean(self, weights: Tensor, events: Rows, present: Present) -> Judgement:
-        """Evaluate, after the last round, models that no round has made (`federation.kept`).
+    def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
+        """Evaluate, after the last round, models that no round has made (`federation.final_model`).
 
         Nothing follows, so what the fleet would remember of it is not used.
         """
 
-    def judge_own(
+    def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> Sequence[Errors | None]:
         """Errors of the models that vehicles of some runs would drive with after `state`."""

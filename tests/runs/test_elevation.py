@@ -1,4 +1,4 @@
-"""Hills and personal models in a run, from configuration to records."""
+"""Hills and personalised models in a run, from configuration to records."""
 
 import json
 from dataclasses import replace
@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from fedwatt.elevation.field import empty_field
+from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import Learned, learn, learn_shared
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.federation.kept import GLOBAL_MODELS
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, Source
-from fedwatt.runs.hills import Refresh, learned_alone, refreshed_field
+from fedwatt.runs.elevation import Refresh, learned_alone, refreshed_field
 from fedwatt.runs.model_file import read_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
@@ -32,12 +32,12 @@ device = "cpu"
 [fleet]
 vehicles = 3
 [data]
-features = "base, terrain"
+features = "base, elevation"
 window = 10
 stride = 40
-[terrain]
+[elevation]
 minimum_vehicles = 2
-[personal]
+[personalisation]
 enabled = true
 rates = [0.01]
 steps = [5, 10]
@@ -66,14 +66,14 @@ def test_records_hold_global_and_personal_errors(run):
     counted = {(r["method"], r["seed"], r["model"], r["vehicle"]) for r in whole}
     # 2 methods, 2 seeds, 4 models, 3 vehicles
     assert len(counted) == len(whole) == 48
-    assert {row["model"] for row in whole} == {*GLOBAL_MODELS, "personal"}
+    assert {row["model"] for row in whole} == {*GLOBAL_MODELS, "personalised"}
 
 
 def test_the_configuration_is_kept_with_its_new_sections(run):
     config = from_toml((run / "config.toml").read_text())
     assert config == from_toml(CONFIG)
-    assert config.personal.steps == (5, 10)
-    assert config.terrain.minimum_vehicles == 2
+    assert config.personalisation.steps == (5, 10)
+    assert config.elevation.minimum_vehicles == 2
 
 
 @pytest.fixture(scope="module")
@@ -83,8 +83,8 @@ def stored(tmp_path_factory) -> Path:
     return path
 
 
-def fleet_of(source: Source, data: DataSettings, terrain: TerrainSettings) -> Fleet:
-    return open_fleet(RunConfig(fleet=source, data=data, terrain=terrain))
+def fleet_of(source: Source, data: DataSettings, elevation: ElevationSettings) -> Fleet:
+    return open_fleet(RunConfig(fleet=source, data=data, elevation=elevation))
 
 
 def ascent(fleet, vehicle: int) -> np.ndarray:
@@ -95,13 +95,13 @@ def ascent(fleet, vehicle: int) -> np.ndarray:
 
 
 def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(stored, tmp_path):
-    data = DataSettings(features="speed, terrain", window=10)
-    open_to_all = TerrainSettings(source="learn", minimum_vehicles=1, private=False)
+    data = DataSettings(features="speed, elevation", window=10)
+    open_to_all = ElevationSettings(source="learn", minimum_vehicles=1, private=False)
     field, _ = learn_shared(read_fleet(stored), open_to_all, data)
     write_field(tmp_path / "hills.parquet", field, provenance=Provenance.by(names(stored), data))
     climbs = {}
     for source in ("learn", "measured", str(tmp_path / "hills.parquet")):
-        settings = TerrainSettings(source=source, minimum_vehicles=1, private=False)
+        settings = ElevationSettings(source=source, minimum_vehicles=1, private=False)
         climbs[source] = ascent(fleet_of(Source(data=str(stored)), data, settings), 0)
     learned, measured, read = climbs.values()
     assert read == pytest.approx(learned, abs=1e-5)
@@ -115,8 +115,8 @@ def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(store
 
 def test_held_out_vehicles_teach_the_field_nothing(stored):
     """Energy of a held-out vehicle may be anything: no other vehicle's features change."""
-    data = DataSettings(features="speed, terrain", window=10, held_out=1)
-    settings = TerrainSettings(source="learn", minimum_vehicles=1)
+    data = DataSettings(features="speed, elevation", window=10, held_out=1)
+    settings = ElevationSettings(source="learn", minimum_vehicles=1)
     fleet = fleet_of(Source(data=str(stored)), data, settings)
     (out,) = (i for i, client in enumerate(fleet.clients) if client.held_out)
     others = [v for i, v in enumerate(read_fleet(stored)) if i != out]
@@ -142,36 +142,36 @@ def names(stored):
 )
 def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, said):
     file = tmp_path / "hills.parquet"
-    data = DataSettings(features="speed, terrain", window=10)
+    data = DataSettings(features="speed, elevation", window=10)
     write_field(file, empty_field(Grid()), provenance=Provenance.by(names(stored), data))
     fleet = Source(data=str(stored))
-    terrain = TerrainSettings(source=str(file))
-    fleet_of(fleet, data, terrain)
+    elevation = ElevationSettings(source=str(file))
+    fleet_of(fleet, data, elevation)
     with pytest.raises(SettingError, match=said):
-        fleet_of(fleet, replace(data, **other), terrain)
+        fleet_of(fleet, replace(data, **other), elevation)
     # Learned from vehicles of another town it knows none of these trips, whatever the split.
     write_field(file, empty_field(Grid()), provenance=Provenance.by(["bus-1"], data))
-    fleet_of(fleet, replace(data, **other), terrain)
+    fleet_of(fleet, replace(data, **other), elevation)
 
 
 def test_a_field_that_does_not_say_whose_it_is_is_used_with_a_warning(stored, tmp_path, caplog):
     file = tmp_path / "hills.parquet"
     write_field(file, empty_field(Grid()))
-    data = DataSettings(features="speed, terrain", window=10)
-    fleet_of(Source(data=str(stored)), data, TerrainSettings(source=str(file)))
+    data = DataSettings(features="speed, elevation", window=10)
+    fleet_of(Source(data=str(stored)), data, ElevationSettings(source=str(file)))
     assert "does not say which trips it was learned from" in caplog.text
 
 
 def test_a_missing_field_is_named(stored):
-    data = DataSettings(features="speed, terrain", window=10)
+    data = DataSettings(features="speed, elevation", window=10)
     with pytest.raises(DataError, match=r"There is no field /.*/nowhere\.parquet"):
-        fleet_of(Source(data=str(stored)), data, TerrainSettings(source="nowhere.parquet"))
+        fleet_of(Source(data=str(stored)), data, ElevationSettings(source="nowhere.parquet"))
 
 
 def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
     """The file of a vehicle that kept the global model holds the global model."""
     rows = [r for r in read_table(run, "vehicles").to_pylist() if r["stratum"] == "all"]
-    files = sorted(p.relative_to(run / "personal") for p in run.glob("personal/*/*/*"))
+    files = sorted(p.relative_to(run / "personalised") for p in run.glob("personalised/*/*/*"))
     assert len(files) == 2 * 2 * 3
     assert str(files[0]) == "fedavg/seed-1/car-001.safetensors"
     with safe_open(run / "model.safetensors", framework="numpy") as stored:
@@ -188,12 +188,12 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
                     if (r["method"], r["seed"], r["vehicle"], r["model"])
                     == ("fedavg", seed, name, model)
                 )
-                for model in ("personal", "kept")
+                for model in ("personalised", "kept")
             )
             assert same == (one == pytest.approx(kept, rel=1e-6))
             changed += not same
     assert changed
-    with pytest.raises(RunError, match="no personal model of 'car-9'"):
+    with pytest.raises(RunError, match="no personalised model of 'car-9'"):
         read_own_model(run, "fedavg", 1, "car-9")
 
 
@@ -202,7 +202,7 @@ def test_the_published_field_is_in_the_run_folder(run):
     assert field.nodes > 50
     assert field.vehicles.min() >= 2
     environment = json.loads((run / "environment.json").read_text())
-    assert environment["terrain"] == {"nodes": field.nodes, "vehicles": 3}
+    assert environment["elevation"] == {"nodes": field.nodes, "vehicles": 3}
     taught = read_provenance(run / "field.parquet")
     assert taught == Provenance.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
 
@@ -213,10 +213,10 @@ device = "cpu"
 [fleet]
 data = "FLEET"
 [data]
-features = "speed, terrain"
+features = "speed, elevation"
 window = 10
 stride = 40
-[terrain]
+[elevation]
 minimum_vehicles = 2
 refresh_every = 2
 forget = 0.9
@@ -253,9 +253,9 @@ def refreshed_run(tmp_path_factory, stored) -> Path:
 
 def test_a_refresh_in_the_midst_of_training_takes_in_late_vehicles(refreshed_run):
     begun = read_field(refreshed_run / "field.parquet")
-    ended = read_field(refreshed_run / "terrain" / "fedavg.parquet")
+    ended = read_field(refreshed_run / "elevation" / "fedavg.parquet")
     # Of four vehicles the coin of seed 1 lets some be there at first; then all are.
-    first = json.loads((refreshed_run / "environment.json").read_text())["terrain"]["vehicles"]
+    first = json.loads((refreshed_run / "environment.json").read_text())["elevation"]["vehicles"]
     assert 2 <= first < 4
     assert ended.nodes > begun.nodes
     assert ended.vehicles.max() > begun.vehicles.max()
@@ -272,7 +272,7 @@ def test_an_interrupted_run_with_refreshes_goes_on_bit_for_bit(
     with pytest.raises(KeyboardInterrupt):
         execute(config, out, StopAfter(after))
     execute(config, out, Silent(), resume=True)
-    for file in ("model.safetensors", "terrain/fedavg.parquet"):
+    for file in ("model.safetensors", "elevation/fedavg.parquet"):
         assert (out / file).read_bytes() == (refreshed_run / file).read_bytes()
 
 
@@ -297,7 +297,7 @@ def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path
     (learned,) = ran
     assert len(learned.contributors) == 3
     for name, own in learned.own.items():
-        found = refreshed_field(config, out / "terrain" / "fedavg.parquet", name)
+        found = refreshed_field(config, out / "elevation" / "fedavg.parquet", name)
         assert (found.keys == own.keys).all()
         assert (found.elevation_m == own.elevation_m).all()
     (outsider,) = learned.own.keys() - learned.contributors
@@ -314,12 +314,12 @@ def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):
     """A run's local-only vehicles climb in maps of their own; they once had empty ones."""
     config = RunConfig(
         fleet=Source(data=str(stored)),
-        data=DataSettings(features="speed, terrain", window=10),
-        terrain=TerrainSettings(source="learn"),
+        data=DataSettings(features="speed, elevation", window=10),
+        elevation=ElevationSettings(source="learn"),
     )
     alone = learned_alone(config)
     for vehicle in read_fleet(stored):
-        only = learn([vehicle], config.terrain, config.data).own[vehicle.name]
+        only = learn([vehicle], config.elevation, config.data).own[vehicle.name]
         assert np.array_equal(alone.own[vehicle.name].keys, only.keys)
         assert np.array_equal(alone.own[vehicle.name].elevation_m, only.elevation_m)
     assert any(own.nodes for own in alone.own.values())
@@ -328,12 +328,12 @@ def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):
 def test_the_ridge_of_a_local_only_vehicle_gains_by_its_own_map(tmp_path):
     text = CONFIG.replace("stride = 40", "stride = 10").replace('"scaffold"', '"fedprox"')
     errors = {}
-    for features in ("base, terrain", "base"):
+    for features in ("base, elevation", "base"):
         out = tmp_path / features
-        config = from_toml(text.replace("base, terrain", features))
+        config = from_toml(text.replace("base, elevation", features))
         execute(replace(config, fleet=replace(config.fleet, trips=20)), out, Silent())
-        rows = read_table(out, "references").to_pylist()
+        rows = read_table(out, "baselines").to_pylist()
         errors[features] = np.mean(
             [r["rmse"] for r in rows if r["reference"] == "ridge" and r["stratum"] == "all"]
         )
-    assert errors["base, terrain"] < 0.9 * errors["base"]
+    assert errors["base, elevation"] < 0.9 * errors["base"]

@@ -1,4 +1,4 @@
-"""`fedwatt terrain`: learn, draw, compare."""
+"""`fedwatt elevation`: learn, draw, compare."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def fleet(tmp_path_factory) -> Path:
 def field(type_in, fleet, tmp_path) -> Path:
     out = tmp_path / "hills.parquet"
     status, told = type_in(
-        "terrain", "learn", str(fleet), "--out", str(out), "--minimum-vehicles", "2"
+        "elevation", "learn", str(fleet), "--out", str(out), "--minimum-vehicles", "2"
     )
     assert status == 0
     assert "driven by 2 or more vehicles" in told
@@ -31,13 +31,13 @@ def field(type_in, fleet, tmp_path) -> Path:
 
 def test_a_field_is_drawn_as_a_page_that_needs_no_network(type_in, field, tmp_path):
     page = tmp_path / "map.html"
-    assert type_in("terrain", "map", str(field), "--out", str(page))[0] == 0
+    assert type_in("elevation", "map", str(field), "--out", str(page))[0] == 0
     text = page.read_text(encoding="utf-8")
     assert "more nodes were driven by too few vehicles" in text
     assert "://" not in text  # base64 has no colon
     for kind in ("png", "svg", "pdf"):
         file = tmp_path / f"map.{kind}"
-        assert type_in("terrain", "map", str(field), "--out", str(file))[0] == 0
+        assert type_in("elevation", "map", str(field), "--out", str(file))[0] == 0
         assert file.stat().st_size > 10_000
 
 
@@ -48,7 +48,7 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
     out = tmp_path / "other.parquet"
     options = ("--split", "0.5", "0.2", "0.3", "--split-seed", "3", "--window", "30")
     asked = ("--held-out", "1", "--minimum-vehicles", "2")
-    status, _ = type_in("terrain", "learn", str(fleet), "--out", str(out), *options, *asked)
+    status, _ = type_in("elevation", "learn", str(fleet), "--out", str(out), *options, *asked)
     assert status == 0
     never = held_out_vehicles(cars, 1, 3)
     other = DataSettings(split=(0.5, 0.2, 0.3), split_seed=3, window=30)
@@ -57,8 +57,8 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
 
 def test_a_run_refuses_a_field_of_another_split(type_in, fleet, field, tmp_path):
     status, told = type_in(
-        *("run", "--data", str(fleet), "--set", "data.features=speed, terrain"),
-        *("--set", f"terrain.source={field}", "--set", "data.split_seed=1"),
+        *("run", "--data", str(fleet), "--set", "data.features=speed, elevation"),
+        *("--set", f"elevation.source={field}", "--set", "data.split_seed=1"),
         *("--out", str(tmp_path / "run")),
     )
     assert status == 2
@@ -67,15 +67,15 @@ def test_a_run_refuses_a_field_of_another_split(type_in, fleet, field, tmp_path)
 
 
 def test_a_field_is_held_against_measured_elevation(type_in, fleet, field):
-    status, told = type_in("terrain", "compare", str(field), str(fleet))
+    status, told = type_in("elevation", "compare", str(field), str(fleet))
     assert status == 0
     assert "correlation of elevations" in told
 
 
 def test_a_folder_without_a_field_and_a_strange_file_are_refused(type_in, field, tmp_path):
-    status, told = type_in("terrain", "map", str(tmp_path), "--out", "map.png")
+    status, told = type_in("elevation", "map", str(tmp_path), "--out", "map.png")
     assert status == 2
     assert "has no field field.parquet" in told
-    status, told = type_in("terrain", "map", str(field), "--out", str(tmp_path / "map.gif"))
+    status, told = type_in("elevation", "map", str(field), "--out", str(tmp_path / "map.gif"))
     assert status == 2
     assert ".html" in told

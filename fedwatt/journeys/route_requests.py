@@ -2,8 +2,8 @@
 
     units        sizes of the columns of features, and who has trips at all
     effects      sums for the coefficients of energy and of duration (`mixed_effects`)
-    errors       how far off these were, counted in bins (`route_bars`)
-    correction   sums for κ, q and c of a route under way (`under_way`)
+    errors       how far off these were, counted in bins (`route_intervals`)
+    correction   sums for κ, q and c of a route under way (`in_trip`)
     under way    how far off forecasts were at shares of the way, counted in bins
 
 Every answer has one length for all vehicles, so that under masks it says nothing. A simulation and
@@ -19,12 +19,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import array_of, field_from_arrays, field_to_arrays
-from fedwatt.elevation.field import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import SUMS, DrivingSums, on_board
 from fedwatt.journeys.fleet_routes import JUDGED, own_coefficients
+from fedwatt.journeys.in_trip import CORRECTION_FIELDS, COUNT_FIELDS, Moments
 from fedwatt.journeys.mixed_effects import (
     Fitted,
     FleetEffects,
@@ -32,11 +33,10 @@ from fedwatt.journeys.mixed_effects import (
     sum_fields,
     unit_fields,
 )
-from fedwatt.journeys.route_bars import BINS, MIDDLES_KM
-from fedwatt.journeys.route_board import Lessons, RouteBoard, judged
+from fedwatt.journeys.route_board import Lessons, VehicleRoutes, evaluated
 from fedwatt.journeys.route_features import NAMES
+from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
 from fedwatt.journeys.route_model import TARGETS
-from fedwatt.journeys.under_way import CORRECTION_FIELDS, COUNT_FIELDS, Moments
 from fedwatt.sums import Fields
 from fedwatt.telemetry.trip import FloatArray
 
@@ -48,7 +48,7 @@ ASKED: Final = {
     "under way": "counts of their errors under way",
 }
 """Kinds of questions, in the order in which they are asked, and what they ask for, for a log."""
-UNDER_WAY: Final = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
+IN_TRIP: Final = {"correction": CORRECTION_FIELDS, "under way": COUNT_FIELDS}
 """What answers hold to those about moments under way."""
 COLUMNS: Final = len(NAMES)
 MOST_TRIPS: Final = 2.0**24
@@ -109,7 +109,7 @@ class SharedDriving:
 class Pupil:
     """A vehicle that has the driving field: what it answers from. Nothing else of it leaves."""
 
-    board: RouteBoard
+    board: VehicleRoutes
     shared: SharedDriving
     _moments: tuple[bytes, Moments] | None = None
     """Of the effects that were asked about last; three questions in a row are about the same."""
@@ -132,12 +132,12 @@ class Pupil:
                 for target, fleet in effects.items()
             }
             driven = on_board(self.shared.driving, board.sums, board.grid, contributed=True)
-            self._moments = about, board.under_way(driven, beta)
+            self._moments = about, board.in_trip(driven, beta)
         return self._moments[1]
 
 
 @dataclass(frozen=True, eq=False)
-class RouteQuestion:
+class RouteRequest:
     """A request for a sum, one of `ASKED`, given the fleet's effects by target.
 
     effects     what it knows of the coefficients; nothing for "units"
@@ -151,7 +151,7 @@ class RouteQuestion:
     correction: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
-    def about_errors(cls, fitted: Mapping[str, Fitted]) -> "RouteQuestion":
+    def about_errors(cls, fitted: Mapping[str, Fitted]) -> "RouteRequest":
         """Return the request for the errors of fitted coefficients."""
         return cls(
             "errors",
@@ -167,14 +167,14 @@ class RouteQuestion:
     @property
     def fields(self) -> Fields:
         """Names and sizes of a contribution; the same for every vehicle."""
-        if self.kind in UNDER_WAY:
-            return UNDER_WAY[self.kind]
+        if self.kind in IN_TRIP:
+            return IN_TRIP[self.kind]
         each = OF_A_TARGET[self.kind]
         return {f"{target}.{name}": own for target in TARGETS for name, own in each.items()}
 
     def answer(self, pupil: Pupil) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
-        if self.kind in UNDER_WAY:
+        if self.kind in IN_TRIP:
             moments = pupil.moments(self.effects)
             noise = self.effects["energy"].noise
             if self.kind == "correction":
@@ -184,7 +184,7 @@ class RouteQuestion:
         for target in TARGETS:
             fleet = self.effects.get(target)
             if fleet is not None and self.kind == "errors":
-                own = judged(pupil.lessons, target, fleet, self.equations[target])
+                own = evaluated(pupil.lessons, target, fleet, self.equations[target])
             else:
                 own = pupil.lessons.inside.answer(target, fleet)
             found |= {f"{target}.{name}": values for name, values in own.items()}
@@ -206,7 +206,7 @@ class RouteQuestion:
         return found | ({"correction": self.correction} if len(self.correction) else {})
 
     @classmethod
-    def read(cls, kind: str, arrays: Arrays) -> "RouteQuestion":
+    def read(cls, kind: str, arrays: Arrays) -> "RouteRequest":
         """Return the question that a message holds; DataError if it holds none."""
         if kind not in ASKED:
             raise DataError("the question does not say what of routes it asks for")
@@ -222,7 +222,7 @@ class RouteQuestion:
                 for target in TARGETS
             }
             return cls(kind, effects, equations)
-        if kind in UNDER_WAY:
+        if kind in IN_TRIP:
             return cls(kind, effects, correction=_numbers(arrays, "correction", 3))
         return cls(kind, effects)
 

@@ -1,4 +1,4 @@
-"""`fedwatt terrain`: learn a fleet's hills from its energy, draw them, hold them against others."""
+"""`fedwatt elevation`: learn a fleet's elevation map, draw it, compare it with others."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,16 +8,16 @@ from rich.table import Table
 
 from fedwatt.cli.console import console
 from fedwatt.cli.data.shared import Fleet
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.windows import DataSettings
 
 if TYPE_CHECKING:
-    from fedwatt.elevation.field import Field
+    from fedwatt.elevation.elevation_map import Field
 
 app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
-FieldFile = Annotated[Path, typer.Argument(help="File made by 'terrain learn', or a run folder.")]
-DEFAULTS = TerrainSettings()
+FieldFile = Annotated[Path, typer.Argument(help="File made by 'elevation learn', or a run folder.")]
+DEFAULTS = ElevationSettings()
 DATA = DataSettings()
 
 
@@ -49,7 +49,7 @@ def learn_(
     """
     from fedwatt.elevation.sources import publish_field
 
-    settings = TerrainSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
+    settings = ElevationSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
     with console.status("Surveying ..."):
         field, driven = publish_field(fleet, out, settings, data)
@@ -134,15 +134,15 @@ def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str
     """Return the agreement of an elevation map with a terrain model, drawn into `figure` if
     given.
     """
-    from fedwatt.elevation.compare import against_reference
-    from fedwatt.telemetry.maps import read_terrain
+    from fedwatt.elevation.compare import against_baseline
+    from fedwatt.telemetry.maps import read_terrain_model
 
-    found = against_reference(field, read_terrain([model]))
+    found = against_baseline(field, read_terrain_model([model]))
     if figure is not None:
-        from fedwatt.report.figures.reference import reference_figure
+        from fedwatt.report.figures.baselines import baseline_figure
         from fedwatt.report.svg import saved
 
-        figure.write_bytes(saved(reference_figure(found)))
+        figure.write_bytes(saved(baseline_figure(found)))
     rows = {
         "nodes of the field": f"{found.nodes:,}",
         "of these known to the terrain model": f"{found.known:.1%}",
@@ -163,10 +163,10 @@ def field_file(path: Path, method: str | None) -> Path:
     """Return the field of a file or of a run folder."""
     if not path.is_dir():
         return path
-    file = path / "field.parquet" if method is None else path / "terrain" / f"{method}.parquet"
+    file = path / "field.parquet" if method is None else path / "elevation" / f"{method}.parquet"
     if not file.is_file():
         raise DataError(
             f"{path} has no field {file.relative_to(path)}. A run has one if its features include "
-            "terrain, and one for each method if terrain.refresh_every is set."
+            "elevation, and one for each method if elevation.refresh_every is set."
         )
     return file

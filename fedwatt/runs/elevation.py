@@ -1,7 +1,7 @@
 """Hills as a step of a run: learned before the first round, and anew in the midst of training.
 
 RUN/field.parquet                                 what was published before the first round
-RUN/terrain/LABEL.parquet                         what was published last in a method's training
+RUN/elevation/LABEL.parquet                         what was published last in a method's training
 RUN/checkpoint/LABEL/field-000010.safetensors     sums after the refresh of round 10
 
 How a field is learned is `fedwatt.elevation`'s.
@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.exchange import refuse_unmaskable, share_by
-from fedwatt.elevation.field import Field
 from fedwatt.elevation.learn import Learned, learn_alone, own_fields, survey_fleet
 from fedwatt.elevation.refresh import refreshed, solved_again
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.sources import learn_fields, learns_field
 from fedwatt.elevation.statistics import Contribution
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
@@ -43,26 +43,26 @@ from fedwatt.windows.features import feature_names, needs_climb
 SUMS = tuple(part.name for part in fields(Contribution))
 
 
-def learns_hills(config: RunConfig) -> bool:
+def learns_elevation(config: RunConfig) -> bool:
     """Return whether a feature is made from the road's slope, and the run's vehicles learn that."""
-    return learns_field(config.terrain, config.data)
+    return learns_field(config.elevation, config.data)
 
 
-def shares_hills(config: RunConfig) -> bool:
+def shares_elevation(config: RunConfig) -> bool:
     """Return whether the vehicles of a real fleet learn hills in the run: for features, or for
     routes.
     """
-    return learns_hills(config) or config.deploy.routes
+    return learns_elevation(config) or config.deploy.routes
 
 
 def learned_for(config: RunConfig) -> Learned | None:
     """Return the fields that a run begins with; None where it needs none or has them from
     elsewhere.
     """
-    return learned_hills(config) if learns_hills(config) else None
+    return learned_elevation(config) if learns_elevation(config) else None
 
 
-def learned_hills(config: RunConfig) -> Learned:
+def learned_elevation(config: RunConfig) -> Learned:
     """Return the fields that the vehicles of a run learn, whether or not its features have hills.
 
     Vehicles that are held out contribute nothing. Nor do, where the field is refreshed later, those
@@ -70,11 +70,11 @@ def learned_hills(config: RunConfig) -> Learned:
     vehicles would learn on a real fleet, under masks.
     """
     vehicles = partial(source_vehicles, config.fleet, config.data)
-    learn = partial(learn_fields, vehicles, config.data, config.terrain)
+    learn = partial(learn_fields, vehicles, config.data, config.elevation)
     if config.secure.enabled:
-        refuse_unmaskable(config.terrain)
+        refuse_unmaskable(config.elevation)
         return learn(share=share_by(add_up))
-    if config.terrain.refresh_every and learns_hills(config):
+    if config.elevation.refresh_every and learns_elevation(config):
         seed = config.seeds[0]
         availability = config.availability
         return learn(present=lambda vehicles: first_available(seed, vehicles, availability))
@@ -87,7 +87,7 @@ def learned_alone(config: RunConfig, learners: frozenset[str] | None = None) -> 
     Vehicles outside `learners` (None: all learn) have an empty map.
     """
     vehicles = source_vehicles(config.fleet, config.data)
-    return learn_alone(vehicles, config.terrain, config.data, learners=learners)
+    return learn_alone(vehicles, config.elevation, config.data, learners=learners)
 
 
 def run_fleet(config: RunConfig) -> Fleet:
@@ -97,10 +97,10 @@ def run_fleet(config: RunConfig) -> Fleet:
 
 def refuse_refreshes(config: RunConfig) -> None:
     """Raise if the methods of a run cannot train in processes of their own."""
-    if config.terrain.refresh_every:
+    if config.elevation.refresh_every:
         raise SettingError(
             "Hills that are learned anew during training need all methods in this process. "
-            "Leave out --ray, or set terrain.refresh_every = 0."
+            "Leave out --ray, or set elevation.refresh_every = 0."
         )
 
 
@@ -110,15 +110,15 @@ def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
     write_field(file, learned.shared, provenance=provenance)
 
 
-def terrain_facts(
+def elevation_facts(
     config: RunConfig, fleet: Fleet, shared: Field, contributors: int, learnings: int = 1
 ) -> dict[str, Any]:
     """Return the number of shared nodes, and the privacy that noise on their sums has spent."""
     facts = {"nodes": shared.nodes, "vehicles": contributors}
-    return facts | terrain_spending(config, fleet, learnings)
+    return facts | elevation_spending(config, fleet, learnings)
 
 
-def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | None:
+def elevation_budget(settings: ElevationSettings, *, population: int) -> Budget | None:
     """Return the budget of a field learned with noise by K vehicles; None: without.
 
     Each of its published vectors is one Gaussian mechanism that every vehicle takes part in:
@@ -129,16 +129,16 @@ def terrain_budget(settings: TerrainSettings, *, population: int) -> Budget | No
     return Budget(settings.noise_multiplier, 1.0, max(population, 2) ** -1.1)
 
 
-def terrain_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:
+def elevation_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> dict[str, Any]:
     """Return the privacy spent on learning elevation; empty without noise or without learning.
 
     `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
     """
     population = sum(not client.held_out for client in fleet.clients)
-    own = terrain_budget(config.terrain, population=population)
+    own = elevation_budget(config.elevation, population=population)
     if own is None:
         return {}
-    return asdict(own) | {"epsilon": own.epsilon(max(learnings, 1) * config.terrain.releases)}
+    return asdict(own) | {"epsilon": own.epsilon(max(learnings, 1) * config.elevation.releases)}
 
 
 @dataclass
@@ -154,9 +154,9 @@ class Refresh:
 
     def before_round(self, federation: Federation, state: State) -> tuple[Federation, State]:
         """Return the federation and the state with which the next round is to go on."""
-        federation = self._with_hills_of(state.round, federation, state)
+        federation = self._with_elevation_of(state.round, federation, state)
         if self.done and self.done == state.round:
-            # Earlier models were judged with other hills: the best is sought from here on.
+            # Earlier models were evaluated with other hills: the best is sought from here on.
             unknown = torch.full_like(state.best_validation, torch.inf)
             state = replace(state, best_validation=unknown)
         return federation, state
@@ -165,12 +165,12 @@ class Refresh:
         """Return the federation that the last round was trained in; what it published goes to
         `file`.
         """
-        federation = self._with_hills_of(max(state.round - 1, 0), federation, state)
+        federation = self._with_elevation_of(max(state.round - 1, 0), federation, state)
         write_learned(file, self.learned, self.config)
         return federation
 
-    def _with_hills_of(self, round: int, federation: Federation, state: State) -> Federation:
-        last = round - round % self.config.terrain.refresh_every
+    def _with_elevation_of(self, round: int, federation: Federation, state: State) -> Federation:
+        last = round - round % self.config.elevation.refresh_every
         if last != self.done:
             self.learned = self._learned(federation, state, last)
             self.federation = self.federate(open_fleet(self.config, self.learned))
@@ -180,7 +180,7 @@ class Refresh:
     def _learned(self, federation: Federation, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
         vehicles = partial(source_vehicles, self.config.fleet, self.config.data)
-        settings = self.config.terrain
+        settings = self.config.elevation
         data = self.config.data
         if file.exists():
             return solved_again(vehicles(), self.learned, *self._read(file), settings, data)
@@ -234,24 +234,24 @@ def vehicle_field(
     training is in the run. That of a real fleet is on the vehicle's own disk, and asked for.
     """
     hilly = needs_climb(feature_names(config.data.features))
-    source = config.terrain.source
+    source = config.elevation.source
     if not hilly or source == "measured":
         if file is not None:
             raise SettingError(
                 "The run needs no elevation field: "
                 + ("its climb is measured." if hilly else "climb is not among its features.")
-                + " Leave --terrain out."
+                + " Leave --elevation out."
             )
         return None
-    if file is not None or not config.terrain.learns:
+    if file is not None or not config.elevation.learns:
         return read_field(file or Path(source))
-    if config.terrain.refresh_every:
-        return refreshed_field(config, run / "terrain" / f"{method}.parquet", vehicle)
+    if config.elevation.refresh_every:
+        return refreshed_field(config, run / "elevation" / f"{method}.parquet", vehicle)
     if (run / "deployment.json").exists():
         raise DataError(
             f"The hills of {run} were learned on a real fleet, and those of vehicle '{vehicle}' "
             "are on its own disk. Give its --state folder here as well, or the file of a field "
-            "with --terrain."
+            "with --elevation."
         )
     learned = learned_for(config)
     if learned is None or vehicle not in learned.own:
@@ -274,14 +274,14 @@ def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
     if provenance is None:
         raise DataError(
             f"{file} does not say who contributed, so the run's field of vehicle '{vehicle}' is "
-            "not known. Give one with --terrain."
+            "not known. Give one with --elevation."
         )
-    found = survey_fleet(alone, provenance.vehicles, shared.grid, config.terrain, config.data)
-    return own_fields(*found, shared, config.terrain)[vehicle]
+    found = survey_fleet(alone, provenance.vehicles, shared.grid, config.elevation, config.data)
+    return own_fields(*found, shared, config.elevation)[vehicle]
 
 
 def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
     return DataError(
         f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
-        "no field for it. Give one with --terrain ('fedwatt terrain learn' makes it)."
+        "no field for it. Give one with --elevation ('fedwatt elevation learn' makes it)."
     )

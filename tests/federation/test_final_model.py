@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from pytest import approx
 
-from fedwatt.federation.kept import GLOBAL_MODELS
-from fedwatt.federation.port import Judgement
+from fedwatt.federation.backend import ModelEvaluation
+from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.federation.state import State
 from fedwatt.windows import Client
 from tests.federation.test_loop import Answering
@@ -33,7 +33,7 @@ def test_the_mean_of_the_best_and_the_last_model_is_kept() -> None:
     # mean of 1.25 and 1.625 is off by 0.1875 there, and by 0.5625 from what the test wants.
     outcome = trained(0.25, 2.25)
     assert outcome.state.keeps_mean.tolist() == [True]
-    assert outcome.state.kept_weights.item() == approx(1.4375)
+    assert outcome.state.final_weights.item() == approx(1.4375)
     *earlier, last = kept_columns(outcome)
     assert last == approx(((1 + 0.1875**2) ** 0.5, 0.5625))
     assert all(value != value for pair in earlier for value in pair)  # unknown before the end
@@ -41,7 +41,7 @@ def test_the_mean_of_the_best_and_the_last_model_is_kept() -> None:
 
 def test_a_last_model_that_is_the_best_one_is_kept_as_it_is() -> None:
     outcome = trained(2.0)
-    assert torch.equal(outcome.state.kept_weights, outcome.state.weights)
+    assert torch.equal(outcome.state.final_weights, outcome.state.weights)
     assert kept_columns(outcome)[-1] == approx((0.375, 0.375))
 
 
@@ -49,27 +49,29 @@ def test_a_broken_mean_is_not_kept() -> None:
     # The best model, w = 1.25, validates at 0.1; the mean at sqrt(0.01 + 0.1875²) = 0.2125.
     outcome = trained(1.15, 1.35)
     assert outcome.state.mean_validation.item() == approx(0.2125)
-    assert outcome.state.kept_weights.item() == approx(1.25)
+    assert outcome.state.final_weights.item() == approx(1.25)
     assert kept_columns(outcome)[-1] == approx((0.1, 0.75))
 
 
 def test_a_mean_that_cannot_be_compared_is_not_kept() -> None:
     federation = line_federation([pulled(0.25, 2.25)], training={"rounds": 2})
-    for judgement in (
-        Judgement(federation.evaluate(torch.tensor([[1.4375]]).double()), {}, comparable=False),
-        Judgement([None], {}),
+    for evaluation in (
+        ModelEvaluation(
+            federation.evaluate(torch.tensor([[1.4375]]).double()), {}, comparable=False
+        ),
+        ModelEvaluation([None], {}),
     ):
-        port = Answering(federation, judge_mean=lambda *_, said=judgement: said)
+        port = Answering(federation, evaluate_mean=lambda *_, said=evaluation: said)
         state = replace(federation.loop, port=port).train("fedavg").state
-        assert state.kept_weights.item() == approx(1.25)
+        assert state.final_weights.item() == approx(1.25)
 
 
 def test_a_checkpoint_of_an_earlier_version_keeps_its_best_model() -> None:
     state = trained(0.25, 2.25).state
     flat = state.tensors()
-    assert torch.equal(State.from_tensors(2, flat).kept_weights, state.kept_weights)
+    assert torch.equal(State.from_tensors(2, flat).final_weights, state.final_weights)
     del flat["mean_validation"]
-    assert torch.equal(State.from_tensors(2, flat).kept_weights, state.best_weights)
+    assert torch.equal(State.from_tensors(2, flat).final_weights, state.best_weights)
 
 
 def test_the_models_of_a_state_have_the_names_of_a_runs_models() -> None:

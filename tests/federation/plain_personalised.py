@@ -1,4 +1,4 @@
-"""The personal methods once more, one vehicle at a time, as in `plain_baselines`.
+"""The personalised methods once more, one vehicle at a time, as in `plain_baselines`.
 
 `own(client)` is the model that a vehicle would drive with after the last round, a flat vector [D].
 """
@@ -28,7 +28,7 @@ class Ditto(Plain):
         v = self.v.get(client.name, self.w).clone()
         for x, y in self.batches(client):
             pull = self.lam * (v - self.w)
-            v = v - self.rate_own * self.rate * (self.gradient(v, x, y) + pull)
+            v = v - self.rate_own * self.learning_rate * (self.gradient(v, x, y) + pull)
         self.v[client.name] = v
         return super().local(client)
 
@@ -55,10 +55,10 @@ class SharedBody(Plain):
             return self.body_steps(w, batches)
         if self.training_of_head == "together":
             for x, y in batches:
-                w = w - self.rate * self.gradient(w, x, y)
+                w = w - self.learning_rate * self.gradient(w, x, y)
         else:
             first = min(ceil(self.share * len(batches)), len(batches) - 1)
-            w = self.head_steps(w, batches[:first], self.rate)
+            w = self.head_steps(w, batches[:first], self.learning_rate)
             w = self.body_steps(w, batches[first:])
         self.heads[client.name] = w[-self.size :].clone()
         w[-self.size :] = self.w[-self.size :]
@@ -70,16 +70,16 @@ class SharedBody(Plain):
             w[-self.size :] = self.heads[client.name]
         return w
 
-    def head_steps(self, w: Tensor, batches: list, rate: float) -> Tensor:
+    def head_steps(self, w: Tensor, batches: list, learning_rate: float) -> Tensor:
         for x, y in batches:
             w = w.clone()
-            w[-self.size :] -= rate * self.gradient(w, x, y)[-self.size :]
+            w[-self.size :] -= learning_rate * self.gradient(w, x, y)[-self.size :]
         return w
 
     def body_steps(self, w: Tensor, batches: list) -> Tensor:
         for x, y in batches:
             w = w.clone()
-            w[: -self.size] -= self.rate * self.gradient(w, x, y)[: -self.size]
+            w[: -self.size] -= self.learning_rate * self.gradient(w, x, y)[: -self.size]
         return w
 
     def own(self, client: Client) -> Tensor:
@@ -90,7 +90,7 @@ class SharedBody(Plain):
         batch = self.training.batch
         draw = Draw(self.seed, self.t + 1, client.name, windows=windows, end=self.new, batch=batch)
         batches = [gathered(client, row[row >= 0], self.dtype) for row in draw.order()]
-        return self.head_steps(self.w, batches, self.training.rate / (self.t + 2) ** 0.5)
+        return self.head_steps(self.w, batches, self.training.learning_rate / (self.t + 2) ** 0.5)
 
 
 @dataclass
@@ -112,7 +112,7 @@ class Ifca(Plain):
         self.choice[client.name] = chosen = self.choose(client)
         w = self.centres[chosen].clone()
         for x, y in self.batches(client):
-            w = w - self.rate * self.gradient(w, x, y)
+            w = w - self.learning_rate * self.gradient(w, x, y)
         return w
 
     def server(self, clients: list[Client], trained: list[Tensor]) -> Tensor:

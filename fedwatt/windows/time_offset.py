@@ -1,14 +1,14 @@
-"""Motion that is recorded ahead of the power it takes, delayed by a vehicle's own lag.
+"""Motion that is recorded ahead of the power it takes, delayed by a vehicle's own time offset.
 
 Speed and position reach a recording by other ways than voltage and current do, and a second's
 energy belongs to the way that ends with it. In VED motion is about a second ahead of power. Whoever
 makes features of a trip delays it first.
 
-A vehicle's lag is found from its own training trips. For every candidate a simple power model, a
-ridge on physics features, is fitted to energies of a few seconds of the delayed trips; the lag that
-leaves least is the vehicle's, to a fraction of a second by a parabola through the least and its
-neighbours. It is 0 where that explains hardly more. Hills are not known yet; they are learned on
-aligned motion, and change too slowly to matter here.
+A vehicle's time offset is found from its own training trips. For every candidate a simple power
+model, a ridge on physics features, is fitted to energies of a few seconds of the delayed trips;
+the time offset that leaves least is the vehicle's, to a fraction of a second by a parabola through
+the least and its neighbours. It is 0 where that explains hardly more. Hills are not known yet; they
+are learned on aligned motion, and change too slowly to matter here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ from fedwatt.windows.ridge import ridge
 MOTION = ("speed_mps", "grade", "elevation_m", *CLIMB, *POSITION)
 """Channels that say how the vehicle moves, and where."""
 LONGEST_S = 4.0
-"""No lag is longer; a stream remembers as much."""
+"""No time offset is longer; a stream remembers as much."""
 STEP_S = 0.5
 SEGMENT_S = 5
 CLEAR_GAIN = 0.98
-"""What a lag must leave of the variance that is left without one."""
+"""What a time offset must leave of the variance that is left without one."""
 RESOLUTION_S = 0.25
 
 
@@ -67,31 +67,33 @@ def aligned(vehicle: Vehicle, lag_s: float) -> Vehicle:
 
 
 def vehicle_lag_s(vehicle: Vehicle, split_of: Mapping[str, str]) -> float:
-    """Return the vehicle's lag in seconds, 0 to `LONGEST_S`; `split_of` has the split of each
-    trip.
+    """Return the vehicle's time offset in seconds, 0 to `LONGEST_S`; `split_of` has the split of
+    each trip.
     """
     if any("energy_wh" not in trip.channels for trip in vehicle.trips):
         return 0.0
     names = physics_features([trip for trip in vehicle.trips if trip.name in split_of])
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
     lags = np.arange(0, LONGEST_S + STEP_S / 2, STEP_S)
-    left = np.array([_left(training, names, vehicle.name, float(lag)) for lag in lags])
+    left = np.array(
+        [_left(training, names, vehicle.name, float(time_offset)) for time_offset in lags]
+    )
     best = int(np.argmin(left))
     if left[best] > CLEAR_GAIN * left[0]:
         return 0.0
-    lag = float(lags[best])
+    time_offset = float(lags[best])
     if 0 < best < len(lags) - 1:
         before, here, after = left[best - 1 : best + 2]
-        lag += STEP_S / 2 * float((before - after) / (before - 2 * here + after))
-    return round(lag / RESOLUTION_S) * RESOLUTION_S
+        time_offset += STEP_S / 2 * float((before - after) / (before - 2 * here + after))
+    return round(time_offset / RESOLUTION_S) * RESOLUTION_S
 
 
 def _left(trips: Iterable[Trip], names: tuple[str, ...], vehicle: str, lag_s: float) -> float:
-    """Variance of segments' energy that the power model leaves at this lag, Wh²."""
+    """Variance of segments' energy that the power model leaves at this time offset, Wh²."""
     features = []
     energy_wh = []
     for trip in trips:
-        # Every lag is judged on the same seconds, those that have a past.
+        # Every time offset is evaluated on the same seconds, those that have a past.
         rows = trip_features(delayed(trip, lag_s), names, vehicle)[ceil(LONGEST_S) :]
         features.append(_sums(rows))
         energy_wh.append(_sums(trip.channels["energy_wh"][ceil(LONGEST_S) :]))

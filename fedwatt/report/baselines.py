@@ -18,7 +18,7 @@ from fedwatt.report.statistics import (
     estimate,
     final,
     final_model,
-    kept_model,
+    vehicle_model,
     vehicle_rmse,
 )
 from fedwatt.report.style import name_of
@@ -54,10 +54,10 @@ class Gain:
         return 100 * self.saved.mean / self.alone
 
 
-def reference_rmse(run: Run) -> dict[str, dict[str, float]]:
+def baseline_rmse(run: Run) -> dict[str, dict[str, float]]:
     """Map baseline and vehicle to RMSE, mean over seeds; empty for a run without baselines."""
     by_name: dict[str, dict[str, float]] = {}
-    table = run.origins[0].references
+    table = run.origins[0].baselines
     if table is None or not run.same_data:
         return {}
     rows = where(table, stratum="all", held_out=False)
@@ -69,11 +69,11 @@ def reference_rmse(run: Run) -> dict[str, dict[str, float]]:
     return by_name
 
 
-def best_alone(references: dict[str, dict[str, float]]) -> str:
+def best_alone(baselines: dict[str, dict[str, float]]) -> str:
     """Return the local-only baseline: the one chosen on validation, else the lowest test error."""
-    if LOCAL_ONLY in references:
+    if LOCAL_ONLY in baselines:
         return LOCAL_ONLY
-    own = {name: rmse for name, rmse in references.items() if REFERENCES[name].alone}
+    own = {name: rmse for name, rmse in baselines.items() if REFERENCES[name].alone}
     return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
 
 
@@ -82,14 +82,14 @@ def gains(run: Run) -> list[Gain]:
 
     The last one of a method is the model that vehicles use.
     """
-    references = reference_rmse(run)
-    if not references:
+    baselines = baseline_rmse(run)
+    if not baselines:
         return []
-    reference = best_alone(references)
-    alone = references[reference]
+    reference = best_alone(baselines)
+    alone = baselines[reference]
     compared = []
     for method in run.methods:
-        for model in dict.fromkeys((kept_model(run, method), final_model(run, method))):
+        for model in dict.fromkeys((final_model(run, method), vehicle_model(run, method))):
             rmse = vehicle_rmse(run, method, model=model)
             shared = [vehicle for vehicle in rmse if vehicle in alone]
             saved = [alone[vehicle] - rmse[vehicle] for vehicle in shared]
@@ -163,20 +163,20 @@ def gain_sentence(gain: Gain, target: Predicted) -> str:
     )
 
 
-def references_table(run: Run) -> Table:
+def baselines_table(run: Run) -> Table:
     """Return every baseline and every federated model by its mean error over vehicles."""
-    references = reference_rmse(run)
+    baselines = baseline_rmse(run)
     rows: list[tuple[Cell, ...]] = []
-    best = best_alone(references) if references else ""
-    for name, rmse in references.items():
+    best = best_alone(baselines) if baselines else ""
+    for name, rmse in baselines.items():
         level = float(np.mean(list(rmse.values())))
-        base = references[best]
+        base = baselines[best]
         saved = estimate([base[v] - rmse[v] for v in rmse]) if name != best else nan
         better: Cell = sum(rmse[v] < base[v] for v in rmse) if name != best else "–"
         rows.append((REFERENCES[name].title, level, saved, better))
     rows += [(gain.name, gain.federated, gain.saved, gain.better) for gain in gains(run)]
-    count = len(references[best]) if references else 0
-    alone = REFERENCES[best].title if references else ""
+    count = len(baselines[best]) if baselines else 0
+    alone = REFERENCES[best].title if baselines else ""
     return Table(
         "baselines",
         "Federated models and baselines",
@@ -196,7 +196,7 @@ def references_table(run: Run) -> Table:
 
 
 def _about_elevation(run: Run) -> str:
-    if not any(origin.environment.get("terrain") for origin in run.origins):
+    if not any(origin.environment.get("elevation") for origin in run.origins):
         return ""
     return (
         " A local-only vehicle has the elevation map that it learns from its own training trips, "

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.route_bars import interval
-from fedwatt.journeys.under_way import (
+from fedwatt.journeys.in_trip import (
     SHARES,
     USUAL,
     Moments,
@@ -10,8 +9,9 @@ from fedwatt.journeys.under_way import (
     corrected,
     driven,
     moments,
-    narrower_bars,
+    narrower_intervals,
 )
+from fedwatt.journeys.route_intervals import interval
 
 METRES = np.arange(1, 501) * 20.0  # 10 km
 FORECAST_WH = 0.15 * METRES
@@ -108,13 +108,13 @@ def test_the_fleet_counts_how_much_narrower_bars_become():
     trips = [(At(total, share), total) for total in (80.0, 120.0) * 50 for share in SHARES]
     own = moments(trips).counts(np.zeros(3), 0.0)
     # Two vehicles add up; errors lie in bins of 1/80.
-    found = narrower_bars({"counts": 2 * own["counts"]})
+    found = narrower_intervals({"counts": 2 * own["counts"]})
     np.testing.assert_allclose(found, [1, 1, 0.5, 0.5], atol=0.05)
     # Nobody knows less than before, and where there are no trips nothing is known to be narrower.
-    assert narrower_bars({"counts": own["counts"][::-1]}).max() <= 1
+    assert narrower_intervals({"counts": own["counts"][::-1]}).max() <= 1
 
 
 def test_without_trips_bars_stay_as_they_were():
     nobody = moments([]).counts(np.zeros(3), 1.0)
     assert not nobody["counts"].any()
-    np.testing.assert_array_equal(narrower_bars(nobody), np.ones(4))
+    np.testing.assert_array_equal(narrower_intervals(nobody), np.ones(4))

@@ -24,7 +24,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedwatt.journeys.filter import State, carried, updated
-from fedwatt.journeys.route_bars import BINS, LEVELS, counted_errors, quantiles_of, relative_errors
+from fedwatt.journeys.route_intervals import (
+    BINS,
+    LEVELS,
+    counted_errors,
+    quantiles_of,
+    relative_errors,
+)
 from fedwatt.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
@@ -47,7 +53,7 @@ MOST_CHANGE_WH = 150.0
 """The rest is corrected by at most 60 % of its forecast and 150 Wh, whatever the trip has shown."""
 SHARES = (0.1, 0.25, 0.5, 0.75)
 """Of the way, at which the fleet learns them."""
-NO_BARS = np.zeros(len(LEVELS))
+NO_INTERVALS = np.zeros(len(LEVELS))
 
 
 @dataclass
@@ -63,7 +69,7 @@ class UnderWay:
     energy_wh: FloatArray
     seconds: FloatArray
     correction: tuple[float, float, float] = USUAL
-    errors_wh: FloatArray = field(default_factory=lambda: NO_BARS)
+    errors_wh: FloatArray = field(default_factory=lambda: NO_INTERVALS)
     narrower: FloatArray = field(default_factory=lambda: np.ones(len(SHARES)))
     measured_wh: float = 0.0
     speed_mps: float = 0.0
@@ -138,8 +144,8 @@ class UnderWay:
 
     @property
     def total_levels_wh(self) -> FloatArray:
-        """The total at 99 levels (`route_bars.interval`), narrowing along the route to certainty at
-        its end.
+        """The total at 99 levels (`route_intervals.interval`), narrowing along the route to
+        certainty at its end.
         """
         share = min(self._now_m / float(self.metres[-1]), 1.0)
         width = np.interp(share, (0.0, *SHARES, 1.0), (1.0, *self.narrower, 0.0))
@@ -194,12 +200,12 @@ class Moments:
         """Return the counts of relative errors of the total by bin, [5 · 320].
 
         As forecast before the start, then as corrected at each of `SHARES`; `noise` is b of
-        `route_bars`.
+        `route_intervals`.
         """
         off = self.beyond_wh - self.x @ correction
-        under_way = relative_errors(self.forecast_wh + off, self.forecast_wh, noise)
+        in_trip = relative_errors(self.forecast_wh + off, self.forecast_wh, noise)
         before = relative_errors(self.size_wh, self.forecast_wh, noise)
-        each = np.column_stack([before[:: len(SHARES)], under_way.reshape(-1, len(SHARES))])
+        each = np.column_stack([before[:: len(SHARES)], in_trip.reshape(-1, len(SHARES))])
         return {"counts": np.concatenate([counted_errors(column) for column in each.T])}
 
 
@@ -223,17 +229,17 @@ CORRECTION_FIELDS: Fields = {"matrix": (9, LARGEST), "right": (3, LARGEST)}
 COUNT_FIELDS: Fields = {"counts": ((1 + len(SHARES)) * BINS, LARGEST)}
 
 
-def narrower_bars(total: Mapping[str, FloatArray]) -> FloatArray:
+def narrower_intervals(total: Mapping[str, FloatArray]) -> FloatArray:
     """Return the remaining width of 90 % intervals at each of `SHARES`, [4], from the fleet's
     counts.
     """
     if not total["counts"].any():
         return np.ones(len(SHARES))
-    before, *under_way = (
+    before, *in_trip = (
         float(np.diff(quantiles_of(counts, np.array([0.05, 0.95])))[0])
         for counts in total["counts"].reshape(1 + len(SHARES), BINS)
     )
-    found = np.array(under_way) / max(before, 1e-12)
+    found = np.array(in_trip) / max(before, 1e-12)
     # Nobody knows less than before.
     return np.minimum.accumulate(np.minimum(found, 1.0))
 

@@ -12,7 +12,7 @@ from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import Client
 
 
-def fleet_bars(
+def fleet_intervals(
     fleet: Intervals, client: Client, predicted: FloatArray, prior: TripPrior
 ) -> tuple[Calibration, TripPrior]:
     """Return error bars of a vehicle, calibrated on the other vehicles, and its prior in Wh.

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.route_bars import (
+from fedwatt.journeys.route_intervals import (
     BINS,
     LEVELS,
     Bars,

@@ -6,16 +6,16 @@ import pytest
 
 from fedwatt.evaluation import REFERENCES
 from fedwatt.report.answer import answer
+from fedwatt.report.baselines import baselines_table, federating
 from fedwatt.report.load import load_run
-from fedwatt.report.references import federating, references_table
-from fedwatt.report.tables import reference_results
+from fedwatt.report.tables import baseline_results
 from fedwatt.report.write import write_report
 from fedwatt.runs.tables import read_table, write_table
 from tests.report.conftest import VEHICLES, make_run
 
 
 def with_references(folder, **rmse):
-    """A run whose references have these errors, each vehicle `spread` more than the one before."""
+    """A run whose baselines have these errors, each vehicle `spread` more than the one before."""
     errors = {"mean": 90.0, "ridge": 60.0, "network": 62.0, "pooled": 40.0} | rmse
     spread = errors.pop("spread", 0.0)
     rows = [
@@ -30,7 +30,7 @@ def with_references(folder, **rmse):
         for name, level in errors.items()
         for place, vehicle in enumerate(VEHICLES)
     ]
-    write_table(make_run(folder), "references", rows)
+    write_table(make_run(folder), "baselines", rows)
     return load_run(folder)
 
 
@@ -70,11 +70,11 @@ def test_a_mixture_is_what_vehicles_use(tmp_path):
     folder = tmp_path / "run"
     run = with_references(folder)
     assert federating(run).model == "kept"
-    assert "FedAvg, shared model" in [row[0] for row in references_table(run).rows]
+    assert "FedAvg, shared model" in [row[0] for row in baselines_table(run).rows]
     (folder / "config.toml").write_text("[model]\nmixture = true\n")
     run = load_run(folder)
     assert federating(run).model == "kept"
-    assert "FedAvg, shared model" in [row[0] for row in references_table(run).rows]
+    assert "FedAvg, shared model" in [row[0] for row in baselines_table(run).rows]
 
 
 def test_runs_of_earlier_versions_kept_their_best_model(tmp_path):
@@ -96,7 +96,7 @@ def test_vehicles_that_disagree_leave_nothing_clear(tmp_path):
 
 def test_pooled_data_is_no_vehicle_alone(tmp_path):
     run = with_references(tmp_path / "run")
-    table = references_table(run)
+    table = baselines_table(run)
     rows = {row[0]: row for row in table.rows}
     assert rows[REFERENCES["ridge"].title][1] == pytest.approx(60)
     pooled = rows[REFERENCES["pooled"].title]
@@ -106,7 +106,7 @@ def test_pooled_data_is_no_vehicle_alone(tmp_path):
 
 def test_a_run_without_references_says_nothing_about_them(tmp_path):
     run = load_run(make_run(tmp_path / "run"))
-    assert federating(run) is None and not references_table(run).rows
+    assert federating(run) is None and not baselines_table(run).rows
     assert answer(run).headline.startswith("FO-RI-FedAvg has")
 
 
@@ -115,5 +115,5 @@ def test_the_page_and_the_terminal_show_them(tmp_path):
     page = write_report(tmp_path / "run").read_text(encoding="utf-8")
     assert "Federated models and baselines" in page
     assert (tmp_path / "run" / "tables" / "baselines.csv").exists()
-    title, header, rows = reference_results(tmp_path / "run")
+    title, header, rows = baseline_results(tmp_path / "run")
     assert title.startswith("Federating gives") and header[0] == "Model" and len(rows) == 6

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedwatt.elevation.compare import Reference
+from fedwatt.elevation.compare import Baseline
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 
 BLUE = "#0072b2"
@@ -11,7 +11,7 @@ ORANGE = "#d55e00"
 
 
 @styled
-def reference_figure(found: Reference) -> Figure:
+def baseline_figure(found: Baseline) -> Figure:
     """Elevations of all nodes, learned over reference, and errors of grades by distance."""
     figure = Figure(figsize=(WIDTH_IN, 5.6))
     nodes, grades = figure.subplots(2, 1, height_ratios=(3, 1.4))

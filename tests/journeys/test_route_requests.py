@@ -4,27 +4,27 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.settings import TerrainSettings
+from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
-from fedwatt.journeys.driving_exchange import DrivingQuestion
+from fedwatt.journeys.driving_exchange import DrivingRequest
 from fedwatt.journeys.driving_field import SUMS, published
+from fedwatt.journeys.in_trip import USUAL
 from fedwatt.journeys.mixed_effects import Fitted, FleetEffects
 from fedwatt.journeys.route import HEADINGS
-from fedwatt.journeys.route_board import RouteBoard
+from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_exchange import SimulatedPupils, TooFewTeach, learn_from_pupils
-from fedwatt.journeys.route_questions import (
+from fedwatt.journeys.route_requests import (
     ASKED,
     COLUMNS,
     Pupil,
-    RouteQuestion,
+    RouteRequest,
     SharedDriving,
 )
-from fedwatt.journeys.under_way import USUAL
 from fedwatt.sums import plainly
 
 from .towns import GRID, boards
 
-SETTINGS = TerrainSettings(area=(41.99, 42.08, -83.01, -82.99))
+SETTINGS = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
 
 
 def effects(noise=1.0):
@@ -47,18 +47,18 @@ def pupil():
 
 
 QUESTIONS = {
-    "units": lambda: RouteQuestion("units"),
-    "effects": lambda: RouteQuestion("effects", effects()),
-    "errors": lambda: RouteQuestion.about_errors(fitted()),
-    "correction": lambda: RouteQuestion("correction", effects(), correction=np.array(USUAL)),
-    "under way": lambda: RouteQuestion("under way", effects(), correction=np.array(USUAL)),
+    "units": lambda: RouteRequest("units"),
+    "effects": lambda: RouteRequest("effects", effects()),
+    "errors": lambda: RouteRequest.about_errors(fitted()),
+    "correction": lambda: RouteRequest("correction", effects(), correction=np.array(USUAL)),
+    "under way": lambda: RouteRequest("under way", effects(), correction=np.array(USUAL)),
 }
 
 
 @pytest.mark.parametrize("kind", ASKED)
 def test_a_question_is_answered_alike_after_its_way(kind, pupil):
     asked = QUESTIONS[kind]()
-    there = RouteQuestion.read(kind, asked.arrays)
+    there = RouteRequest.read(kind, asked.arrays)
     first = asked.answer(pupil)
     second = there.answer(pupil)
     assert first.keys() == second.keys() == asked.fields.keys()
@@ -68,7 +68,7 @@ def test_a_question_is_answered_alike_after_its_way(kind, pupil):
 
 
 def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(pupil):
-    nothing = Pupil(RouteBoard((), None, 1600.0, GRID), pupil.shared)
+    nothing = Pupil(VehicleRoutes((), None, 1600.0, GRID), pupil.shared)
     for make in QUESTIONS.values():
         asked = make()
         answer = asked.answer(nothing)
@@ -92,19 +92,19 @@ def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(pupil):
 def test_what_is_no_question_is_refused(kind, change, why):
     arrays = QUESTIONS.get(kind, QUESTIONS["units"])().arrays
     with pytest.raises(DataError, match=why):
-        RouteQuestion.read(kind, {**arrays, **change})
+        RouteRequest.read(kind, {**arrays, **change})
 
 
 def test_places_are_those_of_the_service_area():
     area = SETTINGS.service_area.nodes(Grid())
-    found = DrivingQuestion.read("places", {"keys": area[:5]}, SETTINGS)
+    found = DrivingRequest.read("places", {"keys": area[:5]}, SETTINGS)
     assert found.fields == {"vehicles": (5, 1.0)}
     cells = area[:2, None] * HEADINGS + np.arange(HEADINGS)
-    sums = DrivingQuestion.read("sums", {"keys": cells.ravel()}, SETTINGS)
+    sums = DrivingRequest.read("sums", {"keys": cells.ravel()}, SETTINGS)
     assert list(sums.fields) == ["vehicles", *SUMS]
     for keys in (area[:0], area[:5][::-1], np.array([5]), np.repeat(area[:1], 2)):
         with pytest.raises(DataError, match="other places than those of the service area"):
-            DrivingQuestion.read("places", {"keys": keys}, SETTINGS)
+            DrivingRequest.read("places", {"keys": keys}, SETTINGS)
 
 
 def test_a_driving_field_is_the_same_after_its_way(pupil):
@@ -124,7 +124,7 @@ def learn(everybody, add=plainly):
 def test_vehicles_without_trips_take_part_and_change_nothing():
     everybody = boards(3)
     alone = learn(everybody)
-    idle = {f"idle-{n}": RouteBoard((), None, 1600.0, GRID) for n in range(3)}
+    idle = {f"idle-{n}": VehicleRoutes((), None, 1600.0, GRID) for n in range(3)}
     found = learn({**everybody, **idle})
     assert found.vehicles == 3 and len(found.insiders) == 6
     np.testing.assert_allclose(found.effects["energy"].mean, alone.effects["energy"].mean)
