@@ -123,6 +123,9 @@ class Account:
         """
         lines = [self.sentence(unit) for unit in ("vehicles", "trips", "rows")]
         lines += [f"{rows:,} rows {why}." for why, rows in self.reasons("repaired", "rows").items()]
+        if values := self.reasons("repaired", "values"):
+            why = ", ".join(f"{number:,} {reason}" for reason, number in values.items())
+            lines.append(f"{counted(sum(values.values()), 'reading')} left out: {why}.")
         return [f"Cleaning: {line}" for line in (*lines, *self.lost_channels())]
 
     def lost_channels(self) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.cleaning import Cleaning
 from fedwatt.telemetry.cleaning.account import GAP, Account
-from fedwatt.telemetry.cleaning.glitches import implausible, without_glitches
+from fedwatt.telemetry.cleaning.glitches import implausible, without_false_climate, without_glitches
 from fedwatt.telemetry.cleaning.resample import energy_source, resample
 from fedwatt.telemetry.cleaning.segments import cut_at_gaps, in_order
 from fedwatt.telemetry.trip import UNLABELLED, FloatArray, RawTrip, Trip, Vehicle
@@ -37,8 +37,8 @@ def clean_vehicle(
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
-    trips = list(trips)
-    accounts = [_beyond_limits(trips)]
+    trips, climate_account = without_false_climate(list(trips), vehicle.kind)
+    accounts = [_beyond_limits(trips), climate_account]
     seen = Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
@@ -170,8 +170,8 @@ def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
 def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
     """Give every trip the inputs a model always sees.
 
-    A trip without outside temperature takes the median of the vehicle's other trips; air
-    conditioning and heater that never report are taken as off.
+    A trip without outside temperature takes the median of the vehicle's other trips. Air
+    conditioning and heater that a trip never reports are unknown, NaN, which is not off.
     """
     accounts = []
     for name, channel in CHANNELS.items():
@@ -182,7 +182,7 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
         if not missing:
             continue
         value = channel.fallback
-        how = f"taken as {channel.fallback:g}"
+        how = "unknown" if np.isnan(value) else f"taken as {value:g}"
         if name == "ambient_c" and recorded:
             value = float(np.median(np.concatenate(recorded)))
             how = "taken from the vehicle's other trips"

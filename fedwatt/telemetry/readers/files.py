@@ -17,13 +17,14 @@ from fedwatt.files import MOST_TIMES, unpacked_bound
 if TYPE_CHECKING:
     from fedwatt.telemetry.readers.tables import CsvFeed
 
-TABLES = (".csv", ".tsv", ".parquet", ".7z")
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx", ".7z")
 # In a folder, text is rather a note than a table.
 NAMED_ONLY = (".txt",)
+NAMES_LISTED = 3
 
 
 @dataclass(frozen=True)
-class FoundTable:
+class TableFile:
     """A table to read; `named` tells a file the user named from one met in a folder."""
 
     path: Path
@@ -31,9 +32,9 @@ class FoundTable:
 
     @property
     def kind(self) -> str:
-        """csv (text, whatever separates its columns), parquet or 7z."""
+        """csv (text, whatever separates its columns), parquet, xlsx or 7z."""
         suffix = self.path.suffix.lower().lstrip(".")
-        return suffix if suffix in ("parquet", "7z") else "csv"
+        return suffix if suffix in ("parquet", "xlsx", "7z") else "csv"
 
     def size(self) -> int:
         """Bytes to read, unpacked."""
@@ -42,31 +43,50 @@ class FoundTable:
         return self.path.stat().st_size
 
 
-def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
-    """CSV, Parquet and .7z files, each once; folders are searched with everything below them."""
-    tables: dict[Path, FoundTable] = {}
+def find_tables(
+    paths: Iterable[str | Path] | str | Path, *, workbooks: bool = True
+) -> list[TableFile]:
+    """Return the tables among files and folders, each once; folders with everything below them.
+
+    Without `workbooks`, .xlsx files are passed by.
+    """
+    tables: dict[Path, TableFile] = {}
     paths = as_paths(paths)
+    suffixes = tuple(suffix for suffix in TABLES if workbooks or suffix != ".xlsx")
     for path in paths:
+        suffix = path.suffix.lower()
         if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if _is_table(file)]
-            if not inside and not any(path.rglob("*.xlsx")):
-                raise DataError(f"{path} holds no .csv, .parquet or .7z file.")
-            for file in inside:
-                tables.setdefault(file.resolve(), FoundTable(file, False))
+            for file in sorted(path.rglob("*")):
+                if file.is_file() and file.suffix.lower() in suffixes and not _is_hidden(file):
+                    tables.setdefault(file.resolve(), TableFile(file, False))
         elif not path.exists():
             raise DataError(f"{path} does not exist.")
-        elif _is_table(path) or path.suffix.lower() in NAMED_ONLY:
-            tables[path.resolve()] = FoundTable(path, True)
-        elif path.suffix.lower() != ".xlsx":
+        elif suffix in (*suffixes, *NAMED_ONLY):
+            tables[path.resolve()] = TableFile(path, True)
+        elif suffix != ".xlsx":
             raise DataError(
-                f"{path.name} cannot be read: telemetry is {', '.join(TABLES)} "
-                "(and .xlsx for VED's static data). Unpack archives and save spreadsheets as CSV."
+                f"{path.name} cannot be read: telemetry is {', '.join(TABLES)}. Unpack archives "
+                "and save other spreadsheets as CSV."
             )
     if not tables:
-        raise DataError(
-            f"No telemetry to read among {', '.join(map(str, paths))}. Save spreadsheets as CSV."
-        )
+        raise DataError(f"{listed(map(str, paths))}: no {', '.join(suffixes)} file to read.")
     return list(tables.values())
+
+
+def _is_hidden(path: Path) -> bool:
+    """Return whether a file is hidden, or the lock of an open spreadsheet."""
+    return path.name.startswith((".", "~"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first names and the number of the others.
+
+    >>> listed("abcde"), listed("ab")
+    ('a, b, c and 2 more', 'a, b')
+    """
+    texts = list(names)
+    more = len(texts) - NAMES_LISTED
+    return ", ".join(texts[:NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def find_static(paths: Iterable[str | Path]) -> list[Path]:
@@ -86,10 +106,6 @@ def find_static(paths: Iterable[str | Path]) -> list[Path]:
 def as_paths(paths: Iterable[str | Path] | str | Path) -> list[Path]:
     """Return the paths as a list; a single path is a list of one."""
     return [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
-
-
-def _is_table(path: Path) -> bool:
-    return path.is_file() and path.suffix.lower() in TABLES and not path.name.startswith(".")
 
 
 def csv_members(path: Path) -> dict[str, int]:

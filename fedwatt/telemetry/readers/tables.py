@@ -11,15 +11,17 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
+from zipfile import ZipFile
 
 import polars as pl
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, counted, optional
+from fedwatt.files import unpacked_bound
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import FoundTable, read_members
+from fedwatt.telemetry.readers.files import TableFile, listed, read_members
 from fedwatt.telemetry.readers.stream import Progress
 
 BLOCK_BYTES = 16 << 20
@@ -70,12 +72,12 @@ class WantedColumn:
 class TableLayout:
     """Format of a CSV file, and the columns to read.
 
-    A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
+    A file without these columns is refused, or passed over if it is `skippable`: met in a folder.
     """
 
     wanted: Mapping[str, WantedColumn]
     form: TextForm = COMMAS
-    any_of: tuple[str, ...] = ()
+    skippable: bool = False
     hint: str = ""
 
 
@@ -100,13 +102,11 @@ def as_text(raw: bytes) -> str:
     return raw.decode("cp1252", errors="replace") if broken > letters else text
 
 
-def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int] | None:
-    """Position of every wanted column in the header; None when the file is to be passed over."""
+def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int]:
+    """Return the position of every wanted column in the header."""
     positions: dict[str, int] = {}
     for number, name in enumerate(header):
         positions.setdefault(tidy(name), number)
-    if layout.any_of and not any(tidy(name) in positions for name in layout.any_of):
-        return None
     indices: dict[str, int] = {}
     for name, column in layout.wanted.items():
         spellings = [tidy(spelling) for spelling in (name, *column.aliases)]
@@ -133,7 +133,8 @@ class CsvFeed:
     where: str
     layout: TableLayout
     sink: Sink
-    passed_over: bool = False
+    problem: str = ""
+    """Why the file was passed over; "" if it was read."""
     _pieces: list[bytes] = field(default_factory=list)
     _size: int = 0
     _row: int = 0
@@ -142,7 +143,7 @@ class CsvFeed:
 
     def feed(self, piece: bytes) -> None:
         """Take the next bytes of the file."""
-        if self.passed_over:
+        if self.problem:
             return
         self._pieces.append(piece)
         self._size += len(piece)
@@ -163,16 +164,17 @@ class CsvFeed:
         block = b"".join(self._pieces)
         self._pieces = []
         self._size = 0
-        if self._columns is None and not self.passed_over and not block.strip():
-            raise DataError(
-                f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
-            )
         self._parse(block)
 
     def _parse(self, block: bytes) -> None:
-        if self._columns is None and not self.passed_over:
-            block = self._read_header(block)
-        if self.passed_over or self._columns is None or not block.strip():
+        if self._columns is None and not self.problem:
+            try:
+                block = self._read_header(block)
+            except DataError as error:
+                if not self.layout.skippable:
+                    raise
+                self.problem = str(error).removesuffix(self.layout.hint).strip()
+        if self.problem or not block.strip():
             return
         try:
             if self.layout.form.thousands:
@@ -186,6 +188,10 @@ class CsvFeed:
         self._row += frame.height
 
     def _read_header(self, block: bytes) -> bytes:
+        if not block.strip():
+            raise DataError(
+                f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
+            )
         form = self.layout.form
         for _ in range(form.skip_rows):
             block = block.partition(b"\n")[2]
@@ -194,9 +200,8 @@ class CsvFeed:
             raise DataError(
                 f"{self.where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
             )
-        names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator))
+        names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator), [])
         self._columns = resolve(names, self.layout, self.where)
-        self.passed_over = self._columns is None
         self._width = len(names)
         self._row = form.skip_rows + 2 + form.units_row
         return block.partition(b"\n")[2] if form.units_row else block
@@ -297,25 +302,52 @@ def read_csv(path: Path, feed: CsvFeed, seen: Callable[[int], None]) -> None:
     feed.finish()
 
 
-def read_parquet(
-    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
-) -> bool:
-    """Hand the rows of a Parquet file to `sink`, block by block; False if it was passed over."""
-    size = path.stat().st_size
-    if not size:
+def read_workbook(path: Path) -> pl.DataFrame:
+    """Return the first sheet of an .xlsx file."""
+    return _workbook(path.resolve(), path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _workbook(path: Path, changed_ns: int) -> pl.DataFrame:
+    how = "pip install 'fedwatt[excel]', or save it as CSV"
+    optional("fastexcel", f"{path.name}: .xlsx files need fastexcel: {how}.")
+    try:
+        with ZipFile(path) as packed:
+            unpacked = sum(part.file_size for part in packed.infolist())
+        if unpacked > unpacked_bound(path):
+            raise DataError(f"{path.name} unpacks to {unpacked / 1e9:,.1f} GB. Is it damaged?")
+        return pl.read_excel(path, infer_schema_length=None)
+    except DataError:
+        raise
+    except Exception as error:  # fastexcel has no error base of its own
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{path.name} is not a readable .xlsx file ({reason}). {AGAIN}, or leave it out."
+        ) from error
+
+
+def scan_typed(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
+    """Return the table of a Parquet file or a workbook, its columns and its number of rows."""
+    if not path.stat().st_size:
         raise DataError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
     try:
-        table = pl.scan_parquet(path)
-        header = table.collect_schema().names()
-        rows = int(table.select(pl.len()).collect().item())
+        workbook = path.suffix.lower() == ".xlsx"
+        table = read_workbook(path).lazy() if workbook else pl.scan_parquet(path)
+        names = table.collect_schema().names()
+        return table, names, int(table.select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
             f"{where} is not a readable Parquet file ({str(error).splitlines()[0]}). {AGAIN}."
         ) from error
+
+
+def read_typed(
+    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
+) -> None:
+    """Hand the rows of a Parquet file or a workbook to `sink`, block by block."""
+    size = path.stat().st_size
+    table, header, rows = scan_typed(path, where)
     columns = resolve(header, layout, where)
-    if columns is None:
-        seen(size)
-        return False
     chosen = [pl.col(header[position]).alias(name) for name, position in columns.items()]
     for start in range(0, rows, BLOCK_ROWS):
         count = min(BLOCK_ROWS, rows - start)
@@ -329,26 +361,25 @@ def read_parquet(
         frame, account = as_numbers(frame, layout, where, start + 1)
         sink(frame, account, start + 1)
         seen(size * count // rows)
-    return True
 
 
 @dataclass(frozen=True)
 class Source:
     """A file, or a member of an archive: its path, its name in messages, and its number."""
 
-    table: FoundTable
+    table: TableFile
     path: Path
     where: str
     number: int
 
 
 def read_tables(
-    tables: Sequence[FoundTable],
-    layout_of: Callable[[FoundTable], TableLayout],
+    tables: Sequence[TableFile],
+    layout_of: Callable[[TableFile], TableLayout],
     add: Callable[[pl.DataFrame, Source, int], Account],
     progress: Progress,
-) -> tuple[Account, list[str]]:
-    """Hand all rows to `add`; what became of them, and the names of files that were passed over.
+) -> tuple[Account, tuple[str, ...]]:
+    """Hand all rows to `add`; return their account and sentences on files that were passed over.
 
     `add(rows, source, number of the first row)` is called block by block.
     """
@@ -362,7 +393,7 @@ def read_tables(
         done += size
         progress(min(done, total), total, f"reading {feeds[-1].where}")
 
-    def begin(table: FoundTable, member: str = "") -> CsvFeed:
+    def begin(table: TableFile, member: str = "") -> CsvFeed:
         path = table.path / member if member else table.path
         where = f"{table.path.name}/{member}" if member else table.path.name
         source = Source(table, path, where, len(feeds))
@@ -376,10 +407,30 @@ def read_tables(
     for table in tables:
         if table.kind == "csv":
             read_csv(table.path, begin(table), seen)
-        elif table.kind == "parquet":
-            feed = begin(table)
-            read = read_parquet(table.path, feed.layout, feed.sink, seen, feed.where)
-            feed.passed_over = not read
-        else:
+        elif table.kind == "7z":
             read_members(table.path, partial(begin, table), seen)
-    return Account.total(accounts), [feed.where for feed in feeds if feed.passed_over]
+        else:
+            feed = begin(table)
+            try:
+                read_typed(table.path, feed.layout, feed.sink, seen, feed.where)
+            except DataError as error:
+                if not feed.layout.skippable:
+                    raise
+                feed.problem = str(error).removesuffix(feed.layout.hint).strip()
+    return Account.total(accounts), left_out({f.where: f.problem for f in feeds if f.problem})
+
+
+def left_out(problems: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a sentence for each reason for which files are not read, from reasons by file.
+
+    >>> left_out({"a.csv": "a.csv has no header.", "b.csv": "b.csv has no header."})
+    ('2 files are left out (a.csv, b.csv): has no header.',)
+    """
+    files: dict[str, list[str]] = {}
+    for name, problem in problems.items():
+        files.setdefault(problem.removeprefix(name).lstrip(",: "), []).append(name)
+    return tuple(
+        f"{counted(len(names), 'file')} {'is' if len(names) == 1 else 'are'} left out "
+        f"({listed(names)}): {reason}"
+        for reason, names in files.items()
+    )
