@@ -79,5 +79,5 @@ class RoadClasses:
 
     def read(self, route: Route) -> FloatArray:
         """Return expected sums per metre of each step, [steps, 7]; route_m is 1."""
-        found = look_up(self.sums, road_classes(route))
-        return (found + USUAL_M * self.usual) / (found[:, :1] + USUAL_M)
+        by_step = look_up(self.sums, road_classes(route))
+        return (by_step + USUAL_M * self.usual) / (by_step[:, :1] + USUAL_M)

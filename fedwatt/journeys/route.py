@@ -81,8 +81,8 @@ def route_of(
     >>> route_of("up", np.array([0.0, 0.009]), np.array([10.0, 10.0])).steps  # 1 km
     50
     """
-    known = _checked(name, latitude_deg, longitude_deg)
-    lat, lon = latitude_deg[known], longitude_deg[known]
+    placed = _checked(name, latitude_deg, longitude_deg)
+    lat, lon = latitude_deg[placed], longitude_deg[placed]
     kept = apart(lat, lon)
     lat, lon = lat[kept], lon[kept]
     if len(lat) < 2:
@@ -102,15 +102,15 @@ def route_of(
     at_m = np.concatenate([[0.0], np.cumsum(legs)])
     steps = max(round(at_m[-1] / STEP_M), 1)
     even = np.linspace(0.0, at_m[-1], steps + 1)
-    height = None if elevation_m is None else np.interp(even, at_m, elevation_m[known][kept])
+    height = None if elevation_m is None else np.interp(even, at_m, elevation_m[placed][kept])
     position = np.interp(even, at_m, lat), np.interp(even, at_m, lon)
     return Route(name, *position, at_m[-1] / steps, height)
 
 
 def _checked(name: str, lat: FloatArray, lon: FloatArray) -> BoolArray:
     """Return which points have a position; refuse one that cannot be."""
-    known = np.isfinite(lat) & np.isfinite(lon) & ~((lat == 0) & (lon == 0))
-    lat, lon = lat[known], lon[known]
+    placed = np.isfinite(lat) & np.isfinite(lon) & ~((lat == 0) & (lon == 0))
+    lat, lon = lat[placed], lon[placed]
     if not len(lat):
         raise DataError(f"Route '{name}' has no point with a position.")
     wrong = (np.abs(lat) > 90) | (np.abs(lon) > 360)
@@ -121,7 +121,7 @@ def _checked(name: str, lat: FloatArray, lon: FloatArray) -> BoolArray:
             f"Route '{name}' has a point at latitude {lat[at]:g}°, longitude {lon[at]:g}°, which "
             f"is nowhere.{swapped}"
         )
-    return known
+    return placed
 
 
 def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:

@@ -66,7 +66,7 @@ class Pass:
 
     @cached_property
     def roads(self) -> DrivingSums:
-        """What it adds to the classes of roads."""
+        """Its sums by class of road."""
         return road_sums(self.trip, self.route, self.at_m)
 
     @property
@@ -123,7 +123,7 @@ class VehicleRoutes:
     @cached_property
     def roads(self) -> DrivingSums:
         """All its passes by class of road."""
-        return vehicle_sums(one.roads for one in self.passes)
+        return vehicle_sums(driven.roads for driven in self.passes)
 
     @cached_property
     def taught(self) -> tuple[Pass, ...]:

@@ -42,8 +42,8 @@ def route_rise_m(route: Route, hills: Field | None) -> tuple[FloatArray, FloatAr
         rise = rise_m(*hills.read(route.latitude_deg, route.longitude_deg), metres)[1:]
     if route.elevation_m is not None:
         region = np.zeros(route.steps + 1, dtype=np.int64)
-        given = rise_m(_smoothed(route.elevation_m, route.step_m), region, metres)[1:]
-        rise = np.where(np.isfinite(given), given, rise)
+        from_route = rise_m(_smoothed(route.elevation_m, route.step_m), region, metres)[1:]
+        rise = np.where(np.isfinite(from_route), from_route, rise)
     return np.nan_to_num(rise), np.isfinite(rise).astype(np.float64)
 
 
@@ -51,10 +51,10 @@ def _smoothed(elevation_m: FloatArray, step_m: float) -> FloatArray:
     """Return elevations averaged over `SMOOTH_M`, so that their noise is not climb and descent."""
     reach = round(SMOOTH_M / step_m / 2)
     kernel = np.ones(2 * reach + 1)
-    known = np.isfinite(elevation_m)
-    total = np.convolve(np.pad(np.where(known, elevation_m, 0.0), reach), kernel, "valid")
-    count = np.convolve(np.pad(known.astype(np.float64), reach), kernel, "valid")
-    return np.where(known, total / np.maximum(count, 1.0), np.nan)
+    finite = np.isfinite(elevation_m)
+    total = np.convolve(np.pad(np.where(finite, elevation_m, 0.0), reach), kernel, "valid")
+    count = np.convolve(np.pad(finite.astype(np.float64), reach), kernel, "valid")
+    return np.where(finite, total / np.maximum(count, 1.0), np.nan)
 
 
 def route_features(

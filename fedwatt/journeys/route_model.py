@@ -163,8 +163,8 @@ class RouteModel:
         swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
         if np.abs(swapped.latitude_deg).max() > 90:
             return False
-        known = self.field.read(swapped.cells(self.field.grid))[1]
-        return float(known.mean()) > max(LEAST_KNOWN, share)
+        driven = self.field.read(swapped.cells(self.field.grid))[1]
+        return float(driven.mean()) > max(LEAST_KNOWN, share)
 
     def _unknown(self, route: Route, share: float) -> str:
         """Return the reason why a route is refused, with the way out where there is one."""
