@@ -1,17 +1,16 @@
-"""Read tables block by block: CSV text fed as bytes (a file or a member of an archive), Parquet.
+"""Read tables block by block and with progress: CSV files, also in archives, Parquet and .xlsx.
 
 Numbers are parsed by polars; a block it refuses is read again as text, and what is not a number
 becomes "no reading", counted. A column that is mostly text is refused: it is the wrong column.
 Quoted line breaks are not supported: telemetry has one row a line.
-
-Go through the files of an import, whatever their kind, block by block and with progress.
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 from zipfile import ZipFile
@@ -21,7 +20,7 @@ import polars as pl
 from fedwatt.errors import DataError, counted, optional
 from fedwatt.files import unpacked_bound
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import TableFile, listed, read_members
+from fedwatt.telemetry.readers.files import TableFile, listed, unpacked
 from fedwatt.telemetry.readers.stream import Progress
 
 BLOCK_BYTES = 16 << 20
@@ -36,6 +35,10 @@ AGAIN = "Export or download it again"
 # Takes rows, what was done to read them, and the number of the first row.
 Sink = Callable[[pl.DataFrame, Account, int], None]
 Text = TypeVar("Text", pl.Expr, pl.Series)
+
+
+class OtherTableError(DataError):
+    """A file that is empty or has other columns: not the table that a reader asks for."""
 
 
 @dataclass(frozen=True)
@@ -119,98 +122,50 @@ def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str,
         elif column.required:
             near = get_close_matches(tidy(name), list(positions), n=1, cutoff=0.75)
             guess = f" Did you mean '{header[positions[near[0]]].strip()}'?" if near else ""
-            raise DataError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
+            raise OtherTableError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
     return indices
 
 
-@dataclass
-class CsvFeed:
-    """Takes a CSV file as bytes, in pieces of any size, and hands frames of its rows to `sink`.
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file whose header is read: where its columns are, and how wide its rows are.
 
     Frames have the wanted columns under the reader's names: Float64, or String for text.
     """
 
     where: str
     layout: TableLayout
-    sink: Sink
-    problem: str = ""
-    """Why the file was passed over; "" if it was read."""
-    _pieces: list[bytes] = field(default_factory=list)
-    _size: int = 0
-    _row: int = 0
-    _columns: dict[str, int] | None = None
-    _width: int = 0
+    columns: Mapping[str, int]
+    width: int
 
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the file."""
-        if self.problem:
-            return
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size >= BLOCK_BYTES:
-            block = b"".join(self._pieces)
-            border = block.rfind(b"\n") + 1
-            if not border:
-                raise DataError(
-                    f"{self.where}, row {self._row}: a line is longer than {BLOCK_BYTES >> 20} MB, "
-                    f"so it is no table. {AGAIN}, or leave it out."
-                )
-            self._pieces = [block[border:]]
-            self._size = len(block) - border
-            self._parse(block[:border])
-
-    def finish(self) -> None:
-        """Take the end of the file."""
-        block = b"".join(self._pieces)
-        self._pieces = []
-        self._size = 0
-        self._parse(block)
-
-    def _parse(self, block: bytes) -> None:
-        if self._columns is None and not self.problem:
-            try:
-                block = self._read_header(block)
-            except DataError as error:
-                if not self.layout.skippable:
-                    raise
-                self.problem = str(error).removesuffix(self.layout.hint).strip()
-        if self.problem or not block.strip():
-            return
+    def frame(self, block: bytes, first_row: int) -> tuple[pl.DataFrame, Account]:
+        """Return the rows of a block, and what became of readings that are no numbers."""
         try:
-            if self.layout.form.thousands:
-                frame, account = self._scan_text(block)
-            else:
-                frame = self._scan(block, text=False)
-                account = Account()
+            if not self.layout.form.thousands:
+                return self._scan(block, text=False), Account()
         except pl.exceptions.PolarsError:
-            frame, account = self._scan_text(block)
-        self.sink(frame, account, self._row)
-        self._row += frame.height
-
-    def _read_header(self, block: bytes) -> bytes:
-        if not block.strip():
-            raise DataError(
-                f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
-            )
+            pass  # read again as text
         form = self.layout.form
-        for _ in range(form.skip_rows):
-            block = block.partition(b"\n")[2]
-        line, _, block = block.partition(b"\n")
-        if b"\x00" in line:
+        numbers = [name for name in self.columns if not self.layout.wanted[name].text]
+        try:
+            frame = self._scan(block, text=True)
+            # In a number a broken byte is a fault. In a name it is a letter of another encoding.
+            if _lost(frame if not form.thousands.isascii() else frame.drop(numbers)):
+                frame = self._scan(as_text(block).encode(), text=True)
+        except pl.exceptions.PolarsError as error:
             raise DataError(
-                f"{self.where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
-            )
-        names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator), [])
-        self._columns = resolve(names, self.layout, self.where)
-        self._width = len(names)
-        self._row = form.skip_rows + 2 + form.units_row
-        return block.partition(b"\n")[2] if form.units_row else block
+                f"{self.where}, from row {first_row}: not a table with {self.width} columns "
+                f"separated by '{form.separator}' ({str(error).splitlines()[0]})."
+            ) from error
+        broken = _lost(frame)
+        frame = frame.with_columns(form.plain(pl.col(numbers)))
+        frame, account = as_numbers(frame, self.layout, self.where, first_row)
+        return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")
 
     def _scan(self, block: bytes, *, text: bool) -> pl.DataFrame:
-        assert self._columns is not None
         # Own names: real headers may be doubled, and every block must have the same width.
-        schema: dict[str, type[pl.DataType]] = {f"c{at}": pl.String for at in range(self._width)}
-        for name, at in self._columns.items():
+        schema: dict[str, type[pl.DataType]] = {f"c{at}": pl.String for at in range(self.width)}
+        for name, at in self.columns.items():
             if not text and not self.layout.wanted[name].text:
                 schema[f"c{at}"] = pl.Float64
         form = self.layout.form
@@ -224,28 +179,8 @@ class CsvFeed:
             encoding="utf8-lossy" if text else "utf8",
             truncate_ragged_lines=True,
         )
-        chosen = [pl.col(f"c{at}").alias(name) for name, at in self._columns.items()]
+        chosen = [pl.col(f"c{at}").alias(name) for name, at in self.columns.items()]
         return frame.select(chosen).collect()
-
-    def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
-        assert self._columns is not None
-        form = self.layout.form
-        columns = self.layout.wanted
-        numbers = [name for name in self._columns if not columns[name].text]
-        try:
-            frame = self._scan(block, text=True)
-            # In a number a broken byte is a fault. In a name it is a letter of another encoding.
-            if _lost(frame if not form.thousands.isascii() else frame.drop(numbers)):
-                frame = self._scan(as_text(block).encode(), text=True)
-        except pl.exceptions.PolarsError as error:
-            raise DataError(
-                f"{self.where}, from row {self._row}: not a table with {self._width} columns "
-                f"separated by '{form.separator}' ({str(error).splitlines()[0]})."
-            ) from error
-        broken = _lost(frame)
-        frame = frame.with_columns(form.plain(pl.col(numbers)))
-        frame, account = as_numbers(frame, self.layout, self.where, self._row)
-        return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")
 
 
 def _lost(frame: pl.DataFrame) -> int:
@@ -293,13 +228,57 @@ def as_numbers(
     return pl.DataFrame(columns), Account.total(accounts)
 
 
-def read_csv(path: Path, feed: CsvFeed, seen: Callable[[int], None]) -> None:
-    """Feed a CSV file block by block; `seen` is told the bytes of each."""
+def read_csv(
+    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
+) -> None:
+    """Hand the rows of a CSV file to `sink`, block by block; `seen` takes the bytes of each."""
+    table = None
+    row = layout.form.skip_rows + 2 + layout.form.units_row
+    for block in _blocks(path, where):
+        rows = block
+        if table is None:
+            table, rows = _read_header(block, layout, where)
+        if rows.strip():
+            frame, account = table.frame(rows, row)
+            sink(frame, account, row)
+            row += frame.height
+        seen(len(block))
+
+
+def _blocks(path: Path, where: str) -> Iterator[bytes]:
+    """Yield a file in blocks of whole lines; at least one."""
+    block = b""
     with path.open("rb") as file:
         while piece := file.read(BLOCK_BYTES):
-            feed.feed(piece)
-            seen(len(piece))
-    feed.finish()
+            block += piece
+            border = block.rfind(b"\n") + 1
+            if not border and len(block) >= BLOCK_BYTES:
+                raise DataError(
+                    f"{where}: a line is longer than {BLOCK_BYTES >> 20} MB, so it is no table. "
+                    f"{AGAIN}, or leave it out."
+                )
+            if border:
+                yield block[:border]
+                block = block[border:]
+    if block or not path.stat().st_size:
+        yield block
+
+
+def _read_header(block: bytes, layout: TableLayout, where: str) -> tuple[CsvTable, bytes]:
+    """Return the table that begins with `block`, and the rows in it."""
+    if not block.strip():
+        raise OtherTableError(f"{where} is empty ({len(block)} bytes). {AGAIN}, or leave it out.")
+    form = layout.form
+    for _ in range(form.skip_rows):
+        block = block.partition(b"\n")[2]
+    line, _, block = block.partition(b"\n")
+    if b"\x00" in line:
+        raise OtherTableError(
+            f"{where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
+        )
+    names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator), [])
+    table = CsvTable(where, layout, resolve(names, layout, where), len(names))
+    return table, block.partition(b"\n")[2] if form.units_row else block
 
 
 def read_workbook(path: Path) -> pl.DataFrame:
@@ -329,7 +308,7 @@ def _workbook(path: Path, changed_ns: int) -> pl.DataFrame:
 def scan_typed(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
     """Return the table of a Parquet file or a workbook, its columns and its number of rows."""
     if not path.stat().st_size:
-        raise DataError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
+        raise OtherTableError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
     try:
         workbook = path.suffix.lower() == ".xlsx"
         table = read_workbook(path).lazy() if workbook else pl.scan_parquet(path)
@@ -386,38 +365,35 @@ def read_tables(
     total = sum(table.size() for table in tables)
     done = 0
     accounts: list[Account] = []
-    feeds: list[CsvFeed] = []
-
-    def seen(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(min(done, total), total, f"reading {feeds[-1].where}")
-
-    def begin(table: TableFile, member: str = "") -> CsvFeed:
-        path = table.path / member if member else table.path
-        where = f"{table.path.name}/{member}" if member else table.path.name
-        source = Source(table, path, where, len(feeds))
-
-        def sink(frame: pl.DataFrame, account: Account, first_row: int) -> None:
-            accounts.append(account + add(frame, source, first_row))
-
-        feeds.append(CsvFeed(where, layout_of(table), sink))
-        return feeds[-1]
-
+    problems: dict[str, str] = {}
+    number = -1
     for table in tables:
-        if table.kind == "csv":
-            read_csv(table.path, begin(table), seen)
-        elif table.kind == "7z":
-            read_members(table.path, partial(begin, table), seen)
-        else:
-            feed = begin(table)
-            try:
-                read_typed(table.path, feed.layout, feed.sink, seen, feed.where)
-            except DataError as error:
-                if not feed.layout.skippable:
-                    raise
-                feed.problem = str(error).removesuffix(feed.layout.hint).strip()
-    return Account.total(accounts), left_out({f.where: f.problem for f in feeds if f.problem})
+        archived = unpacked(table.path) if table.kind == "7z" else nullcontext({"": table.path})
+        with archived as files:
+            for member, file in files.items():
+                number += 1
+                where = f"{table.path.name}/{member}" if member else table.path.name
+                source = Source(table, table.path / member, where, number)
+                layout = layout_of(table)
+
+                def sink(
+                    frame: pl.DataFrame, account: Account, row: int, source: Source = source
+                ) -> None:
+                    accounts.append(account + add(frame, source, row))
+
+                def seen(size: int, where: str = where) -> None:
+                    nonlocal done
+                    done += size
+                    progress(min(done, total), total, f"reading {where}")
+
+                read = read_typed if table.kind in ("parquet", "xlsx") else read_csv
+                try:
+                    read(file, layout, sink, seen, where)
+                except OtherTableError as error:
+                    if not layout.skippable:
+                        raise
+                    problems[where] = str(error).removesuffix(layout.hint).strip()
+    return Account.total(accounts), left_out(problems)
 
 
 def left_out(problems: Mapping[str, str]) -> tuple[str, ...]:
