@@ -24,7 +24,7 @@ from scipy.sparse import linalg
 
 from fedwatt.elevation.elevation_map import Field, find
 from fedwatt.elevation.solve import neighbour_ties
-from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 
 REACH: Final = 4
 """Cells beside the map that are interpolated: 320 m with the default grid."""
@@ -69,7 +69,7 @@ def _surroundings(field: Field, reach: int) -> tuple[IntArray, IntArray]:
 
 
 def _interpolated(
-    field: Field, keys: IntArray, region: IntArray, elevation_m: FloatArray, driven: IntArray
+    field: Field, keys: IntArray, region: IntArray, elevation_m: FloatArray, driven: BoolArray
 ) -> FloatArray:
     """Return the elevations of the nodes that are not `driven`, in the order of their keys."""
     ties = neighbour_ties(field.grid, keys).tocoo()
@@ -84,4 +84,5 @@ def _interpolated(
     matrix = precision[unknown][:, unknown] + SLACK * sparse.identity(len(unknown), format="csr")
     right = -(precision[unknown][:, known] @ elevation_m[known])
     solution, _ = linalg.cg(matrix, right, rtol=TOLERANCE)
-    return np.clip(solution, field.elevation_m.min(), field.elevation_m.max())
+    bounds = field.elevation_m.min(), field.elevation_m.max()
+    return np.asarray(np.clip(solution, *bounds), dtype=np.float64)
