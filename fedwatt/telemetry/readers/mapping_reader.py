@@ -317,11 +317,11 @@ def degrees(text: pl.Expr) -> pl.Expr:
     [9.9361, -84.10833, -84.10833, -9.5, None]
     """
     tidy_text = text.str.strip_chars().str.to_uppercase().str.replace(",", ".", literal=True)
-    whole, minutes, part_seconds = (
+    full, minutes, part_seconds = (
         tidy_text.str.extract(_POSITION, group).cast(pl.Float64) for group in (2, 3, 4)
     )
     marks = [tidy_text.str.extract(_POSITION, group).is_in(["-", "S", "W"]) for group in (1, 5)]
-    size = whole + minutes.fill_null(0.0) / 60 + part_seconds.fill_null(0.0) / 3600
+    size = full + minutes.fill_null(0.0) / 60 + part_seconds.fill_null(0.0) / 3600
     return (
         pl.when(pl.any_horizontal(mark.fill_null(False) for mark in marks))
         .then(-size)

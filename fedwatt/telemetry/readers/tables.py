@@ -78,7 +78,7 @@ class TableLayout:
     A file without these columns is refused, or passed over if it is `skippable`: met in a folder.
     """
 
-    wanted: Mapping[str, WantedColumn]
+    columns: Mapping[str, WantedColumn]
     form: TextForm = COMMAS
     skippable: bool = False
     hint: str = ""
@@ -111,7 +111,7 @@ def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str,
     for number, name in enumerate(header):
         positions.setdefault(tidy(name), number)
     indices: dict[str, int] = {}
-    for name, column in layout.wanted.items():
+    for name, column in layout.columns.items():
         spellings = [tidy(spelling) for spelling in (name, *column.aliases)]
         position = next((positions[s] for s in spellings if s in positions), None)
         # A file may have both `t`, its time, and `T`, a temperature.
@@ -146,7 +146,7 @@ class CsvTable:
         except pl.exceptions.PolarsError:
             pass  # read again as text
         form = self.layout.form
-        numbers = [name for name in self.columns if not self.layout.wanted[name].text]
+        numbers = [name for name in self.columns if not self.layout.columns[name].text]
         try:
             frame = self._scan(block, text=True)
             # In a number a broken byte is a fault. In a name it is a letter of another encoding.
@@ -166,7 +166,7 @@ class CsvTable:
         # Own names: real headers may be doubled, and every block must have the same width.
         schema: dict[str, type[pl.DataType]] = {f"c{at}": pl.String for at in range(self.width)}
         for name, at in self.columns.items():
-            if not text and not self.layout.wanted[name].text:
+            if not text and not self.layout.columns[name].text:
                 schema[f"c{at}"] = pl.Float64
         form = self.layout.form
         header = form.separator.join(schema).encode() + b"\n"
@@ -198,7 +198,7 @@ def as_numbers(
     columns = []
     for name in frame.columns:
         column = frame[name]
-        if layout.wanted[name].text:
+        if layout.columns[name].text:
             columns.append(column.cast(pl.String))
             continue
         if column.dtype == pl.String:

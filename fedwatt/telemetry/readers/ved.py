@@ -27,6 +27,7 @@ VED; `Energy_Consumption` is ignored, since its unit is not certain: energy come
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -64,16 +65,16 @@ def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str
     >>> sorted(asked_types(("ev", "phev-electric"), unlabelled=False))
     ['ev', 'phev']
     """
-    names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
+    names = set(powertrain)
     for name in names:
         if name not in POWERTRAINS:
             raise SettingError(unknown("powertrain", name, POWERTRAINS))
     if not names:
         raise SettingError(f"No powertrain is asked for. Choose among {', '.join(POWERTRAINS)}.")
-    if not unlabelled and set(names) <= set(WITHOUT_PACK_SIGNALS):
+    if not unlabelled and names <= set(WITHOUT_PACK_SIGNALS):
         raise SettingError(
-            f"powertrain {', '.join(names)}: VED records no pack signals for these, so there is no "
-            "energy to learn. Ask for unlabelled trips to electrify their driving."
+            f"powertrain {', '.join(sorted(names))}: VED records no pack signals for these, so "
+            "there is no energy to learn. Ask for unlabelled trips to electrify their driving."
         )
     types = TYPES if "all" in names else (name.removesuffix("-electric") for name in names)
     return frozenset(types)
@@ -81,8 +82,8 @@ def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str
 
 def electric_trips_only(powertrain: Iterable[str]) -> bool:
     """Return whether a plug-in hybrid gives only the trips its engine took no part in."""
-    names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
-    return "phev-electric" in names and not {"phev", "all"} & set(names)
+    names = set(powertrain)
+    return "phev-electric" in names and not {"phev", "all"} & names
 
 
 def engine_reason(trip: RawTrip) -> str:
@@ -411,12 +412,5 @@ EVED = VedFormat(
 )
 
 
-def import_eved(
-    paths: Iterable[str | Path],
-    *,
-    powertrain: Sequence[str] = ("ev",),
-    cleaning: Cleaning = VED_CLEANING,
-    progress: Progress | None = None,
-) -> VehicleStream:
-    """Vehicles of eVED: as `import_ved`, with grade, elevation, speed limit and road flags."""
-    return import_ved(paths, powertrain=powertrain, cleaning=cleaning, progress=progress, form=EVED)
+import_eved = partial(import_ved, form=EVED)
+"""As `import_ved`, with grade, elevation, speed limit and road flags."""

@@ -100,7 +100,7 @@ def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
 
 
 def read_along(
-    others: Sequence[Kind], first: TableSample, clock: Clock, tables: Tables, reasons: Reasons
+    other_kinds: Sequence[Kind], first: TableSample, clock: Clock, tables: Tables, reasons: Reasons
 ) -> tuple[list[Kind], list[str]]:
     """Return the other files that the mapping of `first` can read, and sentences on all of them.
 
@@ -111,7 +111,7 @@ def read_along(
     columns = sorted(used_columns(tables, needed))
     joined = []
     problems: dict[str, str] = {}
-    for kind in others:
+    for kind in other_kinds:
         if why := _why_not(kind.samples[0], first, columns):
             problems |= {path.name: why for path in kind.files}
         else:
@@ -198,7 +198,7 @@ def understand(
     files = [table.path for table in find_tables(paths)]
     # One file of a folder is understood as all of the folder is.
     beside = neighbours(files[0]) if len(files) == 1 and files[0].suffix != ".7z" else files
-    usual, others, remarks = survey(beside)
+    usual, other_kinds, remarks = survey(beside)
     samples = usual.samples
     first = samples[0]
     name = known_format(first.columns) if answers == Answers() else ""
@@ -211,7 +211,7 @@ def understand(
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
-    joined, sentences = read_along(others, first, clock, tables, reasons)
+    joined, sentences = read_along(other_kinds, first, clock, tables, reasons)
     samples = [*samples, *(kind.samples[0] for kind in joined)]
     readable = {path for kind in (usual, *joined) for path in kind.files}
     times = [clock.seconds(sample) for sample in samples]
