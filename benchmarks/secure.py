@@ -32,7 +32,7 @@ from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure.graph import degree
 from fedwatt.privacy.secure.identity import CURVE, Trust
-from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import RunConfig

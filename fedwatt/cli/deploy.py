@@ -22,7 +22,6 @@ app.command()(deploy_owner.plan)
 app.command()(deploy_owner.show)
 app.command()(deploy_owner.add)
 app.command()(deploy_operate.dashboard)
-app.command()(deploy_operate.alerts)
 app.command()(deploy_operate.backup)
 app.command()(deploy_operate.restore)
 
@@ -31,7 +30,7 @@ WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
 BEFORE = (
-    "alerts.jsonl", "app", "deployment.json", "events.jsonl", "members.jsonl",
+    "app", "deployment.json", "events.jsonl", "members.jsonl",
     ".lock", ".run.lock", ".submit.lock",
 )  # fmt: skip
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
@@ -158,7 +157,7 @@ def status(
         runs = [(one.number, one.status, one.since) for one in control.runs()]
         console.print(plain_table(("run", "is", "since (UTC)"), runs))
     if out is not None:
-        from fedwatt.deploy.server.status import describe_run
+        from fedwatt.deploy.operate.fleet_view import FleetView
 
-        for line in describe_run(out):
+        for line in FleetView(out).lines():
             console.print(line)

@@ -214,15 +214,12 @@ def test_a_resumed_run_continues_with_its_totals(fleet: Path, tmp_path: Path) ->
     [
         ("fedavg@median", "", "Median compares single replies"),
         ("fedavg@private", 'clipping = "adaptive"\n', "adaptive clipping"),
-        ("fo-ri-fedavg", "[deploy]", "diagnostics"),
     ],
 )
 def test_what_sums_cannot_do_is_refused_before_the_first_round(
     method: str, more: str, reason: str, fleet: Path, tmp_path: Path
 ) -> None:
-    text = secured(fleet, method, more="" if more == "[deploy]" else more)
-    if more == "[deploy]":
-        text = text.replace("[deploy]\n", "[deploy]\ndiagnostics = true\n")
+    text = secured(fleet, method, more=more)
     grid = loopback(fleet, tmp_path / "state")
     with pytest.raises(SettingError, match=reason):
         deployed(text, grid, tmp_path / "run")
