@@ -24,6 +24,8 @@ Value = Any
 
 LARGEST_HEADER: Final = 4_000_000
 """Bytes: the names of ten thousand vehicles take about 300,000."""
+HEADER: Final = "fedwatt"
+"""The entry of the metadata that holds values, and lengths of byte strings."""
 BYTES: Final = "bytes:"
 """Before the names of arrays that hold bytes."""
 
@@ -56,9 +58,8 @@ def pack(content: Content) -> bytes:
             continue
         lengths[name] = len(value) if isinstance(value, bytes) else [len(text) for text in texts]
         arrays[BYTES + name] = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    texts = {"values": values, "lengths": lengths}
-    metadata = {name: json.dumps(table, allow_nan=False) for name, table in texts.items()}
-    return save(arrays, metadata)
+    header = json.dumps({"values": values, "lengths": lengths}, allow_nan=False)
+    return save(arrays, {HEADER: header})
 
 
 def unpack(body: bytes, largest: int = 2**31) -> Content:
@@ -69,9 +70,9 @@ def unpack(body: bytes, largest: int = 2**31) -> Content:
     if size > min(LARGEST_HEADER, len(body) - 8):
         raise DataError("a message does not begin as one of fedwatt's")
     try:
-        metadata = json.loads(body[8 : 8 + size])["__metadata__"]
-        values = dict(json.loads(metadata["values"]))
-        lengths = dict(json.loads(metadata["lengths"]))
+        header = json.loads(json.loads(body[8 : 8 + size])["__metadata__"][HEADER])
+        values = dict(header["values"])
+        lengths = dict(header["lengths"])
         arrays = load(body)
         if not all(map(_is_plain, values.values())):
             raise ValueError("a value is of an unknown type")
