@@ -21,10 +21,10 @@ from fedwatt.elevation.statistics import (
 )
 from fedwatt.elevation.survey import Survey, survey
 from fedwatt.errors import RunError
-from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure.messages import Masked, to_plain
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import generator
+from fedwatt.sums import Layout
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import DEGREE_M, fleet

@@ -12,15 +12,15 @@ from torch import Tensor
 from fedwatt.deploy.server.members import Member, Roster
 from fedwatt.deploy.server.run_state import RunState, SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
-from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_rows
 from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS, ReplyForm
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError
+from fedwatt.federation.error_sums import EVALUATION, FINAL, error_rows
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums, micro
 from fedwatt.metrics.sampling import rmse_margin
-from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
+from fedwatt.sums import Layout
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -26,10 +26,10 @@ from fedwatt.deploy.server.requests import (
     Reply,
     Requests,
 )
-from fedwatt.deploy.vehicle.errors import MOST_WINDOWS
 from fedwatt.deploy.vehicle.messages import ReplyForm, enrolment_form
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import RunError
+from fedwatt.federation.error_sums import MOST_WINDOWS
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_rows, read_rows
 from fedwatt.runs.config import RunConfig

@@ -18,13 +18,13 @@ from fedwatt.deploy.server.limits import capped, scaled_down, shortened
 from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.requests import Reply
-from fedwatt.deploy.vehicle.errors import MOST_WINDOWS
 from fedwatt.deploy.vehicle.messages import ReplyForm, training_form
 from fedwatt.deploy.wire import Content
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
+from fedwatt.federation.error_sums import MOST_WINDOWS
 from fedwatt.federation.members import Members
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work

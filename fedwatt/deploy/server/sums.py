@@ -18,7 +18,6 @@ from fedwatt.deploy.vehicle.messages import SECURE, ReplyForm, vector_form
 from fedwatt.deploy.vehicle.secure import Purpose
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
-from fedwatt.privacy.fixed_point import CLIPPED, Layout, Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import (
     Advert,
@@ -30,7 +29,7 @@ from fedwatt.privacy.secure.messages import (
     to_plain,
 )
 from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import SumRequest, Total
+from fedwatt.sums import CLIPPED, Layout, SumRequest, Total, Words
 
 log = logging.getLogger("fedwatt.deploy")
 

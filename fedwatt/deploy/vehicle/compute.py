@@ -22,7 +22,6 @@ from torch import Tensor
 import fedwatt
 from fedwatt.deploy.plan.plan import read_configuration
 from fedwatt.deploy.vehicle import client_state
-from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
@@ -35,6 +34,7 @@ from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
 from fedwatt.evaluation import PersonalisedModel, personalise
 from fedwatt.federation import LocalFleet, local_round
+from fedwatt.federation.error_sums import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
@@ -44,13 +44,13 @@ from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
-from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.noise_shares import drawn, draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import learns_elevation
 from fedwatt.runs.level import LEVEL, level_config, predictions_of, with_level
 from fedwatt.runs.model_file import own_weights, write_own_model
+from fedwatt.sums import FloatArray, Layout
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared

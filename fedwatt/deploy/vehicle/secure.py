@@ -20,7 +20,6 @@ from fedwatt.deploy.vehicle.messages import SECURE
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure import vehicle as protocol
 from fedwatt.privacy.secure.identity import Identity, Trust
 from fedwatt.privacy.secure.messages import (
@@ -33,6 +32,7 @@ from fedwatt.privacy.secure.messages import (
     to_plain,
 )
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import Words
 
 log = logging.getLogger("fedwatt.deploy")
 
