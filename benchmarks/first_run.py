@@ -18,7 +18,7 @@ from fedwatt.files import write_bytes, write_text
 from fedwatt.observers import Observers
 from fedwatt.runs import execute
 from fedwatt.runs.config import RunConfig, from_tables, from_toml, to_tables
-from fedwatt.runs.defaults import with_recipe
+from fedwatt.runs.defaults import choose_recipe
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "first_run.json"
@@ -29,7 +29,7 @@ BLOCK: Final = "first run"
 
 def first_config() -> RunConfig:
     """Return the configuration of `fedwatt run` without options."""
-    return from_tables(with_recipe({}))
+    return from_tables(choose_recipe({}).applied({}))
 
 
 def settings(config: RunConfig) -> dict[str, Any]:

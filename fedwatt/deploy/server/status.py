@@ -239,7 +239,7 @@ def describe_run(out: Path) -> Iterator[str]:
     state = out / STATE_FILE
     if not state.exists():
         raise RunError(
-            f"There is no run of a real fleet in {out}. 'fedwatt deploy submit --out {out}' starts "
+            f"There is no run of a real fleet in {out}. 'fedwatt deploy run --out {out}' starts "
             "one."
         )
 
