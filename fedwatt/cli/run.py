@@ -11,7 +11,7 @@ from fedwatt.cli.progress import RunView, show_results
 from fedwatt.errors import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from fedwatt.observers import Observer
@@ -76,19 +76,10 @@ def run(
 ) -> None:
     """Train methods on a fleet and write a run folder with a report."""
     from fedwatt.runs import execute
-    from fedwatt.runs.defaults import PLAIN, WITH_ELEVATION, Recipe, choose_recipe
-    from fedwatt.windows import DataSettings
+    from fedwatt.runs.defaults import WITH_ELEVATION, WITHOUT_ELEVATION, choose_recipe
 
     out = options.folder_for(out, resume)
-    features = None
-    if elevation is not None:
-        features = WITH_ELEVATION if elevation else DataSettings().features
-    recipes: list[Recipe] = []
-
-    def recipe(tables: "Mapping[str, Any]") -> "Recipe":
-        recipes.append(PLAIN if plain else choose_recipe(tables))
-        return recipes[0]
-
+    features = {True: WITH_ELEVATION, False: WITHOUT_ELEVATION}.get(elevation)  # type: ignore[arg-type]
     chosen = options.configuration(
         config,
         out,
@@ -107,17 +98,26 @@ def run(
         },
         seeds=seeds,
         assignments=assignments,
-        recipe=recipe,
+        recipe=None if plain else choose_recipe,
     )
     view = RunView(errors if as_json else console)
-    for line in (line for made in recipes for line in made.sentences(chosen)):
-        view.say(line)
+    if not (plain or config or resume):
+        _say_recipe(view, chosen)
     cluster = _on_cluster(chosen, ray, seeds_per_task, out, view.say)
     with _watched(out) if watch else nullcontext(), cluster as spread:
         with options.resumable(out, "Completed rounds", "fedwatt run"), view.progress:
             observers = _observers(view, chosen, out, elsewhere="elsewhere" in spread)
             execute(chosen, out, observers, resume=resume, **spread)
         show_results(out, baselines=chosen.baselines.enabled, as_json=as_json)
+
+
+def _say_recipe(view: RunView, chosen: "RunConfig") -> None:
+    """Print what the recipe of a run chose, and why."""
+    from fedwatt.runs.config import to_tables
+    from fedwatt.runs.defaults import choose_recipe
+
+    for line in choose_recipe(to_tables(chosen)).sentences(chosen):
+        view.say(line)
 
 
 def _observers(

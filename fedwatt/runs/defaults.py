@@ -22,7 +22,8 @@ from fedwatt.settings import from_table
 from fedwatt.telemetry.store import vehicle_folders
 from fedwatt.windows.features import feature_names, needs_climb
 
-WITH_ELEVATION: Final = "base, elevation"
+WITHOUT_ELEVATION: Final = "base"
+WITH_ELEVATION: Final = f"{WITHOUT_ELEVATION}, elevation"
 """Features of a model that knows climb and descent."""
 POSITIONS: Final = frozenset({"latitude_deg", "longitude_deg"})
 MEASURED: Final = "elevation_m"

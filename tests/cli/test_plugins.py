@@ -38,7 +38,10 @@ def shown(*arguments: str) -> str:
 
 def test_methods(package: None) -> None:
     text = " ".join(shown("list").split())
-    assert "sharp sharp 1.0 FedSAM: every step takes the gradient where the loss is worst nearby." in text
+    assert (
+        "sharp sharp 1.0 FedSAM: every step takes the gradient where the loss is worst nearby."
+        in text
+    )
     assert "sharp 1.0" in text
     assert "sharp defines no 'nothing', which 'broken' asks for" in text
     assert "sam sharp 1.0 hidden by fedwatt's method of this name" in text
