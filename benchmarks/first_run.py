@@ -48,8 +48,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
 def recorded(folder: Path) -> dict[str, Any]:
     """Return what the report of a run says first, its stages and its settings."""
     from fedwatt.report.answer import answer
+    from fedwatt.report.baselines import baseline_stages, federated_stages
     from fedwatt.report.load import load_run
-    from fedwatt.report.stages import baseline_stages, federated_stages
 
     run = load_run(folder)
     told = answer(run)
@@ -74,9 +74,9 @@ def outdated(readme: str, record: dict[str, Any]) -> bool:
 
 def drawn(folder: Path) -> bytes:
     """Return the report's first figure."""
-    from fedwatt.report.figures.stages import stages_figure
+    from fedwatt.report.figures.models import stages_figure
     from fedwatt.report.load import load_run
-    from fedwatt.report.svg import saved
+    from fedwatt.report.page import saved
 
     return saved(stages_figure(load_run(folder)))
 

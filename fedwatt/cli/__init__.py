@@ -4,7 +4,7 @@ import signal
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
@@ -59,20 +59,23 @@ app.add_typer(
     data.app,
     name="data",
     rich_help_panel=DATA,
-    help="Import, generate, change and describe fleets.",
+    help="Make fleets: import, generate, change and describe them.",
 )
 app.add_typer(
     elevation.app,
     name="elevation",
     rich_help_panel=DATA,
-    help="Learn, draw and compare elevation maps.",
+    help="Learn elevation maps, draw and compare them.",
 )
 app.add_typer(
     deploy.app, name="deploy", rich_help_panel=DEPLOY, help="Train on connected vehicles."
 )
 app.command("report", rich_help_panel=ANALYSE)(results.report)
 app.add_typer(
-    results.runs_app, name="runs", rich_help_panel=ANALYSE, help="List, compare and delete runs."
+    results.runs_app,
+    name="runs",
+    rich_help_panel=ANALYSE,
+    help="List runs, compare and delete them.",
 )
 app.command("watch", rich_help_panel=ANALYSE)(results.watch)
 app.command("list", rich_help_panel=ANALYSE)(listing.list_parts)
@@ -82,7 +85,8 @@ def mount(app: typer.Typer, command: str, package: str) -> None:
     """Add the command of `package`, or one that says how to get it where it is not installed."""
     if find_spec(package) is not None and find_spec(f"{package}.cli") is not None:
         import_module(f"{package}.cli").add_to(app)
-        for added in (*app.registered_commands, *app.registered_groups):
+        registered: list[Any] = [*app.registered_commands, *app.registered_groups]
+        for added in registered:
             if added.name == command:
                 added.rich_help_panel = MAINTAIN
         return

@@ -72,7 +72,7 @@ def ruled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 def write_figure(path: Path, figure: "Figure") -> None:
     """Write a figure as SVG and say where it is."""
-    from fedwatt.report.svg import saved
+    from fedwatt.report.page import saved
 
     write_bytes(path, saved(figure))
     console.print(f"Figure: {path}")

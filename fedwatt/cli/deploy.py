@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
 app.command(rich_help_panel="Try it")(deploy_owner.quickstart)
-for command in (deploy_owner.owner, deploy_owner.sign, deploy_owner.plan):
-    app.command(rich_help_panel="Owner")(command)
+OWNER = "Owner"
+app.command(rich_help_panel=OWNER)(deploy_owner.owner)
+app.command(rich_help_panel=OWNER)(deploy_owner.sign)
+app.command(rich_help_panel=OWNER)(deploy_owner.plan)
 VEHICLE = "Vehicle"
 SERVER = "Server"
-for command in (deploy_owner.request, deploy_owner.show):
-    app.command(rich_help_panel=VEHICLE)(command)
+app.command(rich_help_panel=VEHICLE)(deploy_owner.request)
+app.command(rich_help_panel=VEHICLE)(deploy_owner.show)
 app.command(rich_help_panel=SERVER)(deploy_owner.add)
 
 WORDS = {"registered": "not seen yet", "unregistered": "refused"}

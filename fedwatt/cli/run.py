@@ -138,7 +138,7 @@ def _observers(
 @contextmanager
 def _watched(out: "Path") -> "Iterator[None]":
     """Serve the live page of a run; on a terminal it stays afterwards, until Ctrl-C."""
-    from fedwatt.watch.serve import serving
+    from fedwatt.report.live import serving
 
     with serving(out, port=0) as address:
         console.print(f"Watch it at {address}")

@@ -9,18 +9,21 @@ import numpy as np
 
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
-from fedwatt.report.curves import curves, diverged
-from fedwatt.report.facts import unequal_rounds
+from fedwatt.report.facts import privacy_table, private_methods, spent, unequal_rounds
 from fedwatt.report.load import Run, load_run, load_runs
-from fedwatt.report.privacy import privacy_table, private_methods, spent
 from fedwatt.report.signals import signals_table
 from fedwatt.report.statistics import (
+    PARTS,
     PERSONALISED,
     Estimate,
     compare,
+    curves,
+    diagnostics,
+    diverged,
     estimate,
     final,
     final_error,
+    mean_seconds,
     model_errors,
     pooled_rmse,
     stratum_rmse,
@@ -28,7 +31,6 @@ from fedwatt.report.statistics import (
 )
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread, shown
-from fedwatt.report.times import PARTS, diagnostics, mean_seconds
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
