@@ -13,8 +13,7 @@ from fedwatt.elevation.learn import own_fields, survey_fleet
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
-from fedwatt.journeys.fleet_routes import FleetRoutes
-from fedwatt.journeys.route_board import VehicleRoutes, passes
+from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
