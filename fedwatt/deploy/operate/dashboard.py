@@ -24,7 +24,7 @@ from fedwatt.deploy.operate.fleet_view import FleetView
 from fedwatt.deploy.operate.metrics import KIND, exposition
 from fedwatt.errors import FedwattError
 from fedwatt.report.page import fill
-from fedwatt.watch.local_server import HOST, Reply, answering
+from fedwatt.report.web_server import HOST, Reply, answering
 
 
 @dataclass(frozen=True)

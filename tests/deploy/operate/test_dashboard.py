@@ -12,7 +12,7 @@ import pytest
 
 from fedwatt.deploy.operate.dashboard import Dashboard, dashboard
 from fedwatt.deploy.operate.fleet_view import FleetView, RunFacts, ServerFacts, newest_run
-from fedwatt.watch.local_server import answering
+from fedwatt.report.web_server import answering
 from tests.deploy.operate.faulty import FAILS, GOOD, LATE, REFUSES, REVOKED, FaultyFleet
 from tests.watch.test_serve import get, in_browser, looked_at
 
