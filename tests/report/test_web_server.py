@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fedwatt.watch import local_server
-from fedwatt.watch.local_server import Reply, answering
+from fedwatt.report import web_server as local_server
+from fedwatt.report.web_server import Reply, answering
 
 
 def page(path: str, query: Mapping[str, str]) -> Reply | None:

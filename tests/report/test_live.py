@@ -12,9 +12,9 @@ import pytest
 
 from fedwatt.errors import RunError
 from fedwatt.observers.progress_log import FILE
+from fedwatt.report import live as serve
+from fedwatt.report.live import serving
 from fedwatt.runs import execute, from_toml
-from fedwatt.watch import serve
-from fedwatt.watch.serve import serving
 from tests.observers.test_observer import SMALL
 from tests.runs.killing import finish, kill_after
 from tests.runs.test_execute import Silent

@@ -15,8 +15,8 @@ from pathlib import Path
 from fedwatt.observers.progress_log import FILE
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
+from fedwatt.report.web_server import Reply, answering
 from fedwatt.runs.level import level_label
-from fedwatt.watch.local_server import Reply, answering
 
 
 class LivePage:
@@ -33,8 +33,8 @@ class LivePage:
             for name, look in LOOKS.items()
         }
         return fill(
-            "fedwatt.watch",
-            "watch.html.jinja",
+            "fedwatt.report",
+            "live.html.jinja",
             run=self.run.name,
             looks=looks,
             without_elevation=level_label(""),
