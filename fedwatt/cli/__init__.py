@@ -9,17 +9,18 @@ from rich.text import Text
 
 from fedwatt import __version__
 from fedwatt.cli import (
-    card,
     data,
     deploy,
     elevation,
     export,
+    inspect,
     methods,
     plugins,
     predict,
     report,
     route,
     run,
+    serve,
     tune,
     watch,
 )
@@ -43,7 +44,8 @@ app.command("watch")(watch.watch)
 app.command("export")(export.export)
 app.command("predict")(predict.predict)
 app.command("route")(route.route)
-app.command("card")(card.card)
+app.command("inspect")(inspect.inspect)
+app.command("serve")(serve.serve)
 app.add_typer(data.app, name="data")
 app.add_typer(elevation.app, name="elevation")
 app.add_typer(deploy.app, name="deploy")
