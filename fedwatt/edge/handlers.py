@@ -16,7 +16,7 @@ from fedwatt.edge.pretrained import (
     pretrained_card,
     route_model,
 )
-from fedwatt.edge.reading import CLIMATE, gpx_points
+from fedwatt.edge.reading import gpx_points
 from fedwatt.edge.route_forecast import (
     Plan,
     PlannedRoute,
@@ -31,8 +31,8 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route import Route, route_of
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.trip import FloatArray, Trip
+from fedwatt.windows.features import MAY_BE_UNKNOWN
 
 LONGEST_ROUTE_KM = 1000.0
 """Of one request: prediction intervals of every step take about 40 MB at this length."""
@@ -205,6 +205,6 @@ def _requested_trip(channels: Mapping[str, Sequence[float | None]]) -> Trip:
         for name, values in channels.items()
     }
     seconds = lengths.pop()
-    for name in CLIMATE:
-        columns.setdefault(name, np.full(seconds, CHANNELS[name].fallback))
+    for name in MAY_BE_UNKNOWN:
+        columns.setdefault(name, np.full(seconds, np.nan))
     return Trip("trip", columns)
