@@ -105,7 +105,8 @@ class Handlers:
             arrival = _level(100 * left.arrival, ends, 100.0, prediction.level)
             answer = f"You arrive with {100 * max(left.arrival, 0):.0f} %"
             if ends is not None:
-                answer += f" ({spread_text(*(100 * max(end, 0) for end in ends), '%')})"
+                low, high = (100 * max(end, 0) for end in ends)
+                answer += f" ({spread_text(low, high, '%')})"
         return {
             "answer": f"{answer}.",
             "vehicle": self.name,

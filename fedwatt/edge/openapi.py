@@ -83,7 +83,7 @@ def _problems(value: Any, schema: Schema, where: str) -> Iterator[str]:
             yield from _problems(entry, schema["items"], f"{where}[{place}]")
     elif isinstance(value, str):
         yield from _size_problems(len(value), schema, "Length", f"{where} has", "characters")
-    elif _is(value, "number"):
+    elif isinstance(value, int | float):
         yield from _size_problems(value, schema, "imum", f"{where} is", "")
 
 

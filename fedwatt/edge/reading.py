@@ -10,7 +10,7 @@ these and the outside temperature are taken. Elevations in GPX and GeoJSON come 
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -236,7 +236,7 @@ def _gpx_elevation(point: ElementTree.Element) -> float:
     return float(texts[0]) if texts and texts[0] else np.nan
 
 
-def _columns_of(rows: list[tuple[float, ...]]) -> Points:
+def _columns_of(rows: Sequence[tuple[float, float, float]]) -> Points:
     table = np.array(rows, dtype=np.float64)
     return table[:, 0], table[:, 1], table[:, 2]
 

@@ -11,9 +11,8 @@ from fedwatt.edge.reading import read_route
 from fedwatt.errors import SettingError, counted
 from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge
 from fedwatt.journeys.route import Route
-from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_intervals import interval
-from fedwatt.journeys.route_model import RouteForecast, RouteModel
+from fedwatt.journeys.route_model import NAMES, RouteForecast, RouteModel
 from fedwatt.telemetry.trip import FloatArray
 
 LEVELS = (0.5, 0.9)

@@ -194,7 +194,7 @@ class TimedProtocol(H11Protocol):
         self.loop.call_later(SECONDS, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
-        if self.cycle is None:  # type: ignore[unreachable]
+        if getattr(self, "cycle", None) is None:
             self.transport.close()
 
 

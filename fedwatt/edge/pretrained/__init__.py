@@ -18,8 +18,7 @@ from fedwatt.edge.route_forecast import Plan, loaded, refuse_scaling
 from fedwatt.elevation.survey import USUAL_MASS_KG
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.files import inflate
-from fedwatt.journeys.fleet_routes import FleetRoutes
-from fedwatt.journeys.route_board import VehicleRoutes, passes
+from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.route_files import fleet_from_bytes
 from fedwatt.journeys.route_model import RouteModel
 
