@@ -24,8 +24,6 @@ STACKS = (3, 30, 600)
 
 WAYS = {
     "plain loop": "plain PyTorch client loop, 1 thread",
-    "jax": "JAX, one jitted program (lax.map over vehicles, scan over steps)",
-    "flower": "Flower's Ray simulation",
     "fedavg, 1 thread": "fedwatt, FedAvg, 1 thread",
 }
 
