@@ -72,10 +72,10 @@ def engine(
         console.print(table)
     if recurrent:
         with console.status("GRU and LSTM"):
-            rows = bench_recurrent(repeats=fewer)["seconds_a_client_step"]
-        columns = ("model", "plain loop", "FedAvg", "FO-RI-FedAvg", "times faster")
-        table = table_of(columns, title="A step of one vehicle, batch 64, 60 seconds, 32 units")
-        for model, row in rows.items():
+            steps = bench_recurrent(repeats=fewer)["seconds_a_client_step"]
+        networks = ("model", "plain loop", "FedAvg", "FO-RI-FedAvg", "times faster")
+        table = table_of(networks, title="A step of one vehicle, batch 64, 60 seconds, 32 units")
+        for model, row in steps.items():
             times = [f"{row[n] * 1000:.2f} ms" for n in ("plain loop", "fedavg", "fo-ri-fedavg")]
             table.add_row(model, *times, f"{row['plain loop'] / row['fedavg']:.1f}")
         console.print(table)

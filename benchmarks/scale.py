@@ -58,7 +58,7 @@ MB = 2**20
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the rounds of a method take with one fleet."""
+    """Time and memory of the rounds of a method with one fleet."""
 
     method: str
     vehicles: int
@@ -97,8 +97,8 @@ def bench_scale(
         end.close()
     try:
         built = {count: _answer(pipe) for count, pipe in pipes.items()}
-        least = min(own["resting_mb"] for own in built.values())
-        found = []
+        least = min(answers["resting_mb"] for answers in built.values())
+        results = []
         for place, method in enumerate(methods):
             seen: dict[int, list[dict[str, float]]] = {count: [] for count in vehicles}
             for number in range(rounds + 1):
@@ -107,21 +107,22 @@ def bench_scale(
                     seen[count].append(_answer(pipe))
                 if progress is not None:
                     progress(place * (rounds + 1) + number + 1, len(methods) * (rounds + 1))
-            for count, own in seen.items():
+            for count, answers in seen.items():
                 before = built[count]
-                found.append(
+                results.append(
                     Rounds(
                         method,
                         count,
                         # The first round of a method makes what the others find.
-                        seconds=median(one["seconds"] for one in own[1:]),
-                        rounds_mb=max(one["peak_mb"] for one in own) - before["resting_mb"],
-                        own_mb=median(one["own_mb"] for one in own) - before["own_mb"],
+                        seconds=median(answer["seconds"] for answer in answers[1:]),
+                        rounds_mb=max(answer["peak_mb"] for answer in answers)
+                        - before["resting_mb"],
+                        own_mb=median(answer["own_mb"] for answer in answers) - before["own_mb"],
                         fleet_mb=before["resting_mb"] - least,
                         disk_mb=before["disk_mb"],
                     )
                 )
-        return found
+        return results
     finally:
         for pipe in pipes.values():
             pipe.close()
@@ -130,26 +131,26 @@ def bench_scale(
             worker.kill()
 
 
-def as_rows(found: Sequence[Rounds]) -> list[dict[str, Any]]:
+def as_rows(results: Sequence[Rounds]) -> list[dict[str, Any]]:
     """The results with their ratios to the smallest fleet of the same method."""
-    least = min(one.vehicles for one in found)
-    first = {one.method: one for one in found if one.vehicles == least}
+    least = min(result.vehicles for result in results)
+    first = {result.method: result for result in results if result.vehicles == least}
     return [
-        asdict(one)
+        asdict(result)
         | {
-            "time_ratio": one.seconds / first[one.method].seconds,
-            "memory_ratio": one.rounds_mb / first[one.method].rounds_mb,
+            "time_ratio": result.seconds / first[result.method].seconds,
+            "memory_ratio": result.rounds_mb / first[result.method].rounds_mb,
         }
-        for one in found
+        for result in results
     ]
 
 
 def _answer(pipe: Connection) -> dict[str, float]:
     try:
-        found: dict[str, float] = pipe.recv()
+        answer: dict[str, float] = pipe.recv()
     except EOFError as error:
         raise RunError("A process of the benchmark ended early; see its own message.") from error
-    return found
+    return answer
 
 
 def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps: int) -> None:
@@ -173,12 +174,12 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
     )
     federation = Federation(fleet, training=training, device="cpu")
     federation.pool.release()
-    rest = _memory_mb()
+    resting = _memory_mb()
     pipe.send(
         {
             "disk_mb": sum(file.size() for file in files) / MB,
-            "resting_mb": rest["VmRSS"],
-            "own_mb": rest["RssAnon"],
+            "resting_mb": resting["VmRSS"],
+            "own_mb": resting["RssAnon"],
         }
     )
     name = ""
@@ -186,12 +187,12 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
     state: State | None = None
     while True:
         try:
-            asked = pipe.recv()
+            method_name = pipe.recv()
         except EOFError:
             return
-        if state is None or asked != name:
-            name = asked
-            method = get(asked)
+        if state is None or method_name != name:
+            name = method_name
+            method = get(method_name)
             state, _ = federation.start(method)
         _forget_peak()
         begun = process_time()
@@ -245,13 +246,13 @@ def on_paper() -> dict[str, Any]:
     loads = method_loads(COUNTED)
     traffic = simulate_methods(fleet, loads, churn(AVAILABLE, LEAVE, LOSS), rounds=PAPER_ROUNDS)
     methods = {}
-    for name, own in traffic.items():
+    for name, load in traffic.items():
         base = get_model("mlp", window=60, features=8)
-        kept = costs(get(name), base)
+        cost = costs(get(name), base)
         methods[name] = (
             asdict(loads[name])
-            | {"vehicle_bytes": 4 * kept.vehicle, "server_bytes": 4 * kept.server}
-            | own.summary()
+            | {"vehicle_bytes": 4 * cost.vehicle, "server_bytes": 4 * cost.server}
+            | load.summary()
         )
     return {
         "fleet": asdict(fleet),
@@ -303,12 +304,13 @@ def about_traffic(paper: dict[str, Any]) -> dict[str, str]:
     megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
     median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
     median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
+    server_cores = max(figures["server_cores"] for figures in paper["methods"].values())
     waiting = (
         "The spread between vehicles decides how long a round lasts: a vehicle with median "
         "computer and link is done in "
         f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
         f"{fleet['enough']:.0%} of those asked have replied. Its work takes at most "
-        f"{max(own['server_cores'] for own in paper['methods'].values()):.2f} of a core."
+        f"{server_cores:.2f} of a core."
     )
     return {"rounds of a million": reached, "waiting": waiting}
 

@@ -160,13 +160,13 @@ def page(record: dict[str, Any]) -> str:
         f"{PEERS[n].title} {timing['fault']}" for n, timing in peers.items() if "fault" in timing
     ]
     computer = record["machine"]
-    about = (
+    summary = (
         f"{computer['cores']} cores ({computer['processor']}), Python {computer['python']}; "
         "medians over turns, "
         f"the better of 1 and {computer['cores']} threads (workers of Flower have one each, on all "
         f"cores); load before: {record['load_before']:.1f}."
     )
-    return "\n".join(lines) + f"\n\n{about}" + "".join(f" {fault}." for fault in faults)
+    return "\n".join(lines) + f"\n\n{summary}" + "".join(f" {fault}." for fault in faults)
 
 
 def main() -> None:
