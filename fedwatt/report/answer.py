@@ -4,18 +4,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.report.baselines import best_validated, federating, gain_headline, gain_sentence
-from fedwatt.report.curves import diverged, rounds_of
-from fedwatt.report.facts import unequal_rounds
-from fedwatt.report.load import Predicted, Run, where
-from fedwatt.report.stages import (
+from fedwatt.report.baselines import (
     ELEVATION_STAGE,
     PERSONALISED_STAGE,
     SHARED_STAGE,
+    best_validated,
+    federating,
+    gain_headline,
+    gain_sentence,
     method_stages,
     vehicles_with_elevation,
 )
-from fedwatt.report.statistics import Comparison, Estimate, compare, final_error
+from fedwatt.report.facts import unequal_rounds
+from fedwatt.report.load import Predicted, Run, where
+from fedwatt.report.statistics import (
+    Comparison,
+    Estimate,
+    compare,
+    diverged,
+    final_error,
+    rounds_of,
+)
 from fedwatt.report.style import name_of
 from fedwatt.report.table import amount, shown
 

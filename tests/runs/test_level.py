@@ -10,8 +10,8 @@ import pytest
 from fedwatt.elevation.level import LEVEL, Predictions
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.report.baselines import method_stages
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.stages import method_stages
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.config import RunConfig, to_toml
 from fedwatt.runs.level import ModelPredictions, level_config, used_on_board
