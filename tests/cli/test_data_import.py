@@ -58,7 +58,7 @@ def test_plain_files_go_through_a_mapping(type_in, week: Path, tmp_path: Path) -
 def test_the_help_says_how_many_trips_are_needed(type_in) -> None:
     _, printed = type_in("data", "import", "--help")
     words = " ".join(printed.replace("│", " ").split())
-    assert "by default 10 for ved and eved, 1 for csv and sumo" in words
+    assert "default: 10 for ved and eved, else 1" in words
     # The option leaves it to the readers, so these are their defaults.
     for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1), (import_sumo, 1)):
         assert signature(reader).parameters["cleaning"].default.minimum_trips == least
