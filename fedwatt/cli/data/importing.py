@@ -33,6 +33,13 @@ Paths = Annotated[
         metavar="PATH...",
     ),
 ]
+Recording = Annotated[
+    str,
+    typer.Argument(
+        help="Choose auto (look and decide), ved, eved, csv (with --map), sumo or a reader.",
+        metavar="KIND",
+    ),
+]
 Powertrain = Annotated[
     str, typer.Option(help="Select vehicles of ved and eved: ev, phev-electric, phev, all.")
 ]
@@ -75,13 +82,7 @@ OnlyEnriched = Annotated[
 
 
 def import_(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="Choose auto (look and decide), ved, eved, csv (with --map), sumo or a reader.",
-            metavar="KIND",
-        ),
-    ],
+    kind: Recording,
     paths: Paths,
     out: Annotated[Path | None, typer.Option(help="Write the new fleet here.")] = None,
     powertrain: Powertrain = "ev,phev-electric",
@@ -115,8 +116,7 @@ def import_(
     else:
         _refuse_answers(kind, answers | {"dry-run": dry_run})
     if out is None:
-        alternative = ", or --dry-run to leave it at this" if understanding else ""
-        raise SettingError(f"Name the folder of the new fleet: --out FLEET{alternative}.")
+        raise SettingError("Name the new fleet: --out FLEET, or --dry-run to leave it at this.")
     if understanding:
         kind = "csv"
         paths = list(understanding.paths)
