@@ -70,8 +70,8 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     numbers = sum(bool(NUMBER.match(name)) or not name for name in names)
     if numbers > MOSTLY * len(names):
         raise DataError(
-            f"{where} has no header: its first line holds numbers ({', '.join(names[:3])}, "
-            "...). Put a line with the columns' names on top."
+            f"{where} has no header: its first line holds numbers. "
+            "Put a line with the columns' names on top."
         )
     body = rows[at + 1 :]
     units = _units(body)
