@@ -46,7 +46,7 @@ AGAIN = "Import or generate the fleet again."
 
 
 def folder_name(vehicle: str) -> str:
-    """Name of a vehicle's folder, safe on any file system.
+    """Return the name of a vehicle's folder, safe on any file system.
 
     >>> folder_name("car-007"), folder_name("../bus 1")
     ('car-007', '%2E%2E%2Fbus%201')
@@ -138,12 +138,12 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
 
 
 def read_fleet(path: Path) -> Iterator[Vehicle]:
-    """Vehicles of a fleet folder in natural order of their names, one in memory at a time."""
+    """Read a fleet's vehicles in natural order of their names, one in memory at a time."""
     return (read_vehicle(folder) for folder in vehicle_folders(path))
 
 
 def vehicle_folders(path: Path) -> list[Path]:
-    """Folders of a fleet's vehicles, in natural order of their names."""
+    """Return the folders of a fleet's vehicles, in natural order of their names."""
     fleet_source(path)
     folders = [f for f in Path(path).iterdir() if f.is_dir() and not f.name.startswith(".")]
     if not folders:
@@ -192,7 +192,7 @@ class StoredVehicles(Maker):
 
 
 def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
-    """Clients of a fleet folder; default settings if none are given."""
+    """Return the clients of a fleet folder, with default settings if none are given."""
     return StoredVehicles(str(path)).fleet(settings)
 
 
@@ -225,7 +225,7 @@ def _trip_description(trip: Trip) -> dict[str, Any]:
 
 
 def _table(vehicle: Vehicle) -> pa.Table:
-    """All trips as one table, columns in the order of `STORED` whatever the order in a trip."""
+    """Return all trips as one table, columns in the order of `STORED`."""
     seconds = [trip.seconds for trip in vehicle.trips]
     index = np.repeat(np.arange(len(seconds), dtype=np.int32), seconds)
     names = pa.array([trip.name for trip in vehicle.trips], pa.string())
@@ -245,7 +245,7 @@ def _table(vehicle: Vehicle) -> pa.Table:
 
 
 def _read_table(file: Path) -> tuple[list[str], dict[str, tuple[FloatArray, Any]]]:
-    """Trip name of each row and, for each channel, its values and where they are null."""
+    """Read the trip of each row and, for each channel, its values and where they are null."""
     try:
         table = pq.read_table(file, partitioning=None)
         names = table.column("trip").cast(pa.string()).to_pylist()

@@ -129,7 +129,7 @@ def named_columns(table: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def shipped_mappings() -> tuple[str, ...]:
-    """Names of the mappings that come with the package."""
+    """Return the names of the mappings that come with the package."""
     files = [file.name for file in SHIPPED.iterdir() if file.name.endswith(".toml")]
     return tuple(sorted(name.removesuffix(".toml") for name in files))
 
