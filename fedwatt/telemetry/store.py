@@ -82,14 +82,15 @@ def read_vehicle(folder: Path) -> Vehicle:
     description = _read_json(Path(folder) / "vehicle.json")
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
-        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in description["trips"]}
-        recordings = {
-            str(trip["name"]): str(trip.get("recording", "")) for trip in description["trips"]
-        }
-        starts = {
-            str(trip["name"]): float(trip.get("start_time_s", math.nan))
+        listed = [
+            (
+                str(trip["name"]),
+                int(trip["seconds"]),
+                str(trip.get("recording", "")),
+                float(trip.get("start_time_s", math.nan)),
+            )
             for trip in description["trips"]
-        }
+        ]
         name = str(description["name"])
         kind = str(description["kind"])
         labels = str(description["labels"])
@@ -98,18 +99,18 @@ def read_vehicle(folder: Path) -> Vehicle:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
     # The sum comes first: a damaged length could ask for more names than memory holds, and two of
     # them, one below 0, could cancel.
-    total = sum(abs(seconds) for seconds in lengths.values())
-    if total != len(names) or names != [n for n, count in lengths.items() for _ in range(count)]:
+    total = sum(abs(seconds) for _, seconds, _, _ in listed)
+    if total != len(names) or names != [trip for trip, n, _, _ in listed for _ in range(n)]:
         raise DataError(
-            f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
+            f"{folder}: trips.parquet does not hold the {len(listed)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
         )
     trips = []
     start = 0
-    for trip, seconds in lengths.items():
+    for trip, seconds, recording, start_time_s in listed:
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
-        trips.append(Trip(trip, held, recordings[trip], start_time_s=starts[trip]))
+        trips.append(Trip(trip, held, recording, start_time_s=start_time_s))
         start += seconds
     return Vehicle(name, tuple(trips), kind, labels, facts)
 

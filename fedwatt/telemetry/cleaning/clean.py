@@ -159,7 +159,7 @@ def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
 def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
     if piece.time_s[-1] - piece.time_s[0] < max(cleaning.minimum_seconds, 1e-3):
         return None, f"under {cleaning.minimum_seconds:g} s"
-    channels = resample(piece, cleaning.interval_s, cleaning.rules)
+    channels = resample(piece, cleaning.interval_s)
     start_time_s = piece.clock_s + float(piece.time_s[0])
     trip = Trip(piece.name, channels, interval_s=cleaning.interval_s, start_time_s=start_time_s)
     if trip.metres < cleaning.minimum_metres:

@@ -6,8 +6,6 @@ energy (paper `eq:energy_increment_sf`) is integrated over it. The last interval
 last row; nothing is added there, so the increments sum to the integral over the recorded rows.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, POSITION
@@ -19,14 +17,8 @@ GRADE_SMOOTHING_S = 5.0
 LONGEST_HOLD_S = 5.0
 
 
-def resample(
-    trip: RawTrip, interval_s: float, rules: Mapping[str, str] | None = None
-) -> dict[str, FloatArray]:
-    """Return the trip's channels with readings and `energy_wh`, float64 [seconds].
-
-    `rules` replaces the schema's rule of the channels it names by "held" or "linear".
-    """
-    rules = rules or {}
+def resample(trip: RawTrip, interval_s: float) -> dict[str, FloatArray]:
+    """Return the trip's channels with readings and `energy_wh`, float64 [seconds]."""
     # Rounded to a microsecond, so that a row at 13.0 s is not found just after sample 13.
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
     samples = int(np.ceil(np.round(time_s[-1] / interval_s, 6)))
@@ -38,7 +30,7 @@ def resample(
         recorded = np.isfinite(trip.channels[name])
         times = time_s[recorded]
         values = trip.channels[name][recorded]
-        rule = rules.get(name, channel.rule)
+        rule = channel.rule
         if rule == "held":
             channels[name] = held(times, values, edges_s[1:])
         elif rule == "linear" and name not in POSITION:
@@ -52,7 +44,7 @@ def resample(
         channels["grade"] = centred_mean(channels["grade"], round(GRADE_SMOOTHING_S / interval_s))
     if "soc" in channels:
         channels["soc"] = np.clip(channels["soc"], 0.0, 1.0)
-    total_wh = cumulative_energy_wh(trip, time_s, held_power=rules.get("power_w") != "linear")
+    total_wh = cumulative_energy_wh(trip, time_s)
     if total_wh is not None:
         channels["energy_wh"] = np.diff(np.interp(edges_s, time_s, total_wh))
     return channels
@@ -187,14 +179,11 @@ def energy_source(trip: RawTrip) -> tuple[str, ...]:
     return next((names for names in ENERGY_SOURCES if all(map(trip.has, names))), ())
 
 
-def cumulative_energy_wh(
-    trip: RawTrip, time_s: FloatArray, *, held_power: bool = True
-) -> FloatArray | None:
+def cumulative_energy_wh(trip: RawTrip, time_s: FloatArray) -> FloatArray | None:
     """Return the energy that left the pack since the first row, [rows]; None without pack signals.
 
     Power P = V I (current + = discharge, paper `eq:pack_power`) is held from row to row, so the
-    integral is exact: no row spacing is lost and none is counted twice. With `held_power` off a
-    given power is a straight line from row to row.
+    integral is exact: no row spacing is lost and none is counted twice.
     """
     names = energy_source(trip)
     if not names:
@@ -210,8 +199,6 @@ def cumulative_energy_wh(
     power_w = first
     if names == ("voltage_v", "current_a"):
         power_w = first * forward_filled(trip.channels["current_a"])
-    elif not held_power:
-        power_w = np.append((power_w[:-1] + power_w[1:]) / 2, 0.0)
     joules = np.cumsum(power_w[:-1] * np.diff(time_s))
     return np.concatenate(([0.0], joules / SECONDS_PER_HOUR))
 

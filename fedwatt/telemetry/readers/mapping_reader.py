@@ -91,17 +91,11 @@ def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
 
     The mapping's longest gap counts unless the cleaning asks for another than the usual one.
     """
-    rules = {name: channel.rule for name, channel in mapping.channels.items() if channel.rule}
     charge_only = mapping.charge_only and not cleaning.unlabelled
     gap_s = cleaning.maximum_gap_s
     if mapping.maximum_gap_s is not None and gap_s == PLAIN_CLEANING.maximum_gap_s:
         gap_s = mapping.maximum_gap_s
-    return replace(
-        cleaning,
-        rules={**rules, **cleaning.rules},
-        charge_only=charge_only,
-        maximum_gap_s=gap_s,
-    )
+    return replace(cleaning, charge_only=charge_only, maximum_gap_s=gap_s)
 
 
 class MappingReader:

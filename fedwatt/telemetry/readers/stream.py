@@ -9,13 +9,11 @@ This is what keeps memory flat: while files are read only one block is held, whi
 cleaned only one vehicle is.
 """
 
-import shutil
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import numpy as np
@@ -141,16 +139,6 @@ class Reader(Protocol):
         """
 
 
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    # Not TemporaryDirectory: it warns when an import is left half-way, a fair thing to do.
-    folder = Path(mkdtemp(prefix="fedwatt-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 class VehicleStream(Iterator[Vehicle]):
     """Cleaned vehicles, one at a time; nothing is read before the first is asked for.
 
@@ -174,8 +162,8 @@ class VehicleStream(Iterator[Vehicle]):
         self._vehicles.close()
 
     def _clean(self) -> Generator[Vehicle]:
-        with _temporary_folder() as folder:
-            spill = Spill(folder, self._reader.columns)
+        with TemporaryDirectory(prefix="fedwatt-", ignore_cleanup_errors=True) as folder:
+            spill = Spill(Path(folder), self._reader.columns)
             read, self.passed_over = self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
             self.account = read + left_out
