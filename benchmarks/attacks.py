@@ -10,7 +10,7 @@ rounds are the plan's. Levels:
     sum          the sum over all vehicles, by secure aggregation
     difference   two such sums of two rounds, with the victim and without
     noise        the difference in a private method, z = 1
-    guess        nothing received
+    guess        the sum over the other vehicles, which holds nothing of the victim
 
 Masks cancel out in a sum, so sums are made here as they are decoded, to the last bit (`add_up`).
 """
@@ -160,6 +160,8 @@ class Target:
             return self.deltas[self.victim].double()
         if level == "sum":
             return self.total("with") / len(self.deltas)
+        if level == "guess":
+            return self.total("without") / len(self.members["without"])
         noise = 1.0 if level == "noise" else 0.0
         return self.total("with", noise) - self.total("without", noise)
 
@@ -218,7 +220,7 @@ def crafted_evaluation(target: Target) -> dict[str, float]:
         "reply": explained(read(lambda w: squared(w, sums["reply"]), EVALUATIONS), true),
         "sum": explained(read(lambda w: squared(w, sums["with"]), EVALUATIONS), true),
         "difference": explained(read(difference, EVALUATIONS // 2), true),
-        "guess": 0.0,
+        "guess": explained(read(lambda w: squared(w, sums["without"]), EVALUATIONS), true),
     }
     return scores | {"noise": scores["difference"]}  # errors carry no noise
 
@@ -246,13 +248,12 @@ def inversion(target: Target) -> dict[str, float]:
     """
     true = target.windows(target.victim).double().numpy()
     scores = {}
-    for level in LEVELS[:-1]:
+    for level in LEVELS:
         parts = target.model.layout.split(target.seen(level))
         quotients = (parts["hidden1.weight"] / parts["hidden1.bias"]).numpy().T
         usable = [q for q in quotients if np.isfinite(q).all() and np.abs(q).max() < 10]
         scores[level] = max((_best(q, true) for q in usable), default=0.0)
-    strangers = [target.windows(k).double().numpy().mean(axis=0) for k in target.members["without"]]
-    return scores | {"guess": _best(np.mean(strangers, axis=0), true)}
+    return scores
 
 
 def _best(estimate: FloatArray, true: FloatArray) -> float:
@@ -283,14 +284,13 @@ def imprint(target: Target) -> dict[str, float]:
 
     true = fastest(target.victim)
     scores = {}
-    for level in LEVELS[:-1]:
+    for level in LEVELS:
         update = target.model.layout.split(attacked.seen(level))
         reached = np.flatnonzero(-update[f"{first}.bias"].numpy() > 1e-6)
         top = int(reached[-1]) if len(reached) else 0
         quotient = update[f"{first}.weight"][:, top] / update[f"{first}.bias"][top]
         scores[level] = explained(np.nan_to_num(quotient.numpy()), true)
-    guess = np.mean([fastest(k) for k in target.members["without"]], axis=0)
-    return scores | {"guess": explained(guess, true)}
+    return scores
 
 
 def membership(target: Target, windows: int = 100) -> dict[str, float]:
@@ -309,11 +309,11 @@ def membership(target: Target, windows: int = 100) -> dict[str, float]:
         for rows, y in pairs
     ]
     scores = {}
-    for level in LEVELS[:-1]:
+    for level in LEVELS:
         delta = target.seen(level)
         inside, outside = (-(g.double() @ delta / g.double().norm(dim=1)) for g in gradients)
         scores[level] = float((inside[:, None] > outside[None]).double().mean())
-    return scores | {"guess": 0.5}
+    return scores
 
 
 def home_position(vehicles: Sequence[Vehicle]) -> dict[str, float]:
