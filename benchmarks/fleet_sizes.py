@@ -123,13 +123,13 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
     """A process with one fleet: a round of a method whenever it is asked for one."""
     import torch
 
-    from fedwatt.federation import Federation, Training, client_state
+    from fedwatt.federation import Federation, Training, state
     from fedwatt.methods import get
     from fedwatt.synthetic import synthetic_fleet
     from fedwatt.windows import paged
 
     torch.set_num_threads(1)
-    paged.DENSE_BYTES = client_state.DENSE_BYTES = 0
+    paged.DENSE_BYTES = state.DENSE_BYTES = 0
     fleet = synthetic_fleet(vehicles, trips=trips)
     files = fleet.mapped.files if fleet.mapped is not None else ()
     training = Training(

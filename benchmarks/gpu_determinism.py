@@ -20,7 +20,7 @@ from statistics import median
 import torch
 
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.loop import Trained
+from fedwatt.federation.loop import TrainingResult
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import get
 from fedwatt.runs.provenance import provenance
@@ -34,7 +34,7 @@ STACKS = (1, 4, 12, 30)
 
 def trained(
     fleet: Fleet, method: str, count: int, training: Training
-) -> tuple[Trained, list[float]]:
+) -> tuple[TrainingResult, list[float]]:
     """(The last of `count` trainings side by side, seconds of each round but the first two).
 
     The others have other rates, and seeds of their own.
@@ -65,7 +65,7 @@ def trained(
     return found, [after - before for before, after in pairwise(times[1:])]
 
 
-def digest(result: Trained) -> str:
+def digest(result: TrainingResult) -> str:
     """Of the final weights and of all errors."""
     errors = [row["test_rmse"] for row in result.history.rounds]
     weights = result.state.weights.cpu().numpy().tobytes()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.machine import machine
-from fedwatt import Federation, Training, load_fleet
+from fedwatt import Run, Training, load_fleet
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     kept = {client.name for client in largest}
     fleet = replace(fleet, clients=tuple(c for c in fleet.clients if c.name in kept))
     training = Training(rounds=2, participation=1.0)
-    Federation(fleet, training=training, device="cpu").train("fo-ri-fedavg")
+    Run.on(fleet, training=training, device="cpu").train("fo-ri-fedavg")
     found = {
         "machine": machine(),
         "vehicles": len(fleet.clients),

@@ -42,7 +42,7 @@ from fedwatt.elevation.learn import Learned, learn, learn_shared
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
-from fedwatt.runs.level import predictions_of
+from fedwatt.runs.elevation import predictions_of
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.maps import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip

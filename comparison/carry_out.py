@@ -25,7 +25,7 @@ from fedwatt.errors import SettingError
 from fedwatt.evaluation import personalise
 from fedwatt.federation import Federation, RoundRecord, State
 from fedwatt.federation.evaluate import vehicle_errors
-from fedwatt.federation.loop import Trained
+from fedwatt.federation.loop import TrainingResult
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
 from fedwatt.methods import Method
@@ -183,7 +183,7 @@ class _Work:
         )
 
 
-def _score(trained: Trained) -> float | None:
+def _score(trained: TrainingResult) -> float | None:
     """Mean validation error over seeds, Wh, of the models that vehicles drive with."""
     found = trained.history.last("personal_validation_rmse").values()
     if bool(trained.state.diverged.any()) or not all(map(isfinite, found)):
@@ -191,7 +191,7 @@ def _score(trained: Trained) -> float | None:
     return _rounded(sum(found) / len(found))
 
 
-def _lost(federation: Federation, trained: Trained) -> list[int]:
+def _lost(federation: Federation, trained: TrainingResult) -> list[int]:
     """Seeds that diverged."""
     return [
         seed
@@ -200,7 +200,7 @@ def _lost(federation: Federation, trained: Trained) -> list[int]:
     ]
 
 
-def _curves(trained: Trained, plan: Plan) -> dict[str, list[dict[str, float | None]]]:
+def _curves(trained: TrainingResult, plan: Plan) -> dict[str, list[dict[str, float | None]]]:
     """Seed → error of every evaluated round, Wh, by what of it."""
     rows = {(row["round"], row["seed"]): row for row in trained.history.rounds if row["evaluated"]}
     return {
@@ -220,8 +220,8 @@ def _fine_tuned(
     federation: Federation, method: Method, state: State, plan: Plan
 ) -> dict[str, dict[str, float | None]]:
     """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
-    own = federation.own_models(method, state) if method.personalised else None
-    found = personalise(federation, state.weights, plan.personalised, own_models=own)
+    own = federation.personalised_models(method, state) if method.personalised else None
+    found = personalise(federation, state.weights, plan.personalised, initial=own)
     clients = federation.fleet.clients
     windows = federation.pool.test
     errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from fedwatt.cli.console import console, ruled_table
 from fedwatt.errors import counted
-from fedwatt.observers import Observer
+from fedwatt.runs.observers import Observer
 
 if TYPE_CHECKING:
     from fedwatt.elevation.learn import Learned
@@ -147,7 +147,7 @@ def describe_labels(fleet: "Fleet") -> str:
     """Return one line on the target and the resolution of its labels."""
     from fedwatt.report.facts import coarseness
     from fedwatt.report.load import Predicted
-    from fedwatt.runs.environment import describe_target
+    from fedwatt.runs.provenance import describe_target
 
     target = Predicted(**describe_target(fleet))
     coarse = f"; {coarseness(target)}" if target.grain else ""

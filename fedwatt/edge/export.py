@@ -25,7 +25,7 @@ from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import FIELD_KEY, field_to_text
 from fedwatt.elevation.level import LEVEL, borne_out
 from fedwatt.errors import RunError, SettingError, unknown
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import Intervals
@@ -37,15 +37,15 @@ from fedwatt.journeys.route_model import RouteModel
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.elevation import config_without_elevation
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
-from fedwatt.runs.level import level_config
 from fedwatt.runs.model_file import (
     flat,
     read_model,
     read_model_config,
-    read_own_file,
-    read_own_model,
+    read_personalised,
+    read_personalised_file,
 )
 from fedwatt.telemetry import INTERVAL_S, Trip, Vehicle
 from fedwatt.telemetry.trip import FloatArray
@@ -108,7 +108,7 @@ def read_trained(
         raise SettingError(f"The run has no seed {number}; it has {seeds}.")
     weights = read_model(run, chosen, which, number)
     level = None
-    if level_config(config) is not None:
+    if config_without_elevation(config) is not None:
         below = run / LEVEL
         if not below.is_dir():
             raise RunError(
@@ -155,14 +155,14 @@ def personalised(
     if vehicle is None:
         raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
     if file is not None:
-        weights = read_own_file(file, vehicle.name)
+        weights = read_personalised_file(file, vehicle.name)
     elif (Path(run) / "deployment.json").exists():
         raise RunError(
             f"The personalised models of {run} were made on a real fleet, and that of vehicle "
             f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
         )
     else:
-        weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
+        weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
     level = trained.level and personalised(trained.level, Path(run) / LEVEL, vehicle, level_file)
     return replace(trained, weights=weights, personalised=True, level=level)
 

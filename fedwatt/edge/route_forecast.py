@@ -221,8 +221,8 @@ def opened_routes(path: Path, plan: Plan) -> RouteModel:
             )
         return routes
     # A computer that only predicts has model files, and none of what run folders need.
+    from fedwatt.runs.journeys import run_routes, vehicle_routes
     from fedwatt.runs.model_file import read_model_config
-    from fedwatt.runs.routes import run_routes, vehicle_routes
     from fedwatt.telemetry.store import read_vehicle
 
     config = read_model_config(path)

@@ -14,6 +14,7 @@ rounding: sums are in float64, in another order (docs/scale.md states the tolera
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -26,7 +27,6 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.federation.backend import Present
 from fedwatt.federation.federation import Federation
-from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
     begin_round,
@@ -34,9 +34,9 @@ from fedwatt.federation.local_round import (
     in_stack_order,
     like,
 )
-from fedwatt.federation.simulated import VehiclesInRounds
-from fedwatt.federation.state import State
-from fedwatt.federation.terms import Asked
+from fedwatt.federation.participation import Asked
+from fedwatt.federation.simulated import SimulatedVehicles
+from fedwatt.federation.state import State, Table
 from fedwatt.federation.work import Together, Work, joined, no_work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
@@ -122,7 +122,7 @@ def adds_up(method: Method) -> bool:
     return method.defence is None and not method.server.private and not method.server.sum_fault()
 
 
-def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Share) -> Part:
+def train_share(local: Federation, method: Method, start: RoundStart, share: Share) -> Part:
     """Local work of a share's vehicles, as one stack."""
     members = local.members
     terms = local.terms
@@ -213,11 +213,19 @@ def added(parts: Sequence[Sums]) -> Sums:
 
 
 @dataclass(frozen=True)
-class DealtFleet(VehiclesInRounds):
-    """Answers for simulated vehicles in rounds whose local work is done by others."""
+class DealtBackend(SimulatedVehicles):
+    """Vehicles simulated in rounds whose local work is done by other processes."""
 
     deal: Deal
     shares: int = SHARES
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.local.terms.check(method, len(self.members.population))
+
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Return the client states before the first round; rounds have no events."""
+        return self.tables(method, weights), {}
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Have the participants of all runs trained, and put together what comes back."""
@@ -283,10 +291,8 @@ class DealtFleet(VehiclesInRounds):
         return stand_ins
 
 
-class DealtFederation(Federation):
-    """A federation whose participants train elsewhere."""
-
-    def __init__(self, federation: Federation, deal: Deal, shares: int = SHARES) -> None:
-        self.__dict__ |= federation.__dict__
-        self.deal = deal
-        self.in_rounds = partial(DealtFleet, deal=deal, shares=shares)
+def dealt_federation(federation: Federation, deal: Deal, shares: int = SHARES) -> Federation:
+    """Return the federation with its participants dealt to other processes."""
+    result = copy(federation)
+    result.make_backend = partial(DealtBackend, deal=deal, shares=shares)
+    return result

@@ -10,7 +10,7 @@ from math import nan
 import numpy as np
 
 from fedwatt.evaluation import REFERENCES
-from fedwatt.evaluation.rows import LOCAL_ONLY
+from fedwatt.evaluation.baselines import LOCAL_ONLY
 from fedwatt.report.load import Predicted, Run, where
 from fedwatt.report.statistics import (
     PERSONALISED,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
 from fedwatt.files import parse_json, parse_toml
-from fedwatt.runs.level import LEVEL
+from fedwatt.runs.elevation import LEVEL
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 from fedwatt.windows.targets import ENERGY

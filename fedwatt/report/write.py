@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_bytes, write_text
-from fedwatt.observers import Observer
 from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
@@ -20,6 +19,7 @@ from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, n
 from fedwatt.report.svg import inline, saved
 from fedwatt.report.table import Table, shown
 from fedwatt.report.tables import outcome, tables
+from fedwatt.runs.observers import Observer
 
 VARIABLES = {
     INK: "--ink",

@@ -8,8 +8,8 @@ from pathlib import Path
 from fedwatt.elevation.learn import Learned
 from fedwatt.elevation.sources import with_climb_channels
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.observers import SILENT, Observer
 from fedwatt.runs.config import RunConfig, Source
+from fedwatt.runs.observers import SILENT, Observer
 from fedwatt.synthetic.fleet import TownVehicles
 from fedwatt.synthetic.sketched import SketchedVehicles
 from fedwatt.telemetry import Vehicle

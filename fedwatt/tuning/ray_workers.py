@@ -18,17 +18,16 @@ from fedwatt.errors import FedwattError, RunError
 from fedwatt.federation import Federation
 from fedwatt.federation.dealing import (
     SHARES,
-    DealtFederation,
     Part,
     RoundStart,
     Share,
+    dealt_federation,
     train_share,
 )
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
-from fedwatt.runs.elevation import run_fleet
-from fedwatt.runs.execute import federation_for
-from fedwatt.runs.level import level_config
+from fedwatt.runs.elevation import config_without_elevation, run_fleet
+from fedwatt.runs.simulation import federation_for
 from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
 from fedwatt.tuning.spread import chunks
 from fedwatt.windows import Fleet
@@ -48,7 +47,7 @@ def deals_participants(
     """
     tasks = len(config.methods) * len(chunks(config.seeds, seeds_per_task))
     asked = participant_count(vehicles, config.training.participation) * len(config.seeds)
-    possible = not config.asynchronous.buffer and level_config(config) is None
+    possible = not config.asynchronous.buffer and config_without_elevation(config) is None
     return possible and tasks < workers and asked >= FEWEST * workers
 
 
@@ -103,7 +102,7 @@ class RayWorkers:
     def federation(self, federation: Federation, choice: MethodChoice) -> Federation:
         """Return the federation with its participants dealt to the workers."""
         shares = self.count if self.gpu else SHARES
-        return DealtFederation(federation, partial(self._deal, federation, choice.label), shares)
+        return dealt_federation(federation, partial(self._deal, federation, choice.label), shares)
 
     def _deal(
         self, federation: Federation, label: str, start: RoundStart, shares: Sequence[Share]

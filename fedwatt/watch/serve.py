@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
-from fedwatt.observers.progress_log import FILE
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
-from fedwatt.runs.level import level_label
+from fedwatt.runs.elevation import label_without_elevation
+from fedwatt.runs.observers import FILE
 from fedwatt.watch.local_server import Reply, answering
 
 
@@ -37,7 +37,7 @@ class LivePage:
             "watch.html.jinja",
             run=self.run.name,
             looks=looks,
-            without_elevation=level_label(""),
+            without_elevation=label_without_elevation(""),
             light={},
             dark={},
         )

@@ -16,7 +16,7 @@ from fedwatt.deploy.server.requests import Received
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.vehicle.handler import Credentials, Vehicle
 from fedwatt.deploy.wire import unpack
-from fedwatt.runs import from_toml
+from fedwatt.runs.config import from_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet

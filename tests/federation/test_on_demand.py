@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedwatt.federation import Asynchronous, Availability, Federation, Training, client_state
+from fedwatt.federation import Asynchronous, Availability, Federation, Training
 from fedwatt.federation.participation import (
     first_available,
     lost_replies,
@@ -43,7 +43,7 @@ def test_a_buffer_takes_vehicles_on_demand():
 
 
 def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
-    monkeypatch.setattr(client_state, "DENSE_BYTES", 0)
+    monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
     monkeypatch.setattr(on_demand, "SAMPLE", 30)
     fleet = sketched_fleet(100_000, trips=3)
     training = Training(rounds=3, participation=1e-4, steps=1, evaluate_vehicles=20)

@@ -11,8 +11,8 @@ from fedwatt.deploy.server.events import ANSWERED, FAULTS, FILE, TROUBLES, Fault
 from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.server.status import Standing, standings
 from fedwatt.files import parse_json
-from fedwatt.observers.progress_log import FILE as PROGRESS
-from fedwatt.observers.progress_log import rounds_in
+from fedwatt.runs.observers import FILE as PROGRESS
+from fedwatt.runs.observers import rounds_in
 
 BOUNDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Upper bounds of the counts of seconds that answers took."""

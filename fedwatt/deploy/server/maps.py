@@ -30,7 +30,7 @@ from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_requests import RouteRequest, SharedDriving
 from fedwatt.noise import SystemNoise
-from fedwatt.runs.routes import ROUTES
+from fedwatt.runs.journeys import ROUTES
 from fedwatt.sums import Total
 
 log = logging.getLogger("fedwatt.deploy")

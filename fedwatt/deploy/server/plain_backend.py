@@ -24,7 +24,7 @@ from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
-from fedwatt.federation.members import Members
+from fedwatt.federation.participation import Members
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method

@@ -23,8 +23,8 @@ from fedwatt.engine.call import Call
 from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
+from fedwatt.federation.participation import Terms
 from fedwatt.federation.records import FleetErrors
-from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows

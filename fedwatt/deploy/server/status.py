@@ -234,7 +234,7 @@ def _when(line: Line) -> str:
 
 def describe_run(out: Path) -> Iterator[str]:
     """Return lines about the vehicles of a run and how far its methods are."""
-    from fedwatt.runs.level import LEVEL, level_label
+    from fedwatt.runs.elevation import LEVEL, label_without_elevation
 
     state = out / STATE_FILE
     if not state.exists():
@@ -243,7 +243,7 @@ def describe_run(out: Path) -> Iterator[str]:
             "one."
         )
 
-    folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
+    folders = [(label_without_elevation(folder.name), folder) for folder in _methods(out / LEVEL)]
     folders += [(folder.name, folder) for folder in _methods(out)]
     if not folders:
         yield "No round is complete yet."

@@ -34,9 +34,8 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
 from fedwatt.evaluation import PersonalisedModel, personalise
-from fedwatt.federation import LocalFleet, local_round
+from fedwatt.federation import Federation, local_round
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
-from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
 from fedwatt.methods import Method
@@ -48,9 +47,14 @@ from fedwatt.privacy.drawing import drawn, draws_on_board
 from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.elevation import learns_elevation
-from fedwatt.runs.level import LEVEL, level_config, predictions_of, with_level
-from fedwatt.runs.model_file import own_weights, write_own_model
+from fedwatt.runs.elevation import (
+    LEVEL,
+    choose_by_elevation,
+    config_without_elevation,
+    learns_elevation,
+    predictions_of,
+)
+from fedwatt.runs.model_file import personalised_weights, write_personalised
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
@@ -78,7 +82,7 @@ class Job:
 class Task:
     """A method of a plan on this vehicle's windows, with a request about it."""
 
-    local: LocalFleet
+    local: Federation
     choice: MethodChoice
     config: RunConfig
     job: Job
@@ -107,7 +111,7 @@ class Task:
         """Return the model of the request, [1, D]."""
         return self.read_weights("weights", self.local, self.model.layout.size)
 
-    def read_weights(self, name: str, local: LocalFleet, size: int) -> Tensor:
+    def read_weights(self, name: str, local: Federation, size: int) -> Tensor:
         """Return a model of the request; DataError unless it has `size` finite weights.
 
         Other precisions than the plan's are refused, since rounding would give several requests
@@ -188,7 +192,7 @@ class Computer:
         config = self._config(plan)
         if not part:
             return config
-        level = level_config(config)
+        level = config_without_elevation(config)
         if level is None or part != LEVEL:
             raise DataError(f"the plan has no part '{part[:20]}'")
         return level
@@ -225,14 +229,21 @@ class Computer:
 
     def _read_method(
         self, plan: str, part: str, label: str, elevation: str
-    ) -> tuple[LocalFleet, MethodChoice]:
+    ) -> tuple[Federation, MethodChoice]:
         config = self._part(plan, part)
         choices = [choice for choice in config.methods if choice.label == label]
         if not choices:
             raise DataError(f"the plan has no method '{label[:40]}'")
         alone = Fleet((self._client(plan, part, elevation),), config.data, "this vehicle")
-        terms = Terms(choices[0].training(config.training), config.availability, config.seeds)
-        return LocalFleet(alone, config.model.on(alone), terms, device="cpu"), choices[0]
+        federation = Federation(
+            alone,
+            config.model.on(alone),
+            training=choices[0].training(config.training),
+            availability=config.availability,
+            seeds=config.seeds,
+            device="cpu",
+        )
+        return federation, choices[0]
 
     def _folder(self, task: Task, part: str | None = None) -> Path:
         """Return where the vehicle keeps its state of a method."""
@@ -295,7 +306,7 @@ class Computer:
         validation, test = task.local.vehicle_sums(0, model[0])
         return validation, test
 
-    def _vehicle_model(self, task: Task, local: LocalFleet, model: Tensor, folder: Path) -> Tensor:
+    def _vehicle_model(self, task: Task, local: Federation, model: Tensor, folder: Path) -> Tensor:
         """Return the model [1, D] that this vehicle uses under a method with personal parts."""
         method = task.method
         initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
@@ -313,7 +324,7 @@ class Computer:
         model = task.weights()
         if LEVEL_WEIGHTS in task.job.request.arrays:
             level = predictions_of(*self._without_elevation(task))
-            test = with_level(local, predictions_of(local, model), level)
+            test = choose_by_elevation(local, predictions_of(local, model), level)
         else:
             test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
         return _by_stratum(local, test[0])
@@ -322,46 +333,46 @@ class Computer:
         """Return test errors by stratum after fine-tuning in this vehicle; the model stays here."""
         model = task.weights()
         below = None
-        if level_config(task.config) is not None:
+        if config_without_elevation(task.config) is not None:
             below = self._without_elevation(task)
         personalised = self._fine_tuned(task, self._folder(task), task.local, model)
         test = personalised.test
         if below is not None:
             folder = self._folder(task, LEVEL)
-            test = with_level(task.local, personalised, self._level_model(task, folder, *below))
+            test = choose_by_elevation(
+                task.local, personalised, self._level_model(task, folder, *below)
+            )
         return _by_stratum(task.local, test[0])
 
-    def _without_elevation(self, task: Task) -> tuple[LocalFleet, Tensor]:
+    def _without_elevation(self, task: Task) -> tuple[Federation, Tensor]:
         """Return this vehicle without climb, and the request's model for it."""
         local, _ = self._method(task.job.plan, LEVEL, task.choice.label, "")
         return local, task.read_weights(LEVEL_WEIGHTS, local, local.model.layout.size)
 
     def _fine_tuned(
-        self, task: Task, folder: Path, local: LocalFleet, model: Tensor
+        self, task: Task, folder: Path, local: Federation, model: Tensor
     ) -> Predictions:
         """Return predictions of the vehicle's personalised model, which it keeps."""
 
         def keep(personalised: PersonalisedModel) -> None:
             client_state.delete_old_states(self.state, task.job.plan)
-            write_own_model(folder / client_state.PERSONAL, local, personalised)
+            write_personalised(folder / client_state.PERSONAL, local, personalised)
             flush(folder)
 
         def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
             return self._vehicle_model(task, local, model, folder)
 
         own_models = vehicle_models if task.method.personalised else None
-        return personalise(
-            local, model, task.config.personalisation, keep=keep, own_models=own_models
-        )
+        return personalise(local, model, task.config.personalisation, keep=keep, initial=own_models)
 
     def _level_model(
-        self, task: Task, folder: Path, local: LocalFleet, model: Tensor
+        self, task: Task, folder: Path, local: Federation, model: Tensor
     ) -> Predictions:
         """Return predictions of the personalised model without elevation: kept, or made now."""
         file = folder / client_state.PERSONAL
         if file.exists():
             try:
-                kept = own_weights(file, local.members.name(0), local.model.layout)
+                kept = personalised_weights(file, local.members.name(0), local.model.layout)
                 return predictions_of(local, torch.from_numpy(kept).to(local.dtype)[None])
             except RunError as error:
                 log.warning("%s This vehicle makes it anew.", error)
@@ -379,7 +390,7 @@ def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Wo
     return local_round.finish_round(local, method, begun, train(begun.job))
 
 
-def _by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
+def _by_stratum(local: Federation, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
     """Return error sums of test windows, all and by stratum, from scaled predictions [W]."""
     clients = local.fleet.clients
     windows = local.pool.test

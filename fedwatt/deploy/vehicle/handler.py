@@ -60,8 +60,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import shares_elevation
-from fedwatt.runs.level import level_config
+from fedwatt.runs.elevation import config_without_elevation, shares_elevation
 from fedwatt.telemetry.store import read_vehicle
 
 log = logging.getLogger("fedwatt.deploy")
@@ -296,7 +295,7 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
         return ReplyForm(kind)
     (choice,) = (one for one in config.methods if one.label == request.values["method"])
     if request.values["part"]:
-        config = level_config(config) or config
+        config = config_without_elevation(config) or config
     columns = len(config.data.columns)
     model = get_model(
         config.model.name,

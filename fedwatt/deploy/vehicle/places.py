@@ -30,7 +30,7 @@ from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_files import load_arrays, save_arrays
 from fedwatt.journeys.route_requests import ASKED, Pupil, RouteRequest, SharedDriving
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.routes import route_board
+from fedwatt.runs.journeys import route_board
 from fedwatt.sums import Contribution, Fields
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import DataSettings

@@ -20,7 +20,7 @@ from fedwatt.deploy.vehicle.handler import Vehicle
 from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError, SettingError
-from fedwatt.runs import from_toml
+from fedwatt.runs.config import from_toml
 from tests.deploy.fleets import (
     OPEN,
     Loopback,

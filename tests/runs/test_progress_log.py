@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from fedwatt.federation import History
-from fedwatt.observers.progress_log import FILE, ProgressLog, events, rounds_in
+from fedwatt.runs.observers import FILE, ProgressLog, events, rounds_in
 
 
 def lines(*rounds: int) -> list[dict]:
@@ -30,9 +30,9 @@ def test_a_line_that_a_kill_has_cut_is_dropped(tmp_path: Path) -> None:
 
 
 def test_what_is_not_a_number_is_null(tmp_path: Path) -> None:
-    ProgressLog(tmp_path).add("round", rows=[{"rmse": float("nan"), "rate": 0.5}])
+    ProgressLog(tmp_path).add("round", rows=[{"rmse": float("nan"), "learning_rate": 0.5}])
     (line,) = (tmp_path / FILE).read_text().splitlines()
-    assert json.loads(line)["rows"] == [{"rmse": None, "rate": 0.5}]
+    assert json.loads(line)["rows"] == [{"rmse": None, "learning_rate": 0.5}]
 
 
 def test_rounds_of_other_machines_are_added_at_the_end(tmp_path: Path) -> None:

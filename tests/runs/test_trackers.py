@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fedwatt.observers import Observers
 from fedwatt.report.write import Reporter
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.observers import Observers
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
-from fedwatt.track import trackers
-from tests.observers.test_observer import SMALL
+from fedwatt.runs.trackers import trackers
 from tests.runs.test_execute import Silent
+from tests.runs.test_observer import SMALL
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -21,7 +22,7 @@ def run(out: Path, stop_after: int = 0, resume: bool = False) -> None:
     asked = "[track]\ntensorboard = true\nmlflow = true\nwandb = true\n"
     config = from_toml(SMALL + asked)
     followed = Observers((Reporter(), *trackers(config, out), Silent(stop_after)))
-    execute(config, out, followed, resume=resume, checkpoint_seconds=0)
+    Run(config, out=out, observer=followed, resume=resume, checkpoint_seconds=0).execute()
 
 
 @pytest.fixture(scope="module")

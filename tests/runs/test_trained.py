@@ -17,17 +17,16 @@ from fedwatt.evaluation import Personalisation
 from fedwatt.federation import Training
 from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
-from fedwatt.observers import Observers
 from fedwatt.privacy import Budget
 from fedwatt.report.load import load_run, load_runs, where
 from fedwatt.report.privacy import privacy_table
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.execute import execute
-from fedwatt.runs.in_memory import named
+from fedwatt.runs.objects import named
+from fedwatt.runs.run import Run
+from fedwatt.runs.trained import Trained, load
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.synthetic.fleet import synthetic_vehicle
 from fedwatt.telemetry import Trip
-from fedwatt.trained import Federation, Trained, load
 from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.features import feature_names, trip_features
 from fedwatt.windows.time_offset import MOTION, aligned
@@ -54,7 +53,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture(scope="module")
 def trained(fleet: Fleet) -> Trained:
-    return Federation(fleet, MLP(10, 8, (5,)), training=TRAINING, seeds=(1, 2)).train("fedprox")
+    return Run.on(fleet, MLP(10, 8, (5,)), training=TRAINING, seeds=(1, 2)).train("fedprox")
 
 
 def rmse(trained: Trained, fleet: Fleet, **which) -> float:
@@ -94,7 +93,7 @@ def test_a_trip_is_aligned_as_its_vehicle_was_for_training() -> None:
     fleet = build_fleet(ahead, replace(SETTINGS, align=True), "early")
     client = fleet.clients[0]
     assert client.lag_s == pytest.approx(2.0, abs=0.5)
-    one = Federation(fleet, MLP(10, 8, (5,)), training=TRAINING).train("fedavg")
+    one = Run.on(fleet, MLP(10, 8, (5,)), training=TRAINING).train("fedavg")
     trip = next(trip for trip in ahead[0].trips if trip.name == client.trips["test"][0])
     found = one.predict(trip, vehicle="car-001")[::97]
     expected = one.predict(fleet)["car-001"]
@@ -122,7 +121,7 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
         "baselines": {"enabled": False},
         "method": [{"name": "fedavg"}],
     }
-    execute(from_tables(tables), tmp_path / "run", Observers(()))
+    Run(from_tables(tables), out=tmp_path / "run").execute()
     back = load(tmp_path / "run")
     used = load_run(tmp_path / "run").vehicles
     rows = where(used, model="kept", stratum="all")
@@ -168,7 +167,7 @@ def test_one_of_several_methods_is_saved_alone(tmp_path: Path) -> None:
         "baselines": {"enabled": False},
         "method": [{"name": "fedavg"}, {"name": "fedprox"}],
     }
-    execute(from_tables(tables), tmp_path / "both", Observers(()))
+    Run(from_tables(tables), out=tmp_path / "both").execute()
     both = load(tmp_path / "both", method="fedprox")
     one = load(both.save(tmp_path / "one", baselines=False))
     assert [choice.label for choice in one.config.methods] == ["fedprox"]
@@ -203,7 +202,7 @@ def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None
 def test_reports_of_what_is_in_memory(
     trained: Trained, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Federation(fleet, Line, training=TRAINING, seeds=(1, 2)).train("fedavg")
+    other = Run.on(fleet, Line, training=TRAINING, seeds=(1, 2)).train("fedavg")
     seen = []
 
     def write_report(*runs: Path, out: Path) -> Path:
@@ -222,7 +221,7 @@ def test_reports_of_what_is_in_memory(
 
 def test_own_objects_are_written_down_by_reference(fleet: Fleet, tmp_path: Path) -> None:
     method = Method("pulled", (Proximal(mu=0.3),))
-    one = Federation(fleet, Line(10, 8), training=TRAINING).train(method)
+    one = Run.on(fleet, Line(10, 8), training=TRAINING).train(method)
     assert one.config.model.name.endswith(":Line")
     (choice,) = one.config.methods
     assert (choice.label, choice.method.name) == ("pulled", "proximal")
@@ -246,7 +245,7 @@ def test_names_of_methods() -> None:
 
 def test_a_network_that_no_name_makes(fleet: Fleet, tmp_path: Path) -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(80, 3), nn.Tanh(), nn.Linear(3, 1))
-    one = Federation(fleet, network, training=TRAINING).train("fedavg")
+    one = Run.on(fleet, network, training=TRAINING).train("fedavg")
     folder = one.save(tmp_path / "own")
     assert one.config.model.name == "own"
     with pytest.raises(SettingError, match=r"was given as an object in Python.*load\(RUN, model="):
@@ -260,16 +259,16 @@ def test_a_network_that_no_name_makes(fleet: Fleet, tmp_path: Path) -> None:
 
 def test_a_synthetic_fleet_is_made_again_whatever_its_number_of_trips(tmp_path: Path) -> None:
     fleet = synthetic_fleet(2, 5, SETTINGS, trips=7)
-    folder = Federation(fleet, training=TRAINING).train("fedavg").save(tmp_path / "run")
+    folder = Run.on(fleet, training=TRAINING).train("fedavg").save(tmp_path / "run")
     again = load(folder).fleet
     assert (again.data_hash(), again.source) == (fleet.data_hash(), fleet.source)
 
 
 def test_references_are_worked_out_unless_unwanted(fleet: Fleet, tmp_path: Path) -> None:
-    one = Federation(fleet, training=TRAINING).train("fedavg")
+    one = Run.on(fleet, training=TRAINING).train("fedavg")
     for name, wanted in (("with", True), ("without", False)):
         saved = one.save(tmp_path / name, baselines=wanted)
-        trained_there = Federation(fleet, training=TRAINING).train(
+        trained_there = Run.on(fleet, training=TRAINING).train(
             "fedavg", out=tmp_path / f"{name}-out", baselines=wanted
         )
         for folder in (saved, trained_there.folder):
@@ -279,7 +278,7 @@ def test_references_are_worked_out_unless_unwanted(fleet: Fleet, tmp_path: Path)
 
 def test_a_fleet_that_is_not_stored(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
     some = Fleet(fleet.clients[:2], fleet.settings, "by hand")
-    one = Federation(some, training=TRAINING).train("fedavg")
+    one = Run.on(some, training=TRAINING).train("fedavg")
     folder = one.save(tmp_path / "own")
     with pytest.raises(DataError, match="was made in Python and is not stored"):
         _ = load(folder).fleet
@@ -290,7 +289,7 @@ def test_vehicles_on_the_road_are_not_here(trained: Trained, fleet: Fleet, tmp_p
     folder = trained.save(tmp_path / "run", baselines=False)
     (folder / "deployment.json").write_text("{}")
     # Its configuration has the usual [fleet], which would be made in their place.
-    with pytest.raises(DataError, match=r"are on the road.*load\(RUN, fleet="):
+    with pytest.raises(DataError, match=r"are deployed.*load\(RUN, fleet="):
         _ = load(folder).fleet
     assert load(folder, fleet=fleet).predict(fleet).keys() == set(fleet.names)
 
@@ -298,7 +297,7 @@ def test_vehicles_on_the_road_are_not_here(trained: Trained, fleet: Fleet, tmp_p
 def test_privacy_is_accounted_for_in_memory_as_in_a_folder(fleet: Fleet, tmp_path: Path) -> None:
     training = replace(TRAINING, sampling="poisson")
     told: list[float] = []
-    private = Federation(fleet, MLP(10, 8, (5,)), training=training, device="cpu")
+    private = Run.on(fleet, MLP(10, 8, (5,)), training=training, device="cpu")
     trained = private.train(
         "fedavg@private",
         on_round=lambda state, record: told.extend(row["epsilon"] for row in record.rounds),
@@ -315,17 +314,17 @@ def test_privacy_is_accounted_for_in_memory_as_in_a_folder(fleet: Fleet, tmp_pat
 
 
 def test_training_into_a_folder_goes_on_after_a_stop(fleet: Fleet, tmp_path: Path) -> None:
-    federation = Federation(fleet, training=TRAINING)
-    expected = federation.train("scaffold")
+    run = Run.on(fleet, training=TRAINING)
+    expected = run.train("scaffold")
 
     def stop(state, record) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        federation.train("scaffold", out=tmp_path / "run", on_round=stop)
+        run.train("scaffold", out=tmp_path / "run", on_round=stop)
     with pytest.raises(RunError, match="already holds a run"):
-        federation.train("scaffold", out=tmp_path / "run")
-    found = federation.train("scaffold", out=tmp_path / "run", resume=True)
+        run.train("scaffold", out=tmp_path / "run")
+    found = run.train("scaffold", out=tmp_path / "run", resume=True)
     assert torch.equal(found.state.weights, expected.state.weights)
     assert found.folder == tmp_path / "run"
 
@@ -339,8 +338,8 @@ def test_training_into_a_folder_goes_on_after_a_stop(fleet: Fleet, tmp_path: Pat
         (lambda t, f: t.frame("round"), "Unknown table 'round'. Did you mean 'rounds'"),
         (lambda t, f: t.predict(synthetic_fleet(2)), "The model reads 10 s"),
         (lambda t, f: t.export("m.onnx", vehicle="car-9"), "Unknown vehicle 'car-9'"),
-        (lambda t, f: fedwatt.Federation(f, 3), "A model is a name, a torch.nn.Module or a class"),
-        (lambda t, f: fedwatt.Federation(f, lambda: 3), "gives a int; it must be a class or"),
+        (lambda t, f: fedwatt.Run.on(f, 3), "A model is a name, a torch.nn.Module or a class"),
+        (lambda t, f: fedwatt.Run.on(f, lambda: 3), "gives a int; it must be a class or"),
     ],
 )
 def test_one_clear_sentence(trained: Trained, fleet: Fleet, call, sentence: str) -> None:

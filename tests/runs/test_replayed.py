@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 from fedwatt.federation import History, RoundRecord
-from fedwatt.observers import Observer
-from fedwatt.track.replayed import Replayed
+from fedwatt.runs.observers import Observer
+from fedwatt.runs.trackers import Replayed
 
 
 @dataclass

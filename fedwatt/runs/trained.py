@@ -1,37 +1,41 @@
 """The result of training: one object that predicts, fine-tunes, reports, exports and is saved.
 
-    trained = Federation(fleet, "./net.py:Net").train("./sam.py:sam")
+    trained = Run.on(fleet, "./net.py:Net").train("./sam.py:sam")
     trained.predict(fleet)              # Wh of every vehicle's test windows
     trained.save("runs/sam")            # an ordinary run folder
     fedwatt.load("runs/sam").export("model.onnx")
 
 It is the same object whether it was trained here or by `fedwatt run`, with methods, models and
-targets of fedwatt or of one's own. Whatever needs more than torch and numpy is loaded when it is
-asked for.
+targets of fedwatt or of the user. What needs more than torch and numpy is loaded when it is needed.
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, cast, overload
 
 import torch
 from torch import Tensor
 
-from fedwatt import federation as plain
+from fedwatt import plugins
 from fedwatt.errors import RunError, SettingError, unknown
-from fedwatt.federation import RoundRecord, State
-from fedwatt.federation.final_model import GLOBAL_MODELS
-from fedwatt.federation.loop import Trained as Outcome
+from fedwatt.evaluation import Baselines, Personalisation, PersonalisedModel, personalise
+from fedwatt.federation import Federation, History, State
+from fedwatt.federation.federation import Network
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
-from fedwatt.methods import Method, get
-from fedwatt.observers import Observer, Observers, OnRound
-from fedwatt.plugins import short
-from fedwatt.privacy import budget_for
+from fedwatt.methods import Method
+from fedwatt.runs.checkpoint import CheckpointOrigin, load_checkpoint, save_checkpoint
+from fedwatt.runs.config import MethodChoice, RunConfig
+from fedwatt.runs.elevation import config_without_elevation
+from fedwatt.runs.folder import run_hash
+from fedwatt.runs.model_file import flat, personalised_file, read_model_config, read_personalised
+from fedwatt.runs.run import Run, RunBackend
+from fedwatt.runs.simulation import Simulation
 from fedwatt.tables import blank, declared
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 from fedwatt.windows.client import Client, Fleet, build_client
@@ -41,71 +45,25 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedwatt.edge.card import ModelCard
-    from fedwatt.evaluation import Personalisation
-    from fedwatt.federation.local_fleet import Network
-    from fedwatt.runs.config import RunConfig
-
-
-class Federation(plain.Federation):
-    """A fleet, a model and the terms on which vehicles train it together.
-
-    Replies make the next model in rounds, or by the buffer where `asynchronous` has one. A model
-    is a name, a `torch.nn.Module`, or a class or function that makes one.
-    """
-
-    def train(
-        self,
-        method: str | Method,
-        *,
-        on_round: Callable[[State, RoundRecord], None] | None = None,
-        out: str | Path | None = None,
-        resume: bool = False,
-        baselines: bool = True,
-        observers: Sequence[Observer] = (),
-    ) -> "Trained":
-        """All rounds of a method; `on_round` is called after each one, as are `observers`.
-
-        With `out`, they fill that run folder, checkpoint after checkpoint; with `resume` as well,
-        what an interrupted training has left there is continued. `baselines` are in that folder,
-        as `fedwatt run` has them.
-        """
-        method = get(method) if isinstance(method, str) else method
-        followed = Observers((OnRound(on_round), *observers))
-        if out is None:
-            label = short(method.name)
-            budget = budget_for(method, self.training, self.fleet)
-            notify = partial(followed.on_round, label)
-            epsilon = None if budget is None else budget.epsilon
-            followed.on_fleet(self.fleet)
-            followed.on_start(label, 0, self.training.rounds)
-            outcome = self.loop.train(method, on_round=notify, epsilon=epsilon)
-            followed.on_end(label, outcome.history)
-            return Trained(outcome.history, outcome.state, lambda: self, method)
-        from fedwatt.evaluation import Baselines
-        from fedwatt.runs.in_memory import configuration, train_into
-
-        config = configuration(self, method)
-        config = replace(config, baselines=Baselines(enabled=baselines))
-        train_into(Path(out), self, config, followed, resume=resume)
-        return load(out, fleet=self.fleet, model=self.model)
 
 
 @dataclass(frozen=True, eq=False)
-class Trained(Outcome):
-    """A finished training: `history`, its tables; `state`, which it ended in; and what to do next.
+class Trained:
+    """The result of one method: the tables of its `history`, its last `state`, and its models.
 
-    Where a method takes a `seed`, the first one is meant if none is given; `model` is "kept", as
-    a rule the mean of the best-validated and the last one; "best" by validation; "last"; or
-    "personalised", which is what is used where vehicles have models of their own.
+    Where a method takes a `seed`, the default is the first one. `model` is "kept", the final model,
+    which is as a rule the mean of the best-validated and the last one; "best" by validation;
+    "last"; or "personalised", the default where vehicles have personalised models.
     """
 
-    opened: Callable[[], plain.Federation] = field(repr=False)
-    method: Method
-    given: "RunConfig | None" = field(default=None, repr=False)
+    history: History
+    state: State
+    run: Run = field(repr=False)
+    choice: MethodChoice
     folder: Path | None = None
-    """The run folder that it is in; None: in memory."""
+    """The run folder of the result; None: it is in memory."""
     personalised: Mapping[tuple[int, str], Tensor] = field(default_factory=dict, repr=False)
-    """(Seed, vehicle) → the model [D] that the vehicle made its own."""
+    """(Seed, vehicle) → the personalised model [D]."""
 
     def __repr__(self) -> str:
         """Return a short description without arrays."""
@@ -115,18 +73,19 @@ class Trained(Outcome):
         )
 
     @cached_property
-    def federation(self) -> plain.Federation:
+    def federation(self) -> Federation:
         """The fleet, the model and the terms; those of a run folder are opened when needed."""
-        return self.opened()
+        return cast(Federation, self.run.backend.loop(self.run, self.choice))
 
-    @cached_property
-    def config(self) -> "RunConfig":
+    @property
+    def config(self) -> RunConfig:
         """The configuration of the run."""
-        if self.given is not None:
-            return self.given
-        from fedwatt.runs.in_memory import configuration
+        return self.run.config
 
-        return configuration(self.federation, self.method)
+    @property
+    def method(self) -> Method:
+        """The method that was trained."""
+        return self.choice.method
 
     @property
     def label(self) -> str:
@@ -168,7 +127,7 @@ class Trained(Outcome):
 
         Trips come as they were recorded: with `data.align` they are delayed by the vehicle's time
         offset. With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with
-        hills is predicted by the network that knows them, without the level model beside it.
+        elevation is predicted by the network that has it, without the other one beside it.
         """
         if isinstance(what, Fleet):
             self._refuse_other_windows(what)
@@ -178,7 +137,7 @@ class Trained(Outcome):
             client = (
                 self._client(what.name) if is_member else build_client(what, self.fleet.settings)
             )
-            # One that says its time offset has been delayed by it already.
+            # One that says its time_offset has been delayed by it already.
             lag_s = 0.0 if "lag_s" in what.facts else client.lag_s
             usable = [trip for trip in what.trips if trip.seconds >= self.fleet.window]
             return self._of_trips(usable, client, lag_s, seed, model)
@@ -201,30 +160,27 @@ class Trained(Outcome):
         rows = [unknown_row | row for row in getattr(self.history, table)]
         return pl.DataFrame(rows, infer_schema_length=None)
 
-    def personalise(self, settings: "Personalisation | None" = None) -> "Trained":
+    def personalise(self, settings: Personalisation | None = None) -> "Trained":
         """Return a copy in which each vehicle has fine-tuned the final model.
 
         Where the method gives vehicles models of their own, they fine-tune those.
         """
-        from fedwatt.evaluation import Personalisation, PersonalisedModel, personalise
-
         settings = replace(settings or Personalisation(), enabled=True)
         seeds = self.federation.seeds
         names = self.fleet.names
         personalised: dict[tuple[int, str], Tensor] = {}
 
-        def keep(personalised_model: PersonalisedModel) -> None:
-            personalised[seeds[personalised_model.run], names[personalised_model.vehicle]] = (
-                personalised_model.weights.cpu()
-            )
+        def keep(result: PersonalisedModel) -> None:
+            personalised[seeds[result.run], names[result.vehicle]] = result.weights.cpu()
 
         weights = self.state.final_weights
-        own_models = None
+        initial = None
         if self.method.personalised:
-            own_models = self.federation.own_models(self.method, self.state)
-        personalise(self.federation, weights, settings, keep=keep, own_models=own_models)
+            initial = self.federation.personalised_models(self.method, self.state)
+        personalise(self.federation, weights, settings, keep=keep, initial=initial)
         config = replace(self.config, personalisation=settings)
-        return replace(self, given=config, personalised=personalised, folder=None)
+        run = replace(self.run, config=config, out=None)
+        return replace(self, run=run, personalised=personalised, folder=None)
 
     def save(self, folder: str | Path, *, baselines: bool = True) -> Path:
         """Write an ordinary run folder: to report on, resume, compare, export and load.
@@ -303,12 +259,12 @@ class Trained(Outcome):
         which = self._which(model)
         number = self._seed(seed)
         if which == "personalised":
-            return self._personal(number, vehicle)
+            return self._personalised_weights(number, vehicle)
         run = self.federation.seeds.index(number)
         layout = self.federation.model.layout
         return self.state.models[which][run, : layout.size]
 
-    def _personal(self, seed: int, vehicle: str) -> Tensor:
+    def _personalised_weights(self, seed: int, vehicle: str) -> Tensor:
         if (seed, vehicle) in self.personalised:
             return self.personalised[seed, vehicle]
         if (
@@ -318,22 +274,16 @@ class Trained(Outcome):
         ):
             place = self.federation.seeds.index(seed)
             number = self.fleet.names.index(vehicle)
-            return self.federation.own_models(self.method, self.state)(place, [number])[0]
+            return self.federation.personalised_models(self.method, self.state)(place, [number])[0]
         if self.folder is None:
             raise SettingError(f"'{vehicle}' has no model of its own. personalise() makes one.")
-        from fedwatt.runs.model_file import flat, own_model_file, read_own_model
-
-        parts = read_own_model(self.folder, self.label, seed, vehicle)
-        file = own_model_file(self.folder, self.label, seed, vehicle)
+        parts = read_personalised(self.folder, self.label, seed, vehicle)
+        file = personalised_file(self.folder, self.label, seed, vehicle)
         return torch.from_numpy(flat(parts, self.federation.model.layout, file))
 
     def _which(self, model: str) -> str:
-        is_personal = (
-            bool(self.personalised)
-            or self.config.personalisation.enabled
-            or self.method.personalised
-        )
-        which = model or ("personalised" if is_personal else "kept")
+        by_choice = bool(self.personalised) or self.config.personalisation.enabled
+        which = model or ("personalised" if by_choice or self.method.personalised else "kept")
         choices = (*GLOBAL_MODELS, "personalised")
         if which not in choices:
             raise SettingError(unknown("model of a run", which, choices))
@@ -386,12 +336,29 @@ class Trained(Outcome):
         return fleet_ridge(self.fleet.clients) if self.config.model.mixture else None
 
     def _write(self, folder: Path, *, baselines: bool) -> None:
-        from fedwatt.evaluation import Baselines
-        from fedwatt.runs.in_memory import write_run
-
-        choices = tuple(choice for choice in self.config.methods if choice.label == self.label)
-        config = replace(self.config, methods=choices, baselines=Baselines(enabled=baselines))
-        write_run(folder, self.federation, config, self.state, self.history)
+        """Write the checkpoint of the finished training, and from it the run folder."""
+        if config_without_elevation(self.config) is not None:
+            raise SettingError(
+                "A model with elevation has one without it beside it, which 'fedwatt run' trains. "
+                "Save such a run by letting 'fedwatt run', or fedwatt.runs.Run, make it."
+            )
+        config = replace(
+            self.config, methods=(self.choice,), baselines=Baselines(enabled=baselines)
+        )
+        backend = Simulation(self.federation, self.fleet, self.federation.model_given)
+        run = Run(config, backend, out=folder, resume=True)
+        state = self.state
+        if not self.method.personalised:
+            # Client state is of use to the next round alone, and there is none.
+            state = replace(state, memory={}, events={})
+        elif state.paged:
+            raise SettingError(
+                "The vehicles' models are too many for memory and lie in a file. Train them into "
+                "a run folder from the start: train(..., out=FOLDER)."
+            )
+        origin = CheckpointOrigin(run_hash(config), self.fleet.data_hash())
+        save_checkpoint(run.checkpoints(self.choice), state, self.history, origin)
+        run.carry_out()
 
 
 def load(
@@ -399,15 +366,35 @@ def load(
     *,
     method: str | None = None,
     fleet: Fleet | None = None,
-    model: "Network | None" = None,
+    model: Network | None = None,
     trust: Sequence[str] = (),
 ) -> Trained:
     """Return the trained `method` of a run folder, by its label; by default its first one.
 
-    `fleet`, `model`: of runs that were given theirs as objects. `trust`: code the run may name.
+    `fleet` and `model` are those of a run that was given them as objects. `trust` names code that
+    the run may load.
     """
-    from fedwatt.runs.read_back import read_back
+    plugins.trust(*trust)
+    return read_trained(Path(folder), Simulation(None, fleet, model), method)
 
-    run = read_back(Path(folder), method, trust)
-    opened = partial(run.federation, fleet, model)
-    return Trained(run.history, run.state, opened, run.choice.method, run.config, Path(folder))
+
+def read_trained(folder: Path, backend: RunBackend, method: str | None = None) -> Trained:
+    """Return a method of a run folder whose vehicles are those of a backend."""
+    config = read_model_config(folder)
+    labels = [choice.label for choice in config.methods]
+    if method is not None and method not in labels:
+        raise SettingError(unknown("method of this run", method, labels))
+    choice = config.methods[0 if method is None else labels.index(method)]
+    run = Run(config, backend, out=folder)
+    origin = CheckpointOrigin(run_hash(config), None)
+    checkpoint = load_checkpoint(run.checkpoints(choice), choice.label, origin)
+    if checkpoint is None:
+        raise RunError(
+            f"{folder} holds no checkpoint of '{choice.label}'. Copy the whole run folder, or "
+            "continue an interrupted run with --resume."
+        )
+    state, history = checkpoint
+    if not choice.method.personalised:
+        # Client state is of use to the next round alone, and there is none.
+        state = replace(state, memory={})
+    return Trained(history, state, run, choice, folder)

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from fedwatt.observers import Observer, Observers
-from fedwatt.observers.progress_log import FILE, events
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.observers import FILE, Observer, Observers, events
+from fedwatt.runs.run import Run
 
 SMALL = """
 seeds = [1, 2]
@@ -84,7 +84,7 @@ class Rounds:
 
 def test_an_observer_may_lack_events(tmp_path: Path) -> None:
     rounds = Rounds()
-    execute(from_toml(SMALL), tmp_path / "run", rounds)
+    Run(from_toml(SMALL), out=tmp_path / "run", observer=rounds).execute()
     assert rounds.seen == [1, 2]
 
 
@@ -92,7 +92,7 @@ def test_observers_are_called_in_order_and_the_log_has_every_round(tmp_path: Pat
     first = Calls()
     second = Calls()
     second.seen = first.seen  # so that the order can be seen
-    execute(from_toml(SMALL), tmp_path / "run", Observers((first, second)))
+    Run(from_toml(SMALL), out=tmp_path / "run", observer=Observers((first, second))).execute()
     cars = ["car-001", "car-002", "car-003"]
     once = [
         ("start", "fedavg", 0, 2),
