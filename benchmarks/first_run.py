@@ -38,7 +38,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         "fleet": tables["fleet"],
         "seeds": tables["seeds"],
         "features": tables["data"]["features"],
-        "personalised": tables["personalised"]["enabled"],
+        "personalised": tables["personalisation"]["enabled"],
         "rounds": tables["training"]["rounds"],
         "rates": {method["label"]: method.get("learning_rate") for method in tables["method"]},
     }
