@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedwatt.runs.run import Run
     from fedwatt.runs.trained import Trained, load
     from fedwatt.synthetic import synthetic_fleet
-    from fedwatt.telemetry.frames import fleet_from_frame
+    from fedwatt.telemetry.importing import fleet_from_frame
     from fedwatt.telemetry.store import load_fleet
     from fedwatt.windows import DataSettings, Fleet
 
@@ -40,7 +40,7 @@ _HOMES = {
     "Run": "fedwatt.runs.run",
     "Trained": "fedwatt.runs.trained",
     "Training": "fedwatt.federation",
-    "fleet_from_frame": "fedwatt.telemetry.frames",
+    "fleet_from_frame": "fedwatt.telemetry.importing",
     "load": "fedwatt.runs.trained",
     "load_fleet": "fedwatt.telemetry.store",
     "methods": "fedwatt.methods",
