@@ -33,13 +33,13 @@ from benchmarks.recipe import (
     interleaved,
     rounds_of,
 )
-from fedwatt.cores import threads
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.cpu import cut
 from fedwatt.errors import RunError
 from fedwatt.federation import Federation
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM, MLP
+from fedwatt.threads import threads
 
 METHODS = ("fedavg", "fedprox", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
 

@@ -38,7 +38,7 @@ from fedwatt.federation.dealing import (  # noqa: E402
     train_share,
 )
 from fedwatt.methods import get  # noqa: E402
-from fedwatt.windows.on_demand import sketched_fleet  # noqa: E402
+from fedwatt.synthetic.sketch import sketched_fleet  # noqa: E402
 
 RESULTS = ROOT / "results" / "spread.json"
 PAGE = ROOT / "docs" / "scale.md"

@@ -31,7 +31,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.cores import threads
 from fedwatt.engine import plain
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.local_round import LocalRound
@@ -39,6 +38,7 @@ from fedwatt.federation.simulated import SimulatedBackend
 from fedwatt.methods import Method, RoughnessProximal, get
 from fedwatt.methods.roughness import unit
 from fedwatt.metrics import Stopwatch
+from fedwatt.threads import threads
 from fedwatt.windows import Fleet
 from reproduction.cell import Cell
 

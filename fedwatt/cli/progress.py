@@ -137,7 +137,7 @@ def describe_fleet(fleet: "Fleet") -> str:
     splits = ("train", "validation", "test")
     counts = ", ".join(f"{fleet.windows(split):,} {split}" for split in splits)
     vehicles = counted(len(fleet.clients), "vehicle")
-    if fleet.on_demand:
+    if fleet.is_lazy:
         vehicles += " made on demand"
         counts = f"about {counts} (reckoned from {len(here)} vehicles)"
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"

@@ -34,8 +34,8 @@ from fedwatt.journeys.filter import Correction, TripFilter, TripPrior, coldness
 from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, MEMORY_S, STREAMING_DELAY_S, feature_columns
+from fedwatt.windows.splits import known_windows
 from fedwatt.windows.time_offset import MOTION, delayed_by
-from fedwatt.windows.windows import known_windows
 
 # As an import has it: climate devices that never report are taken as off.
 TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}

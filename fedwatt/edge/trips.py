@@ -17,8 +17,8 @@ from fedwatt.journeys.filter import coldness
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, FEATURES, feature_columns, trip_features
+from fedwatt.windows.splits import known_windows, window_ends, window_energy, window_means
 from fedwatt.windows.time_offset import delayed
-from fedwatt.windows.windows import known_windows, window_ends, window_energy, window_means
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
     from fedwatt.edge.card import ModelCard

@@ -25,7 +25,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import Contribution, contribution, touched_nodes
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError
-from fedwatt.sums import LARGEST, Fields
+from fedwatt.metrics.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 

@@ -30,7 +30,7 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.windows import window_ends, window_energy, window_sums
+from fedwatt.windows.splits import window_ends, window_energy, window_sums
 
 
 def refreshed(

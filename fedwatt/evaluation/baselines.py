@@ -20,7 +20,7 @@ from fedwatt.federation.evaluate import error_rows
 from fedwatt.federation.records import Row
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows import Client
-from fedwatt.windows.windows import window_means
+from fedwatt.windows.splits import window_means
 
 STRENGTHS: Final = (1e-6, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 """Candidates of λ; features are scaled."""

@@ -25,7 +25,7 @@ from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
-from fedwatt.noise import SystemNoise
+from fedwatt.randomness import SystemNoise
 
 
 @dataclass(frozen=True, eq=False)

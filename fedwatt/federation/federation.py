@@ -111,7 +111,7 @@ class Federation(Loop):
 
     def share_pool(self, other: "Federation") -> None:
         """Work on the series that another holder of the same fleet has on the device."""
-        if not self.fleet.on_demand:
+        if not self.fleet.is_lazy:
             self.__dict__["pool"] = other.pool
 
     @cached_property
@@ -120,13 +120,13 @@ class Federation(Loop):
 
     def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
         """Return a pool with the series of these vehicles, and the place of each in it."""
-        if self.fleet.on_demand:
+        if self.fleet.is_lazy:
             return self._changing.hold(self.fleet, vehicles)
         return self.pool, list(vehicles)
 
     def release(self) -> None:
         """Give back the memory of series that were read from files."""
-        if not self.fleet.on_demand:
+        if not self.fleet.is_lazy:
             self.pool.release()
 
     @cached_property
@@ -135,7 +135,7 @@ class Federation(Loop):
 
         That is the whole fleet; of one whose vehicles are made on demand, those that are evaluated.
         """
-        if not self.fleet.on_demand:
+        if not self.fleet.is_lazy:
             return self
         clients = self.fleet.fetch(self.members.evaluated, stay=True)
         fleet = Fleet(tuple(clients), self.fleet.settings, self.fleet.source)
@@ -160,7 +160,7 @@ class Federation(Loop):
     def evaluate(self, weights: Tensor) -> list[Evaluation]:
         """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
         population = len(self.members.population)
-        if self.fleet.on_demand:
+        if self.fleet.is_lazy:
             return [
                 replace(evaluation, of=population)
                 for evaluation in self.evaluated.evaluate(weights)
@@ -181,7 +181,7 @@ class Federation(Loop):
 
     def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
         """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
-        if self.fleet.on_demand:
+        if self.fleet.is_lazy:
             return self.evaluated.vehicle_sums(self.members.evaluated.index(vehicle), weights)
         run_weights = weights[None, : self.model.layout.size]
         clients = [self.fleet.clients[vehicle]]
@@ -194,7 +194,7 @@ class Federation(Loop):
 
     def test_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by evaluated vehicle and stratum."""
-        if self.fleet.on_demand:
+        if self.fleet.is_lazy:
             return self.evaluated.test_rows(weights)
         weights = weights[:, : self.model.layout.size]
         return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.cores import spread
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
@@ -29,6 +28,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
+from fedwatt.threads import spread
 
 if TYPE_CHECKING:
     from fedwatt.federation.federation import Federation

@@ -209,7 +209,7 @@ class SimulatedBackend(SimulatedVehicles):
         """Let the next round's vehicles be made while this round's train."""
         terms = self.local.terms
         following = state.round + 1
-        if self.local.fleet.on_demand and following < terms.training.rounds:
+        if self.local.fleet.is_lazy and following < terms.training.rounds:
             available = present.available_next
             participants = terms.asked(following, present.members, available, state.at_work)
             self.local.fleet.prepare([participant.vehicle for participant in participants])
@@ -223,7 +223,7 @@ class SimulatedBackend(SimulatedVehicles):
         following = state.round + 1
         at_work = state.at_work
         local.ahead = None
-        if local.fleet.on_demand or following >= local.terms.training.rounds:
+        if local.fleet.is_lazy or following >= local.terms.training.rounds:
             return
         available = present.available_next
         calls = local.terms.calls(following, present.members, available, at_work)

@@ -28,7 +28,7 @@ from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_requests import COLUMNS, Pupil, RouteRequest, SharedDriving
-from fedwatt.sums import AddUp, Contribution, Total, in_process, plainly
+from fedwatt.metrics.sums import AddUp, Contribution, Total, in_process, plainly
 from fedwatt.telemetry.trip import FloatArray
 
 SPREADS = {"energy": 5.0, "duration": 2.0}

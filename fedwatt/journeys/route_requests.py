@@ -38,7 +38,7 @@ from fedwatt.journeys.route_board import Lessons, VehicleRoutes, evaluated
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
 from fedwatt.journeys.route_model import TARGETS
-from fedwatt.sums import Fields
+from fedwatt.metrics.sums import Fields
 from fedwatt.telemetry.trip import FloatArray
 
 ASKED: Final = {

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedwatt.errors import DataError
 from fedwatt.methods.server import ServerRule
-from fedwatt.noise import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_grid
+from fedwatt.randomness import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_grid
 
 
 def with_share(server: ServerRule, contribution: Tensor, survivors: int, step: float) -> Tensor:

@@ -50,7 +50,7 @@ from fedwatt.runs.source import source_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows import Client
 from fedwatt.windows.client import prepared, split_of_trips
-from fedwatt.windows.split import held_out_vehicles
+from fedwatt.windows.splits import held_out_vehicles
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"

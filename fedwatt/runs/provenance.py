@@ -154,7 +154,7 @@ def describe_fleet(fleet: Fleet) -> dict[str, Any]:
         },
         "kinds": sorted({client.kind for client in fleet.at_hand}),
         "coverage": coverage(fleet),
-    } | ({"reckoned_from": len(fleet.at_hand)} if fleet.on_demand else {})
+    } | ({"reckoned_from": len(fleet.at_hand)} if fleet.is_lazy else {})
 
 
 def coverage(fleet: Fleet) -> dict[str, Any]:

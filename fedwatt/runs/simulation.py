@@ -164,7 +164,7 @@ class Simulation(RunBackend):
             alone=[federation_for(config, choice, own, model=self.model_given) for own in alone],
             personalisation=config.personalisation,
             on_done=run.observer.on_baseline,
-            whole=not fleet.on_demand,
+            whole=not fleet.is_lazy,
         )
 
     def evaluate(

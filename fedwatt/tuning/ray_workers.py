@@ -140,7 +140,7 @@ class RayWorkers:
         """Start all workers; a fleet in memory is sent once to each machine."""
         needs = {"num_cpus": 1, "num_gpus": 1 if self.gpu else 0}
         actor = self.ray.remote(max_restarts=0, **needs)(Worker)
-        sent = None if fleet.mapped is not None or fleet.on_demand else fleet
+        sent = None if fleet.mapped is not None or fleet.is_lazy else fleet
         terms = (to_toml(self.config), self.ray.put(sent), versions(), plugins.loaded_files())
         self.begin = lambda: actor.remote(*terms)
         for _ in range(self.count):

@@ -65,7 +65,7 @@ def train_in_tasks(
         train_share,
         out / "cells",
         # A fleet on disk would not fit where it is sent: every machine opens it for itself.
-        shared=None if fleet.mapped is not None or fleet.on_demand else fleet,
+        shared=None if fleet.mapped is not None or fleet.is_lazy else fleet,
         ray=ray,
         gpus=1 if config.device == "cuda" else 0,
         on_done=on_done,

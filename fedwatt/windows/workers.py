@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from fedwatt.errors import FedwattError, RunError
 from fedwatt.windows.client import Client, DataSettings, build_client
-from fedwatt.windows.makers import Maker
+from fedwatt.windows.lazy import Maker
 
 CHUNK = 24
 """Vehicles that a process is asked for at a time."""

@@ -9,7 +9,7 @@ from fedwatt.federation import Availability, Federation, Training
 from fedwatt.federation.dealing import Sums, added, adds_up, dealt_federation, train_share
 from fedwatt.methods import get
 from fedwatt.synthetic import synthetic_fleet
-from fedwatt.windows.on_demand import town_fleet
+from fedwatt.synthetic.fleet import TownVehicles
 
 TRAINING = Training(rounds=2, participation=0.7, steps=4, batch=16)
 LOSSY = Availability(reply_loss=0.2, speeds=(1.0, 0.5), deadline=3)
@@ -58,7 +58,7 @@ def test_a_server_that_must_see_every_reply_does():
 
 
 def test_vehicles_on_demand_are_made_by_the_workers_alone():
-    fleet = town_fleet(9, trips=3)
+    fleet = TownVehicles(9, 0, 3).lazy_fleet()
     whole = federation().train("fedavg")
     parts = dealt("fedavg", 2, fleet).train("fedavg")
     torch.testing.assert_close(parts.state.weights, whole.state.weights, rtol=1e-5, atol=1e-6)

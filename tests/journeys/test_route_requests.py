@@ -20,7 +20,7 @@ from fedwatt.journeys.route_requests import (
     RouteRequest,
     SharedDriving,
 )
-from fedwatt.sums import plainly
+from fedwatt.metrics.sums import plainly
 
 from .towns import GRID, boards
 

@@ -48,7 +48,7 @@ def say_next(out: Path) -> None:
     """Print the commands from here to a predicted trip of this fleet."""
     from fedwatt.telemetry.store import read_vehicle, vehicle_folders
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.split import split_trips
+    from fedwatt.windows.splits import split_trips
 
     folders = vehicle_folders(out)
     vehicles = (read_vehicle(folder) for folder in folders)

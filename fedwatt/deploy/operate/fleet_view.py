@@ -17,7 +17,7 @@ from typing import Any, Final
 from fedwatt.deploy.operate.run_facts import RunFacts, newest_run
 from fedwatt.deploy.operate.server_facts import SHARE, ServerFacts
 from fedwatt.deploy.server.status import STATES, Standing, back_off_reason
-from fedwatt.windows.split import natural_key
+from fedwatt.windows.splits import natural_key
 
 LOOK_SECONDS: Final = 1.0
 """Fewest seconds between two looks at the files."""

@@ -37,8 +37,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
-from fedwatt.noise import SystemNoise
-from fedwatt.randomness import generator
+from fedwatt.randomness import SystemNoise, generator
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import label_without_elevation
 

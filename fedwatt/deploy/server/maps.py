@@ -29,9 +29,9 @@ from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_from_pupils
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_requests import RouteRequest, SharedDriving
-from fedwatt.noise import SystemNoise
+from fedwatt.metrics.sums import Total
+from fedwatt.randomness import SystemNoise
 from fedwatt.runs.journeys import ROUTES
-from fedwatt.sums import Total
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -1,4 +1,4 @@
-"""Sums over connected vehicles: the deployed executors of `fedwatt.sums`.
+"""Sums over connected vehicles: the deployed executors of `fedwatt.metrics.sums`.
 
 `SecureSums` runs one secure aggregation per sum: keys, shares, the vehicles' contributions under
 masks, agreement on who survived, and the shares that unmask the total. Vehicles contribute once,
@@ -18,12 +18,12 @@ from fedwatt.deploy.vehicle.messages import SECURE, VECTOR, ReplyForm, Sizes
 from fedwatt.deploy.vehicle.secure import Purpose
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
+from fedwatt.metrics.sums import SumRequest, Total
 from fedwatt.privacy.fixed_point import CLIPPED, Layout, Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import Advert, Agreed, Masked, Revealed, Shares
 from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import SumRequest, Total
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -200,7 +200,7 @@ class _Exchange:
 
 @dataclass
 class PlaceSums:
-    """Sums over places: an executor of `fedwatt.sums` that repeats failed sums under new numbers.
+    """Sums over places: an executor of `metrics.sums` that repeats failed sums under new numbers.
 
     A sum that fails is repeated without those that failed where the others are enough, and with
     them where not.

@@ -59,7 +59,7 @@ from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
 from fedwatt.windows.features import feature_names, needs_climb
-from fedwatt.windows.split import SPLITS
+from fedwatt.windows.splits import SPLITS
 
 log = logging.getLogger("fedwatt.deploy")
 

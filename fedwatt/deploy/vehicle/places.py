@@ -29,9 +29,9 @@ from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
 from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_files import load_arrays, save_arrays
 from fedwatt.journeys.route_requests import ASKED, Pupil, RouteRequest, SharedDriving
+from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import route_board
-from fedwatt.sums import Contribution, Fields
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import prepared

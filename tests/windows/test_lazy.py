@@ -8,11 +8,10 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.synthetic.sketched import SketchedVehicles
+from fedwatt.synthetic.sketch import SketchedVehicles, sketched_fleet
 from fedwatt.telemetry.store import StoredVehicles, load_fleet, write_fleet
-from fedwatt.windows import DataSettings, on_demand
+from fedwatt.windows import DataSettings, lazy
 from fedwatt.windows.client import Client, held_out_vehicles
-from fedwatt.windows.on_demand import fleet_on_demand, sketched_fleet, stored_fleet, town_fleet
 from fedwatt.windows.workers import Workers
 
 SETTINGS = DataSettings()
@@ -31,11 +30,11 @@ def same(one: Client, other: Client) -> bool:
 def test_vehicles_on_demand_are_those_made_ahead(tmp_path):
     settings = replace(SETTINGS, held_out=1)
     ahead = synthetic_fleet(4, 3, settings, trips=4)
-    later = town_fleet(4, 3, settings, trips=4)
+    later = TownVehicles(4, 3, 4).lazy_fleet(settings)
     assert later.names == ahead.names and (later.held_out == ahead.held_out).all()
     assert all(same(later.clients[k], ahead.clients[k]) for k in (3, 0, 2, 1))
     write_fleet(tmp_path / "fleet", synthetic_vehicles(3, 3, trips=4), "test")
-    stored = stored_fleet(tmp_path / "fleet")
+    stored = StoredVehicles(str(tmp_path / "fleet")).lazy_fleet()
     read = load_fleet(tmp_path / "fleet")
     assert all(same(stored.clients[k], read.clients[k]) for k in range(3))
     assert StoredVehicles(str(tmp_path / "fleet"), 2).count == 2
@@ -62,7 +61,7 @@ def test_what_nobody_can_have_of_all_is_refused():
     with pytest.raises(IndexError):
         fleet.clients[50_000]
     with pytest.raises(SettingError, match="0 vehicles"):
-        town_fleet(0)
+        TownVehicles(0, 0, 40).lazy_fleet()
 
 
 def test_held_out_vehicles_are_those_of_a_fleet_made_ahead():
@@ -72,7 +71,7 @@ def test_held_out_vehicles_are_those_of_a_fleet_made_ahead():
 
 
 def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
-    monkeypatch.setattr(on_demand, "SAMPLE", 8)
+    monkeypatch.setattr(lazy, "SAMPLE", 8)
     fleet = sketched_fleet(1000, trips=3)
     windows = [len(client.ends["train"]) for client in fleet.at_hand]
     assert len(windows) == 8
@@ -85,10 +84,10 @@ def test_figures_of_the_fleet_are_reckoned_from_the_sample(monkeypatch):
 def test_only_vehicles_that_a_configuration_can_make_have_an_origin():
     cars = TownVehicles(3, 7, 4)
     buses = TownVehicles(3, 7, 4, "bus")
-    assert fleet_on_demand(cars).origin == {
+    assert cars.lazy_fleet().origin == {
         "data": "synthetic", "vehicles": 3, "seed": 7, "trips": 4, "made": "on-demand",
     }  # fmt: skip
-    assert fleet_on_demand(buses).origin == {}
+    assert buses.lazy_fleet().origin == {}
     with pytest.raises(SettingError, match="Only passenger cars are sketched; a bus is"):
         SketchedVehicles(3, 7, 4, "bus")
 
@@ -111,7 +110,7 @@ def test_processes_make_what_this_one_makes():
 def test_a_fleet_travels_as_its_recipe():
     import pickle
 
-    fleet = fleet_on_demand(SketchedVehicles(10**6, 0, 3), SETTINGS)
+    fleet = SketchedVehicles(10**6, 0, 3).lazy_fleet(SETTINGS)
     fleet.fetch([5, 6])
     sent = pickle.dumps(fleet)
     assert len(sent) < 1_100_000  # a byte a vehicle: whether it is held out

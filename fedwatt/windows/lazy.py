@@ -1,37 +1,85 @@
-"""A fleet whose vehicles are made, or read, when they take part: a million open in seconds.
+"""Lazy fleets: vehicles are made, or read, when they take part; a million open in seconds.
 
-Nothing about a vehicle is known before it is asked for but its name and whether it is held out. A
-round's participants are made together, on all cores, and forgotten when the next round's are. What
-describes the whole fleet, its windows for instance, is reckoned from a sample that stays at hand,
-and models are evaluated by a sample, too: all vehicles will never have been here.
+A `Maker` knows how many vehicles there are and what each is called, and makes any of them. It is a
+small value: it travels to other processes and machines, which then make the same vehicles. Nothing
+else about a vehicle is known before it is made. A round's participants are made together, on all
+cores, and released when the next round's are made. What describes the whole fleet, its windows for
+instance, is estimated from a sample that stays in memory, and models are evaluated on a sample: all
+vehicles will never be in memory.
 """
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from pathlib import Path
 from typing import ClassVar, Final, overload
 
 import numpy as np
 
 from fedwatt.errors import SettingError, counted
-from fedwatt.synthetic.fleet import USUAL_TRIPS, TownVehicles
-from fedwatt.synthetic.sketched import SketchedVehicles
-from fedwatt.telemetry.store import StoredVehicles
-from fedwatt.telemetry.trip import BoolArray
-from fedwatt.windows.client import Client, DataSettings, Fleet, refuse_all_held_out
+from fedwatt.telemetry.trip import BoolArray, Vehicle
+from fedwatt.windows.client import Client, DataSettings, Fleet, build_fleet, refuse_all_held_out
 from fedwatt.windows.features import feature_names, needs_climb
-from fedwatt.windows.makers import Maker
-from fedwatt.windows.split import lowest_draws
+from fedwatt.windows.splits import lowest_draws
 from fedwatt.windows.workers import Workers
+
+
+class Maker(ABC):
+    """Makes any vehicle of a fleet; names ascend in natural order with the places."""
+
+    at_once: ClassVar[int] = 1
+    """Vehicles that are best made together."""
+
+    def all(self) -> Iterator[Vehicle]:
+        """All vehicles, as few in memory at a time as are made together."""
+        places = range(self.count)
+        for first in places[:: self.at_once]:
+            yield from self.vehicles(places[first : first + self.at_once])
+
+    def fleet(self, settings: DataSettings | None = None) -> Fleet:
+        """Clients of all vehicles, made ahead; default settings if none are given."""
+        fleet = build_fleet(self.all(), settings or DataSettings(), self.source)
+        return replace(fleet, origin=self.origin)
+
+    def lazy_fleet(self, settings: DataSettings | None = None) -> "LazyFleet":
+        """Return a fleet whose vehicles are made when they take part; default settings if None."""
+        return lazy_fleet(self, settings or DataSettings())
+
+    def place(self, name: str) -> int | None:
+        """Return the place of the vehicle with this name, or None."""
+        return next((k for k in range(self.count) if self.name(k) == name), None)
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """Description of the vehicles' origin, for people."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> Mapping[str, str | int]:
+        """The section [fleet] of a configuration that makes them again."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Vehicles of the fleet."""
+
+    @abstractmethod
+    def name(self, place: int) -> str:
+        """Return the name of the vehicle at a place."""
+
+    @abstractmethod
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """Return the vehicles at these places, with their trips."""
+
 
 SAMPLE: Final = 200
 """Vehicles at hand that speak for the whole fleet; as many again of those held out."""
 
 
-class ClientsOnDemand(Sequence[Client]):
+class LazyClients(Sequence[Client]):
     """The vehicles of a maker by their places; the last ones asked for are kept."""
 
     def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
@@ -101,19 +149,19 @@ class ClientsOnDemand(Sequence[Client]):
 
     def __reduce__(self) -> tuple[type, tuple[Maker, DataSettings, BoolArray]]:
         """Return the arguments with which another process makes the same vehicles."""
-        return ClientsOnDemand, (self.maker, self.settings, self.held_out)
+        return LazyClients, (self.maker, self.settings, self.held_out)
 
 
 @dataclass(frozen=True, eq=False)
-class FleetOnDemand(Fleet):
+class LazyFleet(Fleet):
     """A fleet of which only a sample and the vehicles at work are ever at hand."""
 
-    clients: ClientsOnDemand
-    on_demand: ClassVar[bool] = True
+    clients: LazyClients
+    is_lazy: ClassVar[bool] = True
 
     def __repr__(self) -> str:
         """Return the source and size of the fleet."""
-        return f"FleetOnDemand({self.source!r}, {counted(len(self.clients), 'vehicle')})"
+        return f"LazyFleet({self.source!r}, {counted(len(self.clients), 'vehicle')})"
 
     def name(self, place: int) -> str:
         """Return the name of the vehicle at a place."""
@@ -172,18 +220,17 @@ class FleetOnDemand(Fleet):
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def fleet_on_demand(maker: Maker, settings: DataSettings | None = None) -> FleetOnDemand:
+def lazy_fleet(maker: Maker, settings: DataSettings) -> "LazyFleet":
     """Return the vehicles of a maker as a fleet; none of them is made yet."""
-    settings = settings or DataSettings()
     refuse_climb(settings, maker.count)
     refuse_all_held_out(settings, maker.count, maker.source)
     never = np.zeros(maker.count, dtype=bool)
     if settings.held_out:
         names = map(maker.name, range(maker.count))
         never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
-    clients = ClientsOnDemand(maker, settings, never)
+    clients = LazyClients(maker, settings, never)
     origin = maker.origin and {**maker.origin, "made": "on-demand"}
-    return FleetOnDemand(clients, settings, maker.source, origin=origin)
+    return LazyFleet(clients, settings, maker.source, origin=origin)
 
 
 def refuse_climb(settings: DataSettings, vehicles: int) -> None:
@@ -194,25 +241,3 @@ def refuse_climb(settings: DataSettings, vehicles: int) -> None:
             f"trips, and the {vehicles:,} of this fleet are made only when they take part. "
             "Leave climb out of data.features, or use fewer vehicles: fleet.made = 'ahead'."
         )
-
-
-def sketched_fleet(
-    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = 6
-) -> FleetOnDemand:
-    """Vehicles that drive in outline (`physics.sketch`), made when they take part.
-
-    With six trips each has about 1,900 training windows, 30 batches of 64.
-    """
-    return fleet_on_demand(SketchedVehicles(vehicles, seed, trips), settings)
-
-
-def town_fleet(
-    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = USUAL_TRIPS
-) -> FleetOnDemand:
-    """Return the vehicles of `synthetic_fleet`, made when they take part."""
-    return fleet_on_demand(TownVehicles(vehicles, seed, trips), settings)
-
-
-def stored_fleet(folder: Path | str, settings: DataSettings | None = None) -> FleetOnDemand:
-    """Return the vehicles of a fleet folder, read when they take part."""
-    return fleet_on_demand(StoredVehicles(str(folder)), settings)

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from fedwatt.cores import spread, threads
+from fedwatt.threads import spread, threads
 
 
 def test_every_piece_has_a_core_of_its_own() -> None:

@@ -13,8 +13,9 @@ from fedwatt.federation.participation import (
 )
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_fleet
-from fedwatt.windows import on_demand
-from fedwatt.windows.on_demand import sketched_fleet, town_fleet
+from fedwatt.synthetic.fleet import TownVehicles
+from fedwatt.synthetic.sketch import sketched_fleet
+from fedwatt.windows import lazy
 
 TRAINING = Training(rounds=2, participation=0.5, steps=3, batch=16)
 LOSSY = Availability(reply_loss=0.3, p_leave=0.2, p_join=0.5, speeds=(1.0, 0.5))
@@ -23,7 +24,7 @@ LOSSY = Availability(reply_loss=0.3, p_leave=0.2, p_join=0.5, speeds=(1.0, 0.5))
 @pytest.mark.parametrize("method", ["fo-ri-fedavg", "ditto"])
 def test_a_round_is_that_of_the_same_vehicles_made_ahead(method):
     found = []
-    for fleet in (synthetic_fleet(6, trips=3), town_fleet(6, trips=3)):
+    for fleet in (synthetic_fleet(6, trips=3), TownVehicles(6, 0, 3).lazy_fleet()):
         federation = Federation(
             fleet, training=TRAINING, availability=LOSSY, seeds=(1, 2), device="cpu"
         )
@@ -35,7 +36,7 @@ def test_a_round_is_that_of_the_same_vehicles_made_ahead(method):
 
 def test_a_buffer_takes_vehicles_on_demand():
     found = []
-    for fleet in (synthetic_fleet(5, trips=3), town_fleet(5, trips=3)):
+    for fleet in (synthetic_fleet(5, trips=3), TownVehicles(5, 0, 3).lazy_fleet()):
         buffered = Asynchronous(buffer=2, concurrency=3)
         federation = Federation(fleet, training=TRAINING, asynchronous=buffered, device="cpu")
         found.append(federation.train("fedavg").state.weights)
@@ -44,7 +45,7 @@ def test_a_buffer_takes_vehicles_on_demand():
 
 def test_only_a_sample_and_the_participants_are_ever_made(monkeypatch):
     monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
-    monkeypatch.setattr(on_demand, "SAMPLE", 30)
+    monkeypatch.setattr(lazy, "SAMPLE", 30)
     fleet = sketched_fleet(100_000, trips=3)
     training = Training(rounds=3, participation=1e-4, steps=1, evaluate_vehicles=20)
     federation = Federation(fleet, training=training, device="cpu")
@@ -81,14 +82,14 @@ def test_draws_that_decide_nothing_are_left_out_and_others_stay():
 def test_no_vehicle_of_a_round_is_made_twice_for_it(monkeypatch):
     """Those of the next round are made while this one trains, and kept until it begins."""
     made: list[list[int]] = []
-    make = on_demand.Workers.make
+    make = lazy.Workers.make
 
     def noted(workers, maker, settings, places):
         made.append(sorted(places))
         return make(workers, maker, settings, places)
 
-    monkeypatch.setattr(on_demand.Workers, "make", noted)
-    monkeypatch.setattr(on_demand, "SAMPLE", 2)
+    monkeypatch.setattr(lazy.Workers, "make", noted)
+    monkeypatch.setattr(lazy, "SAMPLE", 2)
     fleet = sketched_fleet(400, trips=3)
     training = Training(rounds=4, participation=0.01, steps=1, evaluate_every=4)
     trained = Federation(fleet, training=training, device="cpu").train("fedavg")
