@@ -14,7 +14,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Asynchronous, Federation, State, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
-from tests.federation import plain_personalised as plain
+from tests.federation import plain_personal as plain
 from tests.federation.plain_baselines import Plain
 from tests.federation.toys import (
     FULL,
@@ -58,7 +58,7 @@ def quick(name: str) -> Method:
 def own_models(fed: Federation, method: Method, state: State, run: int = 0) -> Tensor:
     """What each vehicle of a run would drive with, [K, D]."""
     calls = [Call(run, k, 0) for k in range(len(fed.fleet.clients))]
-    return fed.simulated.personalised_models(method, state, calls)
+    return fed.simulated.own_models(method, state, calls)
 
 
 # λ = 0.5: vehicle 1 and vehicle 2 after each round; None: it has not taken part yet.
