@@ -18,7 +18,7 @@ WITH_ELEVATION: Final = "base, elevation"
 """Features of a model that knows climb and descent."""
 BUILT_IN: Final[Recipe] = {
     "data": {"features": WITH_ELEVATION},
-    "personalised": {"enabled": True, "rates": [0.01, 0.03]},
+    "personalisation": {"enabled": True, "rates": [0.01, 0.03]},
     "training": {"rounds": 30},
 }
 """For the built-in synthetic fleet: learned elevation and personalisation, in under a minute."""

@@ -10,9 +10,9 @@ def test_the_built_in_fleet_learns_elevation_and_personalises():
 
 
 def test_settings_that_are_given_come_before_the_recipe():
-    given = {"data": {"features": "speed", "window": 30}, "personalised": {"enabled": False}}
+    given = {"data": {"features": "speed", "window": 30}, "personalisation": {"enabled": False}}
     filled = with_recipe(given)
-    assert filled["data"] == given["data"] and not filled["personalised"]["enabled"]
+    assert filled["data"] == given["data"] and not filled["personalisation"]["enabled"]
     assert with_recipe({"training": {"rounds": 5}})["training"] == {"rounds": 5}
     config = from_tables(with_recipe({"data": {"window": 30}}))
     assert (config.data.window, config.data.features) == (30, WITH_ELEVATION)
