@@ -24,8 +24,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.marked import write_blocks
+from fedwatt.report.page import saved
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
-from fedwatt.report.svg import saved
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.synthetic.arrays import FloatArray
 from fedwatt.synthetic.electrify import Channels, driving_power_w

@@ -190,7 +190,7 @@ def _measured(
     idle_mb = peak_mb(link)
     say("Submitting the run ...")
     submitted = time.monotonic()
-    run = start("submit", "deploy", "submit", "--out", "run", "--address", flower.address)
+    run = start("submit", "deploy", "run", "--out", "run", "--address", flower.address)
     watched = Watched(folder / "run" / FILE)
     until(lambda: watched.rounds() >= 1, run)
     both = link, pid_of("flwr-serverapp", str(folder))

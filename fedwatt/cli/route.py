@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console, ruled_table, write_page
+from fedwatt.cli.options import Trust
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ def route(
 
     With a charge it is a range as well: how far it reaches along each route.
     """
-    from fedwatt.edge.route_forecast import Plan, plan_routes
+    from fedwatt.edge.route_forecast import Departure, plan_routes
     from fedwatt.journeys.charge import usable_wh
 
-    plan = Plan(
+    plan = Departure(
         depart=None if depart is None else _time(depart),
         temperature_c=temperature,
         charge=None if charge is None else parse_charge(charge),

@@ -14,7 +14,13 @@ import numpy as np
 
 from fedwatt import __version__
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
+from fedwatt.edge.calibration import (
+    CalibrationTrip,
+    alike,
+    calibrate,
+    clustered_quantile,
+    level_for,
+)
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
@@ -28,9 +34,8 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.intervals import Intervals
+from fedwatt.journeys.intervals import USUAL, Intervals, in_wh
 from fedwatt.journeys.mixture import chosen_mixture
-from fedwatt.journeys.prior import USUAL, in_wh
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
@@ -254,7 +259,7 @@ class _Draft:
         """Return the vehicle's trips of a split."""
         return [trip for trip in self.vehicle.trips if self.splits.get(trip.name) == split]
 
-    def outcomes(self, card: ModelCard, split: str) -> list[Outcome]:
+    def outcomes(self, card: ModelCard, split: str) -> list[CalibrationTrip]:
         """Return the predictions of the file with this card for the trips of a split."""
         model = _opened(self.content(card))
         return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]

@@ -1,4 +1,4 @@
-"""Means, intervals and paired differences over seeds.
+"""Curves, means, intervals and paired differences over seeds, and times of rounds.
 
 Seeds of one run share the fleet and its split, and at a given seed all methods see the same initial
 model, participants and batches. So methods are compared seed by seed, and an interval covers the
@@ -6,17 +6,102 @@ randomness of training on this fleet; it says nothing about another fleet or ano
 
 A method has one error: the RMSE of a vehicle's test windows with the model that the vehicle uses
 after the run (`vehicle_model`), mean over vehicles, so that every vehicle counts the same.
+
+A row of timing.parquet is one round of all seeds in one stack; here it is divided by their number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan, sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fedwatt.report.curves import diverged, known_values
-from fedwatt.report.load import Columns, Run, where
+from fedwatt.metrics import DIAGNOSTICS, amortised_diagnostics_fraction, diagnostics_fraction
+from fedwatt.metrics import PARTS as ROUND_PARTS
+from fedwatt.report.load import Columns, RunTables, where
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One method's curves. Seeds that diverged are kept apart and count in no statistic."""
+
+    rounds: FloatArray
+    """[T], the rounds in which something was recorded."""
+    values: FloatArray
+    """[seeds, T] of the seeds that stayed finite."""
+    seeds: tuple[int, ...]
+    lost: Mapping[int, tuple[FloatArray, FloatArray]]
+    """Diverged seed → its rounds and values up to then."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean over seeds, [T]."""
+        return np.asarray(self.values.mean(axis=0), dtype=np.float64)
+
+
+def diverged(run: RunTables, method: str) -> dict[int, int]:
+    """Diverged seed → the round in which it did."""
+    rows = where(run.rounds, method=method, diverged=True)
+    found: dict[int, int] = {}
+    for seed, at in zip(rows["seed"].tolist(), rows["round"].tolist(), strict=True):
+        found[seed] = min(at, found.get(seed, at))
+    return found
+
+
+def curves(run: RunTables, method: str, column: str) -> Curves:
+    """Return the curves of a column of rounds.parquet, without the rounds in which it was not
+    recorded.
+    """
+    rows = where(run.rounds, method=method)
+    bad = diverged(run, method)
+    seeds = dict.fromkeys(rows["seed"].tolist())
+    by_seed = {seed: known_values(rows, seed, column) for seed in seeds}
+    good = {seed: pair for seed, pair in by_seed.items() if seed not in bad}
+    lost = {seed: pair for seed, pair in by_seed.items() if seed in bad}
+    # A curve that stops early (or has a gap) takes part only where every seed has a value.
+    common = sorted(set.intersection(*(set(r.tolist()) for r, _ in good.values())) if good else [])
+    at = np.array(common, dtype=np.float64)
+    values = [v[np.isin(r, at)] for r, v in good.values()]
+    return Curves(at, np.array(values).reshape(len(good), len(at)), tuple(good), lost)
+
+
+def rounds_of(run: RunTables) -> dict[str, int]:
+    """Return the last round of every method that has a finished seed."""
+    found = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
+    return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
+
+
+def difference(run: RunTables, method: str) -> Curves:
+    """Return a method's test error minus the reference's in the rounds and seeds that both
+    finished.
+    """
+    own, base = (curves(run, label, "test_rmse") for label in (method, run.reference))
+    seeds = tuple(seed for seed in own.seeds if seed in base.seeds)
+    at = np.intersect1d(own.rounds, base.rounds)
+
+    def pick(side: Curves) -> FloatArray:
+        rows = [side.seeds.index(seed) for seed in seeds]
+        return side.values[rows][:, np.isin(side.rounds, at)]
+
+    return Curves(at, pick(own) - pick(base), seeds, {})
+
+
+def known_values(
+    rows: Mapping[str, NDArray[Any]], seed: int, column: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return rounds and values [T] of a seed's column, where something was recorded."""
+    own = where(rows, seed=seed)
+    order = np.argsort(own["round"], kind="stable")
+    rounds = own["round"][order].astype(np.float64)
+    values = own[column][order].astype(np.float64)
+    known = np.isfinite(values)
+    return rounds[known], values[known]
+
 
 SHARED = "kept"
 """Name of the final shared model in the table of vehicles."""
@@ -68,12 +153,12 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
     return Estimate(mean, std, mean - half, mean + half, n)
 
 
-def final(run: Run, method: str, column: str) -> list[float]:
+def final(run: RunTables, method: str, column: str) -> list[float]:
     """Return a column's last recorded value for every seed that stayed finite."""
     return list(final_by_seed(run, method, column).values())
 
 
-def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
+def final_by_seed(run: RunTables, method: str, column: str) -> dict[int, float]:
     """Map each finite seed to a column's last recorded value; seeds may stop at other rounds."""
     rows = where(run.rounds, method=method)
     bad = diverged(run, method)
@@ -82,18 +167,18 @@ def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
     return {seed: float(values[-1]) for seed, values in recorded.items() if values.size}
 
 
-def vehicle_model(run: Run, method: str) -> str:
+def vehicle_model(run: RunTables, method: str) -> str:
     """Return the model that vehicles use after the run, by its name in the table of vehicles."""
     models = where(run.vehicles, method=method)["model"]
     return PERSONALISED if PERSONALISED in models else final_model(run, method)
 
 
-def final_model(run: Run, method: str) -> str:
+def final_model(run: RunTables, method: str) -> str:
     """Return the name of the final shared model; "best" where a run has no other."""
     return SHARED if SHARED in where(run.vehicles, method=method)["model"] else "best"
 
 
-def final_errors(run: Run, method: str) -> dict[int, float]:
+def final_errors(run: RunTables, method: str) -> dict[int, float]:
     """Map each finite seed to the error of a method: that of the model which vehicles use.
 
     Where single vehicles do not report their errors, it is the RMSE of all windows.
@@ -105,13 +190,13 @@ def final_errors(run: Run, method: str) -> dict[int, float]:
     return by_seed or final_by_seed(run, method, "test_rmse")
 
 
-def final_error(run: Run, method: str) -> Estimate:
+def final_error(run: RunTables, method: str) -> Estimate:
     """Return the error of a method over its seeds."""
     return estimate(list(final_errors(run, method).values()))
 
 
 def model_errors(
-    run: Run, method: str, model: str, *, column: str = "rmse", table: Columns | None = None
+    run: RunTables, method: str, model: str, *, column: str = "rmse", table: Columns | None = None
 ) -> dict[int, float]:
     """Map each finite seed to a model's error, mean over the vehicles that train.
 
@@ -147,7 +232,7 @@ class Comparison:
     """All vehicles that train."""
 
 
-def compare(run: Run) -> list[Comparison]:
+def compare(run: RunTables) -> list[Comparison]:
     """Compare every other method with the reference, if they share data and a finished seed."""
     if not run.same_data:
         return []
@@ -174,7 +259,7 @@ def compare(run: Run) -> list[Comparison]:
 
 
 def vehicle_rmse(
-    run: Run, method: str, seeds: Sequence[int] | None = None, model: str = "last"
+    run: RunTables, method: str, seeds: Sequence[int] | None = None, model: str = "last"
 ) -> dict[str, float]:
     """Map each vehicle that trains to its RMSE, mean over seeds (default: all finite ones)."""
     rows = where(run.vehicles, method=method, model=model, stratum="all", held_out=False)
@@ -186,7 +271,7 @@ def vehicle_rmse(
     return {vehicle: float(np.mean(values)) for vehicle, values in by_vehicle.items()}
 
 
-def pooled_rmse(run: Run, method: str, model: str) -> dict[str, list[float]]:
+def pooled_rmse(run: RunTables, method: str, model: str) -> dict[str, list[float]]:
     """Map "all" and each stratum to the RMSE of all its windows, for each finite seed."""
     rows = where(run.vehicles, method=method, model=model, held_out=False)
     bad = diverged(run, method)
@@ -203,7 +288,34 @@ def pooled_rmse(run: Run, method: str, model: str) -> dict[str, list[float]]:
     return by_stratum
 
 
-def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
+def stratum_rmse(run: RunTables, method: str) -> dict[str, list[float]]:
     """Map each stratum to the final model's RMSE of all its windows, for each finite seed."""
     pooled = pooled_rmse(run, method, vehicle_model(run, method))
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
+
+
+PARTS = (*ROUND_PARTS, "evaluation")
+
+
+def round_times(run: RunTables, method: str) -> list[dict[str, float]]:
+    """Seconds of each trained round by part, for one seed. Round 0 trains nothing."""
+    rows = where(run.timing, method=method)
+    trained = [i for i, at in enumerate(rows["round"]) if at > 0]
+    return [{part: float(rows[part][i] / rows["seeds"][i]) for part in PARTS} for i in trained]
+
+
+def mean_seconds(run: RunTables, method: str) -> dict[str, float]:
+    """Mean seconds of a round and seed by part; empty if nothing was timed."""
+    rounds = round_times(run, method)
+    return {part: float(np.mean([own[part] for own in rounds])) for part in PARTS if rounds}
+
+
+def diagnostics(run: RunTables, method: str) -> tuple[float, float]:
+    """R_diag in rounds with diagnostics (instantaneous) and over all rounds (amortised)."""
+    rounds = round_times(run, method)
+    with_any = [own for own in rounds if any(own[part] > 0 for part in DIAGNOSTICS)]
+    instantaneous = [diagnostics_fraction(own) for own in with_any]
+    return (
+        float(np.mean(instantaneous)) if instantaneous else 0.0,
+        amortised_diagnostics_fraction(rounds),
+    )

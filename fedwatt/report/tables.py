@@ -9,26 +9,28 @@ import numpy as np
 
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
-from fedwatt.report.curves import curves, diverged
-from fedwatt.report.facts import unequal_rounds
-from fedwatt.report.load import Run, load_run
-from fedwatt.report.privacy import privacy_table, private_methods, spent
+from fedwatt.report.facts import privacy_table, private_methods, spent, unequal_rounds
+from fedwatt.report.load import RunTables, load_run, load_runs
 from fedwatt.report.signals import signals_table
 from fedwatt.report.statistics import (
+    PARTS,
     PERSONALISED,
     Estimate,
     compare,
+    curves,
+    diagnostics,
+    diverged,
     estimate,
     final,
     final_error,
+    mean_seconds,
     model_errors,
     pooled_rmse,
     stratum_rmse,
     vehicle_model,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
-from fedwatt.report.times import PARTS, diagnostics, mean_seconds
+from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, mean_and_spread, shown
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
@@ -42,13 +44,15 @@ THRESHOLD_ERRORS = ("rmse", "mae", "mape")
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
 
+TERMINAL_COLUMNS = ("Method", "Model", "RMSE", "MAE", "wMAPE", "Seeds")
+
 SEEDS_NOTE = (
     "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on that "
     "differ]. Diverged seeds count in no mean."
 )
 
 
-def results_table(run: Run) -> Table:
+def results_table(run: RunTables) -> ReportTable:
     """Return the error of every method: that of the model which vehicles use."""
     metrics = [name for name, metric in METRICS.items() if metric.shown and name != "rmse"]
     columns = _columns(run, *(f"test_{name}" for name in metrics))
@@ -72,16 +76,16 @@ def results_table(run: Run) -> Table:
         )
     unit = run.unit
     digits = run.target.digits()
-    return Table(
+    return ReportTable(
         "results",
         "Test error of the model that vehicles use",
         (
-            Column("Method"),
-            Column("Model"),
-            Column("RMSE", unit, digits),
+            TableColumn("Method"),
+            TableColumn("Model"),
+            TableColumn("RMSE", unit, digits),
             *columns.values(),
-            Column("RMSE, all windows as one", unit, digits),
-            Column("Seeds"),
+            TableColumn("RMSE, all windows as one", unit, digits),
+            TableColumn("Seeds"),
         ),
         tuple(rows),
         f"Per window, mean over vehicles: every vehicle counts the same. {SEEDS_NOTE} MAPE divides "
@@ -91,7 +95,7 @@ def results_table(run: Run) -> Table:
     )
 
 
-def shared_table(run: Run) -> Table:
+def shared_table(run: RunTables) -> ReportTable:
     """Return the errors of the shared models, before personalisation."""
     columns = _columns(run, *_metrics(headline=True), *_metrics(headline=False), *SHARED_COLUMNS)
     errors = {
@@ -102,10 +106,10 @@ def shared_table(run: Run) -> Table:
         if all(isnan(by_column[column].mean) for by_column in errors.values()):
             del columns[column]
     *others, last = (metric.title for metric in METRICS.values() if metric.shown)
-    return Table(
+    return ReportTable(
         "shared-models",
         "Shared models before personalisation",
-        (Column("Method"), *columns.values()),
+        (TableColumn("Method"), *columns.values()),
         tuple(
             (name_of(method), *(by_column[column] for column in columns))
             for method, by_column in errors.items()
@@ -117,12 +121,12 @@ def shared_table(run: Run) -> Table:
     )
 
 
-def _near_zero(run: Run) -> str:
+def _near_zero(run: RunTables) -> str:
     values = [value for m in run.methods for value in final(run, m, "test_near_zero")]
     return f" ({100 * float(np.mean(values)):.0f} % of them here)" if values else ""
 
 
-def _about_sample(run: Run) -> str:
+def _about_sample(run: RunTables) -> str:
     """Return a note on the uncertainty of errors of a sample of vehicles, or ""."""
     margins = [m for method in run.methods for m in final(run, method, "test_rmse_margin") if m > 0]
     if not margins:
@@ -135,23 +139,18 @@ def _about_sample(run: Run) -> str:
     )
 
 
-def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
-    """Return heading and rows of the few figures that a terminal has room for."""
-    run = load_run(folder)
+def final_results(*folders: Path) -> tuple[list[str], list[list[str]]]:
+    """Return heading and rows of the few figures of runs that a terminal has room for."""
+    run = load_run(folders[0]) if len(folders) == 1 else load_runs(folders)
     table = results_table(run)
-    shown = ("Method", "Model", "RMSE", "MAE", "wMAPE", "Seeds")
     columns = {}
     for place, column in enumerate(table.columns):
-        if column.title in shown:
+        if column.title in TERMINAL_COLUMNS:
             cells = [row[place] for row in table.rows]
             columns[column.heading] = [_terminal_text(cell, column.digits) for cell in cells]
     if private_methods(run):
         columns["ε"] = [spent(run, method) for method in run.methods]
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
-
-
-def _terminal_text(cell: Cell, digits: int) -> str:
-    return mean_and_spread(cell, digits) if isinstance(cell, Estimate) else str(cell)
 
 
 def baseline_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
@@ -160,27 +159,49 @@ def baseline_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
     table = baselines_table(run)
     gain = federating(run)
     title = table.title if gain is None else gain_headline(gain)
-    return title, [column.heading for column in table.columns], table.text_rows()
+    *headings, better = [column.heading for column in table.columns]
+    headings[2] = f"Saved ({run.unit}) [95 %]"
+    rows = []
+    for name, rmse, saved, vehicles in table.rows:
+        plain = str(name).partition(" (")[0]
+        digits = [column.digits for column in table.columns]
+        rows.append([plain, shown(rmse, digits[1]), _gain_text(saved, digits[2]), str(vehicles)])
+    return title, [*headings, better], rows
+
+
+def _terminal_text(cell: Cell, digits: int) -> str:
+    return mean_and_spread(cell, digits) if isinstance(cell, Estimate) else str(cell)
+
+
+def _gain_text(cell: Cell, digits: int) -> str:
+    """Return a gain with its interval, or without where there is none."""
+    if not isinstance(cell, Estimate):
+        return shown(cell, digits)
+    interval = f" [{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
+    return shown(cell.mean, digits) + (interval if cell.seeds > 2 and not cell.copies else "")
 
 
 def _metrics(*, headline: bool) -> list[str]:
     """Columns of the metrics that are shown, either those of the headline or the others."""
-    shown = {name: metric for name, metric in METRICS.items() if metric.shown}
-    return [f"test_{name}" for name, metric in shown.items() if metric.headline == headline]
+    return [
+        f"test_{name}"
+        for name, metric in METRICS.items()
+        if metric.shown and metric.headline == headline
+    ]
 
 
-def _columns(run: Run, *names: str) -> dict[str, Column]:
+def _columns(run: RunTables, *names: str) -> dict[str, TableColumn]:
     """Columns of the table of rounds by name, as a report heads them; Wh is the target's unit."""
     found = {}
     for name in names:
         one = declared("rounds")[name]
         energy = one.unit == ENERGY.unit
         digits = run.target.digits(one.digits) if energy else one.digits
-        found[name] = Column(one.title, run.unit if energy else one.unit, digits)
+        found[name] = TableColumn(one.title, run.unit if energy else one.unit, digits)
     return found
 
 
-def outcome(run: Run, method: str) -> str:
+def outcome(run: RunTables, method: str) -> str:
     """Return the finished and diverged seeds: "2; seed 3 diverged at round 17"."""
     finished = len(final(run, method, "test_rmse"))
     lost: dict[int, list[str]] = {}
@@ -193,13 +214,13 @@ def outcome(run: Run, method: str) -> str:
     return "; ".join([str(finished), *cases])
 
 
-def differences_table(run: Run) -> Table:
+def differences_table(run: RunTables) -> ReportTable:
     """Every method against the reference, seed by seed."""
     found = compare(run)
     level = "95 % interval" + (f", held by all {len(found)} at once" if len(found) > 1 else "")
     plain = ("More than noise?", "Vehicles with lower error", "Paired seeds")
-    difference = Column("Difference", run.unit, run.target.digits(2))
-    columns = (Column("Method"), difference, Column("Relative", "%"))
+    difference = TableColumn("Difference", run.unit, run.target.digits(2))
+    columns = (TableColumn("Method"), difference, TableColumn("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         change = one.difference
@@ -210,10 +231,10 @@ def differences_table(run: Run) -> Table:
         if change.copies:
             noise = "the seeds gave the same training"
         rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
-    return Table(
+    return ReportTable(
         "differences",
         f"Difference from {name_of(run.reference)} in RMSE of the model that vehicles use",
-        (*columns, *map(Column, plain)),
+        (*columns, *map(TableColumn, plain)),
         tuple(rows),
         f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
         f"differences at equal seeds [{level}]. A difference counts as more than noise when the "
@@ -222,13 +243,13 @@ def differences_table(run: Run) -> Table:
     )
 
 
-def _about_rounds(run: Run) -> str:
+def _about_rounds(run: RunTables) -> str:
     """Return the end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
-def thresholds_table(run: Run) -> Table:
+def thresholds_table(run: RunTables) -> ReportTable:
     """Return rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
 
     Without rows for runs on different data, whose lowest error is no target for all.
@@ -240,19 +261,19 @@ def thresholds_table(run: Run) -> Table:
         lowest = min((float(np.mean(own)) for own in finals if own), default=float("nan"))
         if not np.isfinite(lowest):
             continue
-        shown = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
+        level = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
         for method in methods:
             reached = [
                 _rounds_to(run, method, f"test_{error}", lowest * (1 + margin))
                 for margin in MARGINS
             ]
-            rows.append((name_of(method), METRICS[error].title, shown, *reached))
-    return Table(
+            rows.append((name_of(method), METRICS[error].title, level, *reached))
+    return ReportTable(
         "rounds-to-threshold",
         "Rounds until the shared model first reaches a test error",
         (
-            *map(Column, ("Method", "Error", "Lowest final mean")),
-            *(Column(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
+            *map(TableColumn, ("Method", "Error", "Lowest final mean")),
+            *(TableColumn(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
         ),
         tuple(rows),
         "Median over seeds, and how many of them got there. The targets are above the lowest final "
@@ -261,7 +282,7 @@ def thresholds_table(run: Run) -> Table:
     )
 
 
-def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
+def _rounds_to(run: RunTables, method: str, column: str, target: float) -> str:
     found = curves(run, method, column)
     every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
@@ -271,16 +292,16 @@ def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
     return f"{median(reached):g} ({len(reached)} of {len(when)})" if reached else "never"
 
 
-def strata_table(run: Run) -> Table:
+def strata_table(run: RunTables) -> ReportTable:
     """Return final error by driving regime."""
     found = {method: stratum_rmse(run, method) for method in run.methods}
     strata = list(dict.fromkeys(name for own in found.values() for name in own))
-    return Table(
+    return ReportTable(
         "strata",
         f"Test RMSE by driving regime, {run.unit} per window",
         (
-            Column("Windows"),
-            *(Column(name_of(method), digits=run.target.digits()) for method in run.methods),
+            TableColumn("Windows"),
+            *(TableColumn(name_of(method), digits=run.target.digits()) for method in run.methods),
         ),
         tuple((name, *(estimate(own.get(name, [])) for own in found.values())) for name in strata),
         "Of the model that vehicles use, the windows of all vehicles that train as one. "
@@ -288,7 +309,7 @@ def strata_table(run: Run) -> Table:
     )
 
 
-def time_table(run: Run) -> Table:
+def time_table(run: RunTables) -> ReportTable:
     """Seconds of a round, and the share of diagnostics (`eq:diag_fraction`)."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
@@ -297,12 +318,12 @@ def time_table(run: Run) -> Table:
             now, amortised = diagnostics(run, method)
             parts = [own[part] * 1e3 for part in PARTS]
             rows.append((name_of(method), sum(parts), *parts, 100 * now, 100 * amortised))
-    times = [Column(name.capitalize(), "ms") for name in ("round", *PARTS)]
-    shares = [Column(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]
-    return Table(
+    times = [TableColumn(name.capitalize(), "ms") for name in ("round", *PARTS)]
+    shares = [TableColumn(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]
+    return ReportTable(
         "time",
         "Mean time of a round and seed",
-        (Column("Method"), *times, *shares),
+        (TableColumn("Method"), *times, *shares),
         tuple(rows),
         "Wall-clock time of the stack divided by the seeds in it. Diagnostics are probe and "
         "spectral ratio as a share of a round without evaluation: in rounds that have them, and "
@@ -310,7 +331,7 @@ def time_table(run: Run) -> Table:
     )
 
 
-TABLES: tuple[Callable[[Run], Table], ...] = (
+TABLES: tuple[Callable[[RunTables], ReportTable], ...] = (
     results_table,
     baselines_table,
     differences_table,
@@ -323,6 +344,6 @@ TABLES: tuple[Callable[[Run], Table], ...] = (
 )
 
 
-def tables(run: Run) -> list[Table]:
+def tables(run: RunTables) -> list[ReportTable]:
     """All tables that have rows."""
     return [table for make in TABLES if (table := make(run)).rows]

@@ -19,12 +19,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from safetensors.torch import load_file
 
 from fedwatt.errors import DataError, RunError
-from fedwatt.federation import Federation, History, Loop, State
+from fedwatt.federation import History, Loop, State
 from fedwatt.files import flush, parse_json, write_text, writing
 from fedwatt.privacy import Budget
 from fedwatt.runs.config import MethodChoice
@@ -155,43 +155,39 @@ def digest(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
-Rounds = TypeVar("Rounds", Federation, Loop)
-"""What trains a method: a federation in this process, or a loop over vehicles on the road."""
-
-
 def train_method(
-    federation: Rounds,
+    loop: Loop,
     choice: MethodChoice,
     folder: Path,
     observer: Observer,
     origin: CheckpointOrigin,
     checkpoint_seconds: float,
     budget: Budget | None,
-    before_round: Callable[[Rounds, State], tuple[Rounds, State]] | None = None,
+    before_round: Callable[[Loop, State], tuple[Loop, State]] | None = None,
 ) -> tuple[State, History]:
-    """All rounds of a method, going on after its last checkpoint in `folder` if it has one.
+    """Train all rounds of a method, from its last checkpoint in `folder` if it has one.
 
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
-    `before_round` may give another federation, or another state, to any round.
+    `before_round` may return another loop, or another state, for any round.
     """
-    seeds = len(federation.seeds)
+    seeds = len(loop.seeds)
     epsilon = None if budget is None else budget.epsilon
     checkpoint = load_checkpoint(folder, choice.label, origin)
     if checkpoint is None:
-        state, record = federation.start(choice.method)
+        state, record = loop.start(choice.method)
         history = History(choice.label)
         history.add(0, seeds, record.spending(epsilon))
     else:
         state, history = checkpoint
-        state = state.to(federation.device)
-    observer.on_start(choice.label, state.round, federation.training.rounds)
+        state = state.to(loop.device)
+    observer.on_start(choice.label, state.round, loop.training.rounds)
     saved = state.round if checkpoint else -1
     saved_at = time.monotonic()
     try:
-        while not federation.finished(state):
+        while not loop.finished(state):
             if before_round is not None:
-                federation, state = before_round(federation, state)
-            state, record = federation.advance(choice.method, state)
+                loop, state = before_round(loop, state)
+            state, record = loop.advance(choice.method, state)
             record = record.spending(epsilon)
             history.add(state.round, seeds, record)
             observer.on_round(choice.label, state, record)

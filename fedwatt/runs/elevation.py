@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from fedwatt.elevation.statistics import Contribution
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.evaluation import Baselines
-from fedwatt.federation import Federation, History, RoundRecord, State
+from fedwatt.federation import Federation, History, Loop, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
 from fedwatt.files import parse_json
@@ -160,32 +160,32 @@ class ElevationRefresh:
     done: int = 0  # round of the last refresh; 0: none yet
     federation: Federation | None = None  # the one with the hills of that refresh
 
-    def before_round(self, federation: Federation, state: State) -> tuple[Federation, State]:
+    def before_round(self, loop: Loop, state: State) -> tuple[Loop, State]:
         """Return the federation and the state with which the next round is to go on."""
-        federation = self._with_elevation_of(state.round, federation, state)
+        loop = self._with_elevation_of(state.round, loop, state)
         if self.done and self.done == state.round:
             # Earlier models were evaluated with other hills: the best is sought from here on.
             unknown = torch.full_like(state.best_validation, torch.inf)
             state = replace(state, best_validation=unknown)
-        return federation, state
+        return loop, state
 
-    def after_training(self, federation: Federation, state: State, file: Path) -> Federation:
+    def after_training(self, loop: Loop, state: State, file: Path) -> Loop:
         """Return the federation that the last round was trained in; what it published goes to
         `file`.
         """
-        federation = self._with_elevation_of(max(state.round - 1, 0), federation, state)
+        loop = self._with_elevation_of(max(state.round - 1, 0), loop, state)
         write_learned(file, self.learned, self.config)
-        return federation
+        return loop
 
-    def _with_elevation_of(self, round: int, federation: Federation, state: State) -> Federation:
+    def _with_elevation_of(self, round: int, loop: Loop, state: State) -> Loop:
         last = round - round % self.config.elevation.refresh_every
         if last != self.done:
-            self.learned = self._learned(federation, state, last)
+            self.learned = self._learned(loop, state, last)
             self.federation = self.federate(open_fleet(self.config, self.learned))
             self.done = last
-        return self.federation or federation
+        return self.federation or loop
 
-    def _learned(self, federation: Federation, state: State, last: int) -> Learned:
+    def _learned(self, loop: Loop, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
         vehicles = partial(source_vehicles, self.config.fleet, self.config.data)
         settings = self.config.elevation
@@ -197,7 +197,7 @@ class ElevationRefresh:
                 f"{file} is missing, so the hills of round {last} are not known. Delete "
                 f"{self.folder} to start its method anew."
             )
-        predicted_wh = training_predictions(federation, state)
+        predicted_wh = training_predictions(cast(Federation, loop), state)
         fresh = refreshed(vehicles, self.learned, predicted_wh, settings, data)
         tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name in SUMS}
         write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})

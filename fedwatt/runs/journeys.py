@@ -27,19 +27,19 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.federation import Federation
 from fedwatt.files import parse_json, write_bytes, write_text
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.fleet_routes import FleetRoutes
+from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.intervals import (
     Intervals,
     contribution,
+    fitted_prior,
     fleet_intervals,
     fleet_means,
+    residual_sums,
     score_sums,
     validation_scores,
 )
 from fedwatt.journeys.mixture import chosen_mixture
-from fedwatt.journeys.prior import fitted_prior, residual_sums
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
-from fedwatt.journeys.route_board import VehicleRoutes, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel

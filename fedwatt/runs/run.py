@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from fedwatt.elevation.level import LEVEL
 from fedwatt.errors import SettingError
@@ -44,6 +44,7 @@ from fedwatt.runs.checkpoint import (
 )
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
 from fedwatt.runs.elevation import (
+    ElevationRefresh,
     ObserverWithoutElevation,
     config_without_elevation,
     elevation_spending,
@@ -64,16 +65,6 @@ BASELINES: Final = "baselines"
 """The table of baselines."""
 FINISHED: Final = "environment.json"
 """The file that a run folder gets last."""
-
-
-class Refresh(Protocol):
-    """Replaces the elevation map of a method during its training."""
-
-    def before_round(self, loop: Loop, state: State) -> tuple[Loop, State]:
-        """Return the loop and the state with which the next round continues."""
-
-    def after_training(self, loop: Loop, state: State, file: Path) -> Loop:
-        """Return the loop of the last round; write its published elevation map to `file`."""
 
 
 class RunBackend(ABC):
@@ -107,7 +98,7 @@ class RunBackend(ABC):
     ) -> Loop:
         """Return the loop over a method's rounds; `scratch` as in `Federation`."""
 
-    def refresh(self, run: "Run", choice: MethodChoice) -> Refresh | None:
+    def refresh(self, run: "Run", choice: MethodChoice) -> ElevationRefresh | None:
         """Return the refresh of the elevation map during training, or None."""
         return None
 

@@ -6,7 +6,7 @@ import torch
 from pytest import approx
 
 from fedwatt.federation.backend import ModelEvaluation
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.federation.state import State
 from fedwatt.windows import Client
 from tests.federation.test_loop import Answering

@@ -12,8 +12,8 @@ import pytest
 
 from fedwatt.journeys.balance import trip_means, trip_numbers
 from fedwatt.journeys.filter import in_trip
+from fedwatt.journeys.intervals import fitted_prior, residual_sums
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
-from fedwatt.journeys.prior import fitted_prior, residual_sums
 from fedwatt.journeys.ridge import fleet_ridge, local_ridge, mixed_ridge, window_features
 from fedwatt.windows.client import Client
 from fedwatt.windows.scaling import SCALINGS

@@ -10,10 +10,14 @@ import pytest
 from fedwatt.elevation.level import LEVEL, Predictions
 from fedwatt.errors import RunError, SettingError
 from fedwatt.federation.selection import GLOBAL_MODELS
+from fedwatt.report.baselines import method_stages
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.report.stages import method_stages
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
-from fedwatt.runs.elevation import ModelPredictions, config_without_elevation, predictions_in_use
+from fedwatt.runs.elevation import (
+    ModelPredictions,
+    config_without_elevation,
+    predictions_in_use,
+)
 from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles

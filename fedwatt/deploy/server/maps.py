@@ -26,9 +26,14 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.driving_exchange import DrivingRequest, learn_driving
 from fedwatt.journeys.fleet_routes import FleetRoutes
-from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_from_pupils
+from fedwatt.journeys.route_exchange import (
+    RouteRequest,
+    SharedDriving,
+    TooFewTeach,
+    fewest_teachers,
+    learn_from_pupils,
+)
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
-from fedwatt.journeys.route_requests import RouteRequest, SharedDriving
 from fedwatt.metrics.sums import Total
 from fedwatt.randomness import SystemNoise
 from fedwatt.runs.journeys import ROUTES

@@ -64,7 +64,7 @@ Line = Mapping[str, Any]
 
 
 @dataclass
-class Clock:
+class RunClock:
     """The round that the events have come to."""
 
     method: str = ""
@@ -86,7 +86,7 @@ class Standing:
     """Whether it was ever asked to train; held-out vehicles are not."""
     back_offs: dict[str, Line] = field(default_factory=dict)
     """By question, since when it is left out, and until which round."""
-    clock: Clock = field(default_factory=Clock)
+    clock: RunClock = field(default_factory=RunClock)
     """Of all vehicles together."""
     trouble: Line | None = None  # the last one
     away: Line | None = None
@@ -169,7 +169,7 @@ def standings(
 ) -> dict[str, Standing]:
     """Return the status of vehicles after further lines than those that made `known`."""
     found = {} if known is None else known
-    clock = next((one.clock for one in found.values()), Clock())
+    clock = next((one.clock for one in found.values()), RunClock())
     for line in lines:
         name = line["vehicle"]
         if name not in found:
@@ -239,7 +239,7 @@ def describe_run(out: Path) -> Iterator[str]:
     state = out / STATE_FILE
     if not state.exists():
         raise RunError(
-            f"There is no run of a real fleet in {out}. 'fedwatt deploy submit --out {out}' starts "
+            f"There is no run of a real fleet in {out}. 'fedwatt deploy run --out {out}' starts "
             "one."
         )
 

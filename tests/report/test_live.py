@@ -11,11 +11,11 @@ from urllib.request import urlopen
 import pytest
 
 from fedwatt.errors import RunError
+from fedwatt.report import live as serve
+from fedwatt.report.live import serving
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.observers import FILE
 from fedwatt.runs.run import Run
-from fedwatt.watch import serve
-from fedwatt.watch.serve import serving
 from tests.runs.killing import finish, kill_after
 from tests.runs.test_execute import Silent
 from tests.runs.test_observer import SMALL

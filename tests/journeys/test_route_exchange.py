@@ -8,17 +8,19 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import DrivingRequest
 from fedwatt.journeys.driving_field import SUMS, published
+from fedwatt.journeys.fleet_routes import VehicleRoutes
 from fedwatt.journeys.in_trip import USUAL
 from fedwatt.journeys.mixed_effects import Fitted, FleetEffects
 from fedwatt.journeys.route import HEADINGS
-from fedwatt.journeys.route_board import VehicleRoutes
-from fedwatt.journeys.route_exchange import SimulatedPupils, TooFewTeach, learn_from_pupils
-from fedwatt.journeys.route_requests import (
+from fedwatt.journeys.route_exchange import (
     ASKED,
     COLUMNS,
     Pupil,
     RouteRequest,
     SharedDriving,
+    SimulatedPupils,
+    TooFewTeach,
+    learn_from_pupils,
 )
 from fedwatt.metrics.sums import plainly
 

@@ -10,8 +10,7 @@ import pytest
 from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
-from fedwatt.report.field_map import map_page
-from fedwatt.report.figures.elevation import hidden_words, relief_of
+from fedwatt.report.figures.elevation import hidden_words, map_page, relief_of
 
 GRID = Grid()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,40 +15,53 @@ from fedwatt.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
+    from fedwatt.runs.defaults import RunRecipe
+
+METHOD_HELP: Final = "Method, such as fedavg; 'fedwatt list' shows all."
+OUT_HELP: Final = "File or folder to write."
+SEEDS_HELP: Final = "Seeds, trained together, such as 1,2,3."
 
 Config = Annotated[
-    Path | None, typer.Argument(help="TOML file; without it, the defaults.", metavar="[CONFIG]")
+    Path | None,
+    typer.Argument(help="TOML file with settings.", metavar="[CONFIG]"),
 ]
 Methods = Annotated[
     list[str] | None,
+    typer.Option("--method", help=f"{METHOD_HELP} [default: the recommended]", metavar="NAME"),
+]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", help=f"{METHOD_HELP} [default: the run's first]", metavar="NAME"),
+]
+Data = Annotated[
+    str | None,
     typer.Option(
-        "--method",
-        help="Method to train; repeat for several. 'fedwatt methods' lists them; ./sam.py:sam is "
-        "one of your own.",
+        "--data", help="Folder of a fleet. [default: the built-in fleet]", metavar="FLEET"
     ),
 ]
-Data = Annotated[str | None, typer.Option(help="'synthetic', or the folder of a fleet.")]
-Rounds = Annotated[int | None, typer.Option(help="Number of rounds, T.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option("--rounds", metavar="N", help="Number of rounds. [default: 40, or the recipe's]"),
+]
 Vehicles = Annotated[
-    int | None, typer.Option(help="Vehicles; 0: 20 synthetic ones, or all of a fleet.")
+    int | None, typer.Option("--vehicles", metavar="N", help="Number of vehicles. [default: all]")
 ]
 Seeds = Annotated[
-    str | None, typer.Option(help="Seeds, trained together in one stack, such as 1,2,3.")
+    str | None, typer.Option("--seeds", help=f"{SEEDS_HELP} [default: 1,2,3]", metavar="LIST")
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda.")]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        "--learning-rate", metavar="X", help="Learning rate of all methods. [default: their own]"
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="NAME", help="Device: auto, cpu or cuda. [default: auto]"),
+]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any other setting, such as training.learning_rate=0.01 or fo-ri-fedavg.alpha=0.7.",
-    ),
-]
-Personalise = Annotated[
-    bool,
-    typer.Option(
-        "--personalise", help="Let each vehicle fine-tune its own copy of the trained model."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set anything, as training.batch=32."),
 ]
 
 
@@ -64,21 +77,17 @@ Trust = Annotated[
         "--trust",
         metavar="CODE",
         callback=_trust,
-        help="Let the files of this command name this code (./sam.py or package.module).",
+        help="Let files name this code (./sam.py or package.module).",
     ),
 ]
-Resume = Annotated[
-    bool, typer.Option("--resume", help="Continue what was interrupted in the folder --out.")
-]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in the folder --out.")]
 Ray = Annotated[
     str | None,
-    typer.Option(
-        "--ray",
-        metavar="ADDRESS",
-        help="Work on a Ray cluster: auto, HOST:PORT, or 'local' for one on this machine.",
-    ),
+    typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster: auto, HOST:PORT or local."),
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder; by default a new one below runs/.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help=f"{OUT_HELP} [default: a new folder below runs/]")
+]
 
 
 def folder_for(out: Path | None, resume: bool) -> Path:
@@ -137,12 +146,12 @@ def configuration(
     options: Mapping[str, object],
     assignments: Sequence[str] | None,
     seeds: str | None = None,
-    recipe: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+    recipe: "Callable[[Mapping[str, Any]], RunRecipe] | None" = None,
 ) -> "RunConfig":
     """Return the settings of the file `path`, replaced by options that were given.
 
     Without a file, a command that resumes reads what the interrupted one left in `out`, and
-    another adds the settings of a `recipe` that nobody has given. `options` are values of settings
+    another adds the settings of a `recipe` that are not given. `options` are values of settings
     by their keys, such as training.rounds; None: not given.
     """
     from fedwatt.runs.config import from_tables, label_of, override, read_config
@@ -171,7 +180,7 @@ def configuration(
     plugins.trust(*(word for word in words if ":" in word))
     tables = override(tables, assignments or [])
     if recipe is not None and path is None:
-        tables = recipe(tables)
+        tables = recipe(tables).applied(tables)
     chosen = from_tables(tables, str(path or "The command line"))
     # A run that goes on must be the same; `refuse_other_run` sees to that.
     if not resume and (changed := changed_code(tables.get("plugins", {}), chosen.plugins)):
