@@ -8,7 +8,7 @@ from fedwatt.report.facts import labels
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn, shown
+from fedwatt.report.table import Column, Table, shown
 from reproduction.data import PURE_EVS, RECORDED
 from reproduction.made_with import device_and_engine
 from reproduction.paired import Paired, detectable, holm, paired
@@ -147,20 +147,20 @@ def comparison(
             row += _tested(test, p, line, lines[reference].name, len(ps))
         rows.append(tuple(row))
     base = lines[reference].name
-    columns = [TableColumn(first), TableColumn(heading, unit, digits)]
+    columns = [Column(first), Column(heading, unit, digits)]
     if beside is not None:
         columns += [
-            TableColumn("Printed", unit, digits),
-            TableColumn("Ours − printed", unit, digits),
+            Column("Printed", unit, digits),
+            Column("Ours − printed", unit, digits),
         ]
     columns += [
-        TableColumn(f"Against {base}, same seeds", unit, digits),
-        TableColumn("p, Holm"),
-        TableColumn("Detectable", unit, digits),
+        Column(f"Against {base}, same seeds", unit, digits),
+        Column("p, Holm"),
+        Column("Detectable", unit, digits),
     ]
     caption = f"Mean ± standard deviation over seeds [95 % interval]. {DETECTABLE} {note}"
     return Block(
-        ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
+        Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([line.record for line in lines]),
     )
 
@@ -195,13 +195,13 @@ def matrix(
         one if one and any(theirs(one[0], method, one[1]) for method in lines) else None
         for one in beside or [None] * len(regimes)
     ]
-    columns = [TableColumn("Method")]
+    columns = [Column("Method")]
     for regime, place in zip(regimes, beside, strict=True):
-        columns.append(TableColumn(regime, unit, digits))
+        columns.append(Column(regime, unit, digits))
         if place is not None:
             columns += [
-                TableColumn("printed", unit, digits),
-                TableColumn("difference", unit, digits),
+                Column("printed", unit, digits),
+                Column("difference", unit, digits),
             ]
     rows: list[tuple[Entry, ...]] = []
     for method, records in lines.items():
@@ -216,7 +216,7 @@ def matrix(
     several = any(len(one) > 1 for own in values.values() for one in own)
     caption = ("Mean ± standard deviation over seeds [95 % interval]. " if several else "") + note
     return Block(
-        ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
+        Table(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([record for records in lines.values() for record in records]),
     )
 
@@ -234,9 +234,7 @@ def against(
     """Return the paper's method against every other one in each regime, at equal seeds."""
     others = [method for method in values if method != own]
     if own not in values:
-        return Block(
-            ReportTable(name, title, (TableColumn("Method"),), (), f"{name_of(own)} {MISSING}."), ""
-        )
+        return Block(Table(name, title, (Column("Method"),), (), f"{name_of(own)} {MISSING}."), "")
     lost = {m: [r.diverged if r else {} for r in found] for m, found in records.items()}
     tests = [
         [paired(values[own][i], values[m][i], lost[own][i], lost[m][i]) for m in others]
@@ -244,9 +242,9 @@ def against(
     ]
     corrected = iter(holm([test.p for row in tests for test in row if test.ran]))
     ps = [[next(corrected) if test.ran else nan for test in row] for row in tests]
-    columns = [TableColumn("Against")]
+    columns = [Column("Against")]
     for regime in regimes:
-        columns += [TableColumn(regime, unit, 2), TableColumn("p, Holm")]
+        columns += [Column(regime, unit, 2), Column("p, Holm")]
     rows = []
     for place, method in enumerate(others):
         row: list[Entry] = [name_of(method)]
@@ -261,7 +259,7 @@ def against(
         "p of the paired t-test, Holm-corrected over all comparisons that ran."
     )
     facts = facts_line([record for found in records.values() for record in found])
-    return Block(ReportTable(name, title, tuple(columns), tuple(rows), note), facts)
+    return Block(Table(name, title, tuple(columns), tuple(rows), note), facts)
 
 
 def _tested(test: Paired, p: float, line: Line, base: str, count: int) -> list[Entry]:

@@ -32,7 +32,7 @@ def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FaultRule(LocalRule):
+class Fault(LocalRule):
     """Marks the faulty vehicles of a stack."""
 
     fault_share: float = number(0.2, "[0, 1]", fixed="part of the experiment")
@@ -44,7 +44,7 @@ class FaultRule(LocalRule):
 
     def conflict(self, other: LocalRule) -> str:
         """Another fault would spoil what this one made."""
-        if not isinstance(other, FaultRule):
+        if not isinstance(other, Fault):
             return ""
         return "a vehicle has one fault at a time; give one of them."
 
@@ -57,7 +57,7 @@ class FaultRule(LocalRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignFlip(FaultRule):
+class SignFlip(Fault):
     """The opposite of what was learned, `fault_scale` times as long."""
 
     fault_scale: float = 4.0
@@ -68,7 +68,7 @@ class SignFlip(FaultRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledUpdate(FaultRule):
+class ScaledUpdate(Fault):
     """An update multiplied by a large factor."""
 
     fault_scale: float = 100.0
@@ -79,7 +79,7 @@ class ScaledUpdate(FaultRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianUpdate(FaultRule):
+class GaussianUpdate(Fault):
     """Noise in place of what was learned."""
 
     fault_scale: float = 100.0
@@ -101,7 +101,7 @@ class GaussianUpdate(FaultRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelShift(FaultRule):
+class LabelShift(Fault):
     """Honest training on labels that are too high, as a wrong current sensor would make them."""
 
     fault_scale: float = 3.0

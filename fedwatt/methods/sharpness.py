@@ -61,7 +61,7 @@ def filter_normalised(model: Model, weights: Tensor, directions: Tensor) -> Tens
 
 
 @dataclass(frozen=True)
-class SliceStatistics:
+class Landscape:
     """Statistics of the loss slices φ_i(s_j): ratios of sums over the M slices, each [...]."""
 
     sharpness: Tensor
@@ -76,7 +76,7 @@ class SliceStatistics:
     """How many slices vary by more than rounding; J2, J3 and T are NaN with fewer than M/2."""
 
 
-def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> SliceStatistics:
+def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landscape:
     """Of `slices` [..., M, m+1] on an even grid with its middle at the model, m even.
 
     `precision` is what the loss was computed in.
@@ -109,7 +109,7 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> SliceSt
 
     across = (slices[..., -1] - slices[..., 0]).abs()
     residual = residuals.diff(dim=-1).abs().sum(dim=-1)
-    return SliceStatistics(
+    return Landscape(
         sharpness,
         1 - ratio(across, variation),
         ratio(residual, variation),

@@ -33,7 +33,7 @@ CLIPPED = "clipped"
 
 
 @dataclass(frozen=True)
-class VectorLayout:
+class Layout:
     """The places of values in a vector, for sums over at most `vehicles` vehicles."""
 
     fields: Mapping[str, tuple[int, float]]
@@ -126,7 +126,7 @@ def add_up(
     >>> add_up({"a": (2, 8.0)}, 2, [{"a": np.array([1.5, -9])}, {"a": np.array([0.25, 1])}])
     {'a': array([ 1.75, -7.  ]), 'clipped': array([1.])}
     """
-    layout = VectorLayout(fields, vehicles=vehicles)
+    layout = Layout(fields, vehicles=vehicles)
     words = np.zeros(layout.length, dtype=np.uint64)
     for answer in answers:
         words += layout.encode(answer)

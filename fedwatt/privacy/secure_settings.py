@@ -11,7 +11,7 @@ from fedwatt.privacy.fixed_point import BITS
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecureTerms:
+class Terms:
     """The terms that server and vehicles agree on; sent first, bound into every key."""
 
     run: str
@@ -85,13 +85,11 @@ class SecureSettings:
         share = Fraction(self.threshold).limit_denominator(1000)
         return max(2, ceil(share * called), called // 2 + 1)
 
-    def terms(
-        self, *, run: str, number: int, called: int, length: int, purpose: str = ""
-    ) -> SecureTerms:
+    def terms(self, *, run: str, number: int, called: int, length: int, purpose: str = "") -> Terms:
         """Return the terms of one exchange with `called` vehicles over vectors of `length`
         words.
         """
-        return SecureTerms(
+        return Terms(
             run=run,
             number=number,
             called=called,

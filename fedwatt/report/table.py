@@ -13,7 +13,7 @@ Cell = str | int | float | Estimate
 
 
 @dataclass(frozen=True)
-class TableColumn:
+class Column:
     """A heading, the unit below it and how many decimals its numbers have."""
 
     title: str
@@ -27,12 +27,12 @@ class TableColumn:
 
 
 @dataclass(frozen=True)
-class ReportTable:
+class Table:
     """Rows of cells under columns, and a note that says what the numbers are."""
 
     name: str
     title: str
-    columns: tuple[TableColumn, ...]
+    columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 

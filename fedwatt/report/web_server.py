@@ -26,7 +26,7 @@ HTML: Final = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class Response:
+class Reply:
     """A response to a browser."""
 
     body: bytes
@@ -34,7 +34,7 @@ class Response:
     status: HTTPStatus = HTTPStatus.OK
 
 
-Answer = Callable[[str, Mapping[str, str]], Response | None]
+Answer = Callable[[str, Mapping[str, str]], Reply | None]
 """(path, query) → reply; None: there is no such page."""
 
 

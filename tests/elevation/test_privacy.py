@@ -21,7 +21,7 @@ from fedwatt.elevation.statistics import (
 )
 from fedwatt.elevation.survey import Survey, survey
 from fedwatt.errors import RunError
-from fedwatt.privacy.fixed_point import VectorLayout
+from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.secure.messages import Masked
 from fedwatt.privacy.secure.plain import to_plain
 from fedwatt.privacy.secure.rehearsal import rehearse
@@ -86,7 +86,7 @@ def masked_exchange(surveys, overheard, last=None):
     exchanges = count()
 
     def summed(fields, values):
-        layout = VectorLayout(fields, vehicles=len(values))
+        layout = Layout(fields, vehicles=len(values))
         words = {f"car-{i}": layout.encode(own) for i, own in enumerate(values)}
         terms = SecureSettings(enabled=True, bits=64).terms(
             run="hills", number=next(exchanges), called=len(words), length=layout.length
@@ -206,7 +206,7 @@ def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
         bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8))
         # 5 standard deviations of a fair coin.
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
-    layout = VectorLayout(sum_fields(nodes, pairs), vehicles=len(surveys))
+    layout = Layout(sum_fields(nodes, pairs), vehicles=len(surveys))
     secret = layout.encode(packed(surveys[0], residual(surveys[0]), nodes, pairs, GRID, 8))
     sent = np.frombuffer(vectors[-len(surveys)], dtype="<u8")
     assert (sent != secret).mean() > 0.999

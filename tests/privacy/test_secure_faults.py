@@ -8,7 +8,7 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.agreement import seal, unseal
-from fedwatt.privacy.secure.messages import Advert, Agreements, Inbox, NeighbourRoster, names_of
+from fedwatt.privacy.secure.messages import Advert, Agreements, Inbox, Roster, names_of
 from fedwatt.privacy.secure.plain import from_plain, to_plain
 from fedwatt.privacy.secure.shamir import combine, split, weights_at_zero
 from fedwatt.privacy.secure.vehicle import (
@@ -21,7 +21,7 @@ from fedwatt.privacy.secure.vehicle import (
     reveal,
     share_keys,
 )
-from fedwatt.privacy.secure_settings import SecureSettings, SecureTerms
+from fedwatt.privacy.secure_settings import SecureSettings, Terms
 from tests.privacy.exchanges import Stopped, entropy_of, terms_of
 
 
@@ -293,9 +293,9 @@ def test_a_seal_holds_only_for_its_sender_receiver_and_exchange() -> None:
 def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) -> None:
     a = held.names[0]
     kept = [
-        (SecureTerms, held.terms),
+        (Terms, held.terms),
         (Advert, held.adverts[a]),
-        (NeighbourRoster, held.keyed.roster(a)),
+        (Roster, held.keyed.roster(a)),
         (Inbox, held.inboxes[a]),
         (Advertised, held.advertised[a]),
         (Shared, held.shared[a]),

@@ -9,7 +9,7 @@ from rich.table import Table
 from fedwatt.cli.console import console
 
 if TYPE_CHECKING:
-    from fedwatt.telemetry.recognise.understand import ImportAnswers, Understanding
+    from fedwatt.telemetry.recognise.understand import Answers, Understanding
 
 LONGEST_READING = 12
 FEWEST_TRIPS = 3
@@ -21,7 +21,7 @@ ONLY_CHARGE = (
 )
 
 
-def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
+def understood(paths: list[Path], answers: "Answers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
     from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
     from fedwatt.telemetry.recognise.understand import understand

@@ -28,7 +28,7 @@ from fedwatt.deploy.operate.fleet_view import FleetView
 from fedwatt.deploy.operate.metrics import KIND, exposition
 from fedwatt.errors import FedwattError
 from fedwatt.report.page import fill
-from fedwatt.report.web_server import HOST, Response, answering
+from fedwatt.report.web_server import HOST, Reply, answering
 
 log = logging.getLogger("fedwatt.alerts")
 
@@ -50,7 +50,7 @@ class Dashboard:
         """The page; its numbers come later."""
         return fill("fedwatt.deploy.operate", "dashboard.html.jinja").encode()
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Response | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """One of the addresses above."""
         if path == "/health/live":
             return _json({"live": True})
@@ -60,12 +60,12 @@ class Dashboard:
             # Such as a damaged file, which the operator is to read about.
             return _json({"trouble": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def _answer(self, path: str, query: Mapping[str, str]) -> Response | None:
+    def _answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
         view = self.view
         report = self.view.run.folder / "report.html"
         match path:
             case "/":
-                return Response(self.page)
+                return Reply(self.page)
             case "/fleet.json":
                 summary = view.summary(query.get("state", ""), query.get("find", ""))
                 return _json(summary | self._alerts())
@@ -76,11 +76,11 @@ class Dashboard:
                 round = int(number) if number.isdecimal() else -1
                 return _found(view.round(query.get("method", ""), round))
             case "/metrics":
-                return Response(exposition(view, self.watchman.counts()).encode(), KIND)
+                return Reply(exposition(view, self.watchman.counts()).encode(), KIND)
             case "/health/ready":
                 return self._ready()
             case "/report" if report.is_file():
-                return Response(report.read_bytes())
+                return Reply(report.read_bytes())
         return None
 
     def _alerts(self) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Dashboard:
             "changes": [vars(change) for change in changes[::-1]],
         }
 
-    def _ready(self) -> Response:
+    def _ready(self) -> Reply:
         self.view.refresh()
         server = self.view.server
         if server is None or server.up:
@@ -99,12 +99,12 @@ class Dashboard:
         return _json({"ready": False, "why": server.why}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _json(table: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
+def _json(table: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Reply:
     body = json.dumps(table, ensure_ascii=False).encode()
-    return Response(body, "application/json; charset=utf-8", status)
+    return Reply(body, "application/json; charset=utf-8", status)
 
 
-def _found(table: Mapping[str, Any] | None) -> Response | None:
+def _found(table: Mapping[str, Any] | None) -> Reply | None:
     return None if table is None else _json(table)
 
 

@@ -35,7 +35,7 @@ from fedwatt.runs.config import RunConfig
 
 
 @dataclass(frozen=True)
-class PendingRequest:
+class Asked:
     """A question on its way, or one that is over, answered or not."""
 
     number: str  # of its message
@@ -58,9 +58,9 @@ class PendingRequest:
 class BufferedBackend(PlainBackend):
     """Connected vehicles whose updates are taken in as they come."""
 
-    trips: dict[str, PendingRequest] = field(default_factory=dict)
+    trips: dict[str, Asked] = field(default_factory=dict)
     """By vehicle, of those at work."""
-    early: dict[str, PendingRequest] = field(default_factory=dict)
+    early: dict[str, Asked] = field(default_factory=dict)
     """Replies that came with the last of a full buffer, for the next one."""
 
     def check(self, method: Method) -> None:
@@ -112,10 +112,10 @@ class BufferedBackend(PlainBackend):
 
     def _until_full(
         self, state: State, present: Present, places: Mapping[str, int]
-    ) -> dict[str, PendingRequest]:
+    ) -> dict[str, Asked]:
         """Return the updates that arrive until the buffer is full or no vehicle is at work."""
         own = self.config.asynchronous
-        arrived: dict[str, PendingRequest] = {}
+        arrived: dict[str, Asked] = {}
         draws = 0
 
         def full() -> bool:
@@ -150,9 +150,9 @@ class BufferedBackend(PlainBackend):
         sent = roster.requests.send(self.training_form, requests, seconds)
         now = roster.requests.clock()
         for number, node in sent.items():
-            self.trips[nodes[node]] = PendingRequest(number, node, state.round, now)
+            self.trips[nodes[node]] = Asked(number, node, state.round, now)
 
-    def _wait(self) -> dict[str, PendingRequest]:
+    def _wait(self) -> dict[str, Asked]:
         """Look until a question is over: answered, failed, or not answered in time."""
         requests = self.roster.requests
         seconds = self.config.deploy.round_seconds

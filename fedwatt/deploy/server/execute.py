@@ -17,7 +17,7 @@ from fedwatt.deploy.server.buffered_backend import BufferedBackend
 from fedwatt.deploy.server.maps import PublishedMap, elevation_of_run, routes_of_run
 from fedwatt.deploy.server.members import Roster
 from fedwatt.deploy.server.plain_backend import PlainBackend
-from fedwatt.deploy.server.requests import RequestChannel, Requests
+from fedwatt.deploy.server.requests import Channel, Requests
 from fedwatt.deploy.server.run_state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.deploy.server.secure_backend import SecureBackend
 from fedwatt.elevation.exchange import refuse_unmaskable
@@ -132,7 +132,7 @@ def refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
 
 
 def execute_plan(
-    store: KeyStore, out: Path, channel: RequestChannel, observer: Observer, *, resume: bool = False
+    store: KeyStore, out: Path, channel: Channel, observer: Observer, *, resume: bool = False
 ) -> None:
     """Carry out the plan of a key store on the vehicles behind `channel`."""
     store.check_server()
@@ -143,11 +143,11 @@ def execute(
     plan: Plan,
     signed_plan: bytes,
     out: Path,
-    channel: RequestChannel,
+    channel: Channel,
     observer: Observer,
     *,
     resume: bool = False,
-    requests: Callable[[RequestChannel, float], Requests] = Requests,
+    requests: Callable[[Channel, float], Requests] = Requests,
 ) -> None:
     """Train every method of a plan on the vehicles behind `channel` and fill the run folder `out`.
 

@@ -21,7 +21,7 @@ from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums, micro
 from fedwatt.metrics.sampling import rmse_margin
-from fedwatt.privacy.fixed_point import VectorLayout
+from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
 
 log = logging.getLogger("fedwatt.deploy")
@@ -145,7 +145,7 @@ class SummedErrors(FinalErrors):
         if not there:
             return None
         sums = SecureSums(self.roster, self.run)
-        layout = VectorLayout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(there))
+        layout = Layout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(there))
         try:
             return sums.total(kind, there, layout, lambda name: request, self.seconds(kind))
         except NoSum as error:

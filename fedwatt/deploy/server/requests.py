@@ -43,7 +43,7 @@ class Received:
     """Why there is no body."""
 
 
-class RequestChannel(Protocol):
+class Channel(Protocol):
     """Carries messages to connected vehicles."""
 
     def nodes(self) -> dict[int, str]:
@@ -91,7 +91,7 @@ class Outcome:
 class Requests:
     """Sends requests to vehicles by their node numbers."""
 
-    channel: RequestChannel
+    channel: Channel
     poll_seconds: float = 0.1
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -64,7 +64,7 @@ Line = Mapping[str, Any]
 
 
 @dataclass
-class RunClock:
+class Clock:
     """The round that the events have come to."""
 
     method: str = ""
@@ -86,7 +86,7 @@ class Standing:
     """Whether it was ever asked to train; held-out vehicles are not."""
     back_offs: dict[str, Line] = field(default_factory=dict)
     """By question, since when it is left out, and until which round."""
-    clock: RunClock = field(default_factory=RunClock)
+    clock: Clock = field(default_factory=Clock)
     """Of all vehicles together."""
     trouble: Line | None = None  # the last one
     away: Line | None = None
@@ -169,7 +169,7 @@ def standings(
 ) -> dict[str, Standing]:
     """Return the status of vehicles after further lines than those that made `known`."""
     found = {} if known is None else known
-    clock = next((one.clock for one in found.values()), RunClock())
+    clock = next((one.clock for one in found.values()), Clock())
     for line in lines:
         name = line["vehicle"]
         if name not in found:

@@ -19,11 +19,11 @@ from fedwatt.deploy.vehicle.secure import Purpose
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.metrics.sums import SumRequest, Total
-from fedwatt.privacy.fixed_point import CLIPPED, VectorLayout, Words
+from fedwatt.privacy.fixed_point import CLIPPED, Layout, Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import Advert, Agreed, Masked, Revealed, Shares
 from fedwatt.privacy.secure.plain import from_plain, to_plain
-from fedwatt.privacy.secure_settings import SecureTerms
+from fedwatt.privacy.secure_settings import Terms
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -66,7 +66,7 @@ class SecureSums:
         self,
         name: str,
         names: Iterable[str],
-        layout: VectorLayout,
+        layout: Layout,
         request: Callable[[str], Content],
         seconds: float,
     ) -> SumTotal:
@@ -126,7 +126,7 @@ class _Exchange:
     """Whose reply to the last step could be used."""
     sent: bool = False
 
-    def total(self, terms: SecureTerms, names: list[str]) -> tuple[Words, tuple[str, ...]]:
+    def total(self, terms: Terms, names: list[str]) -> tuple[Words, tuple[str, ...]]:
         """Return the sum of the survivors' words, and who they are."""
         adverts = self._ask("sum-keys", Advert, dict.fromkeys(names, terms))
         keyed, left_out = server.make_roster(terms, adverts)
@@ -151,7 +151,7 @@ class _Exchange:
         return total, summed.survivors
 
     def _added(
-        self, routed: server.Routed, requests: Mapping[str, Content], terms: SecureTerms
+        self, routed: server.Routed, requests: Mapping[str, Content], terms: Terms
     ) -> server.Adding:
         """Return the sum of the contributions that come; none of them is kept."""
         adding = server.Adding(routed)
@@ -251,7 +251,7 @@ class PlaceSums:
         self.number += 1
         content = Content({**values, **own.values}, own.arrays)
         # In words of 64 bits: of 32 sums would be too coarse.
-        layout = VectorLayout(request.fields, vehicles=len(called))
+        layout = Layout(request.fields, vehicles=len(called))
         sums = SecureSums(self.roster, self.run, smallest=self.smallest)
         seconds = self.roster.config.deploy.round_seconds
         return sums.total(self.kind, called, layout, lambda name: content, seconds)

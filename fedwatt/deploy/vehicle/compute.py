@@ -44,7 +44,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
 from fedwatt.privacy.drawing import drawn, draws_on_board
-from fedwatt.privacy.fixed_point import FloatArray, VectorLayout
+from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import (
@@ -65,7 +65,7 @@ log = logging.getLogger("fedwatt.deploy")
 
 
 @dataclass(frozen=True)
-class AcceptedRequest:
+class Job:
     """A request that a vehicle has decided to answer."""
 
     plan: str
@@ -85,7 +85,7 @@ class Task:
     local: Federation
     choice: MethodChoice
     config: RunConfig
-    job: AcceptedRequest
+    job: Job
 
     @property
     def method(self) -> Method:
@@ -147,13 +147,13 @@ class Computer:
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=4)(self._read_method)
 
-    def compute(self, job: AcceptedRequest) -> Content:
+    def compute(self, job: Job) -> Content:
         """Return the fields of a plain reply, or the words of a contribution."""
         if job.kind == "enrol":
             return self._enrol(job)
         if job.kind in ("elevation", "routes"):
             request, values = self.places.contribution(job, self._config(job.plan))
-            return _words(VectorLayout(request, vehicles=job.called), values)
+            return _words(Layout(request, vehicles=job.called), values)
         if job.kind in ("elevation-map", "driving-map"):
             return self.places.install(job, self._config(job.plan))
         task = self._task(job)
@@ -168,16 +168,16 @@ class Computer:
         sums = np.stack([own.as_array() for own in strata.values()])
         return Content({"strata": list(strata)}, {"sums": sums})
 
-    def _contribution(self, task: Task) -> tuple[VectorLayout, Mapping[str, FloatArray]]:
+    def _contribution(self, task: Task) -> tuple[Layout, Mapping[str, FloatArray]]:
         """Return the layout and the values of what the vehicle adds to a sum."""
         job = task.job
         if job.kind == "train":
             return self._update_contribution(task)
         if job.kind == "evaluate":
             values = evaluation_values(*self._evaluated(task), task.windows)
-            return VectorLayout(EVALUATION, vehicles=job.called), values
+            return Layout(EVALUATION, vehicles=job.called), values
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        return VectorLayout(FINAL, vehicles=job.called), error_values([strata["all"]])
+        return Layout(FINAL, vehicles=job.called), error_values([strata["all"]])
 
     def _read_config(self, plan: str) -> RunConfig:
         """Return the configuration of a plan that this vehicle has verified."""
@@ -211,14 +211,14 @@ class Computer:
                 vehicle = with_elevation(vehicle, empty_field(Grid()))
         return build_client(vehicle, settings)
 
-    def _enrol(self, job: AcceptedRequest) -> Content:
+    def _enrol(self, job: Job) -> Content:
         client = self._client(job.plan, "", "")
         counts = [len(client.ends[split]) for split in SPLITS]
         values = {"vehicle": client.name, "enough": min(counts) >= 1}
         windows = {} if self._config(job.plan).secure.enabled else {"windows": np.array(counts)}
         return Content(values | {"version": fedwatt.__version__}, windows)
 
-    def _task(self, job: AcceptedRequest) -> Task:
+    def _task(self, job: Job) -> Task:
         """Return the method that a request is about."""
         part, method = (str(job.request.values[name]) for name in ("part", "method"))
         config = self._part(job.plan, part)
@@ -280,7 +280,7 @@ class Computer:
         log.info("round %d: trained %d windows", task.round + 1, task.windows)
         return Content(records, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _update_contribution(self, task: Task) -> tuple[VectorLayout, dict[str, FloatArray]]:
+    def _update_contribution(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
         """Return the contribution of a round: w_k, w_k Δ_k and uploads, with a share of noise."""
         training = task.local.training
         job = task.job
@@ -398,6 +398,6 @@ def _by_stratum(local: Federation, predictions: NDArray[np.float64]) -> dict[str
     return {"all": total} | stratum_errors(clients, windows, predictions)[0]
 
 
-def _words(layout: VectorLayout, values: Mapping[str, FloatArray]) -> Content:
+def _words(layout: Layout, values: Mapping[str, FloatArray]) -> Content:
     """Return a contribution as words of fixed point."""
     return Content({"bits": layout.bits}, {"words": layout.encode(values)})

@@ -31,7 +31,7 @@ from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
 from fedwatt.deploy.vehicle.answers import Answers, Slot, request_digest
 from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
-from fedwatt.deploy.vehicle.compute import AcceptedRequest, Computer
+from fedwatt.deploy.vehicle.compute import Computer, Job
 from fedwatt.deploy.vehicle.messages import (
     AWAY,
     FAILED,
@@ -58,7 +58,7 @@ from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
-from fedwatt.privacy.secure_settings import SecureTerms
+from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import config_without_elevation, shares_elevation
 from fedwatt.telemetry.store import read_vehicle
@@ -117,7 +117,7 @@ class Credentials:
         return Trust(check)
 
 
-class RequestHandler:
+class Vehicle:
     """Handles the requests of a server."""
 
     def __init__(
@@ -164,9 +164,7 @@ class RequestHandler:
         if kind in MAP_KINDS:
             if not shares_elevation(plan.config):
                 raise DataError("the plan learns no maps")
-            return sealed(
-                ReplyForm(kind), self.computer.compute(AcceptedRequest(plan.digest, kind, request))
-            )
+            return sealed(ReplyForm(kind), self.computer.compute(Job(plan.digest, kind, request)))
         if plan.config.secure.enabled:
             return self._contribute(kind, request, plan, answers)
         return self._reply(kind, request, plan, answers)
@@ -183,7 +181,7 @@ class RequestHandler:
             self.acceptance.accept(plan, self._spent())
             log.info("accepted:\n%s", "\n".join(plan.lines()[:7]))
             write_bytes(file, signed)
-        reply = self.computer.compute(AcceptedRequest(plan.digest, "enrol", request))
+        reply = self.computer.compute(Job(plan.digest, "enrol", request))
         more = {} if plan.config.secure.enabled else WINDOWS
         return sealed(ReplyForm("enrol", more=more), reply)
 
@@ -224,7 +222,7 @@ class RequestHandler:
         if answers.repeated(slot, digest):
             return answers.kept_reply(slot)
         self._refuse_outside_hours()
-        result = self.computer.compute(AcceptedRequest(plan.digest, kind, request))
+        result = self.computer.compute(Job(plan.digest, kind, request))
         reply = sealed(reply_form(kind, plan.config, request), result)
         answers.keep_reply(slot, reply)
         answers.give(slot, digest)
@@ -237,7 +235,7 @@ class RequestHandler:
         digest = request_digest(request)
         self._refuse_used(slot, digest, plan, answers)
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
-        job = AcceptedRequest(plan.digest, kind, request, terms.called, terms.threshold)
+        job = Job(plan.digest, kind, request, terms.called, terms.threshold)
         result = self.computer.compute(job)
         answers.give(slot, digest, vehicles=members)
         bits = result.values["bits"]
@@ -262,9 +260,7 @@ class RequestHandler:
             reply = self.secrets.revealed(request, trust)
         return sealed(ReplyForm(kind), reply)
 
-    def _check_terms(
-        self, terms: SecureTerms, purpose: Purpose, plan: Plan, answers: Answers
-    ) -> None:
+    def _check_terms(self, terms: Terms, purpose: Purpose, plan: Plan, answers: Answers) -> None:
         """Raise DataError for a sum that the plan does not have, or that was contributed to."""
         secure = plan.config.secure
         smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
@@ -314,9 +310,9 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
 
 def open_vehicle(
     folder: Path, state: Path, keys: Path, *, threads: int = 1, nice: int = 10
-) -> RequestHandler:
+) -> Vehicle:
     """Return the vehicle of a folder, with its keys and acceptance file, computing in a child."""
     acceptance = Acceptance.read(keys / FILE)
     credentials = Credentials.read(keys, read_vehicle(folder).name)
     worker = Worker(folder, state, acceptance, threads=threads, nice=nice)
-    return RequestHandler(folder, state, credentials, acceptance, worker)
+    return Vehicle(folder, state, credentials, acceptance, worker)

@@ -27,7 +27,7 @@ class Advert:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeighbourRoster:
+class Roster:
     """Server → vehicle: who takes part, and the adverts of its neighbours."""
 
     exchange: bytes

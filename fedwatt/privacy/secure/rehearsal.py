@@ -12,13 +12,13 @@ from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.identity import Identity, Trust
 from fedwatt.privacy.secure.shamir import Entropy
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
-from fedwatt.privacy.secure_settings import SecureTerms
+from fedwatt.privacy.secure_settings import Terms
 
 STAGES = ("nothing", "keys", "shares", "vector", "agreement", "everything")
 
 
 def rehearse(
-    terms: SecureTerms,
+    terms: Terms,
     words: Mapping[str, Words],
     last: Mapping[str, str] | None = None,
     *,

@@ -157,7 +157,7 @@ def _damaged(path: Path, error: Exception) -> DataError:
     )
 
 
-class _ArchiveMember:
+class _Member:
     """Passes what py7zr unpacks to a feed (the interface of py7zr.io.Py7zIO)."""
 
     def __init__(self, feed: "CsvFeed", size: int, seen: Callable[[int], None]) -> None:
@@ -200,13 +200,13 @@ class _Members:
     def __init__(
         self, sizes: dict[str, int], feed: "Callable[[str], CsvFeed]", seen: Callable[[int], None]
     ) -> None:
-        self.made: list[_ArchiveMember] = []
+        self.made: list[_Member] = []
         self._sizes = sizes
         self._feed = feed
         self._seen = seen
 
-    def create(self, filename: str) -> _ArchiveMember:
+    def create(self, filename: str) -> _Member:
         # py7zr may hand out the name with its own folder before it.
         name = next((n for n in self._sizes if Path(filename).as_posix().endswith(n)), filename)
-        self.made.append(_ArchiveMember(self._feed(name), self._sizes.get(name, -1), self._seen))
+        self.made.append(_Member(self._feed(name), self._sizes.get(name, -1), self._seen))
         return self.made[-1]

@@ -333,7 +333,7 @@ def read_parquet(
 
 
 @dataclass(frozen=True)
-class SourceFile:
+class Source:
     """A file, or a member of an archive: its path, its name in messages, and its number."""
 
     table: FoundTable
@@ -345,7 +345,7 @@ class SourceFile:
 def read_tables(
     tables: Sequence[FoundTable],
     layout_of: Callable[[FoundTable], TableLayout],
-    add: Callable[[pl.DataFrame, SourceFile, int], Account],
+    add: Callable[[pl.DataFrame, Source, int], Account],
     progress: Progress,
 ) -> tuple[Account, list[str]]:
     """Hand all rows to `add`; what became of them, and the names of files that were passed over.
@@ -365,7 +365,7 @@ def read_tables(
     def begin(table: FoundTable, member: str = "") -> CsvFeed:
         path = table.path / member if member else table.path
         where = f"{table.path.name}/{member}" if member else table.path.name
-        source = SourceFile(table, path, where, len(feeds))
+        source = Source(table, path, where, len(feeds))
 
         def sink(frame: pl.DataFrame, account: Account, first_row: int) -> None:
             accounts.append(account + add(frame, source, first_row))

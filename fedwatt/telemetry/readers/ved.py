@@ -44,7 +44,7 @@ from fedwatt.telemetry.readers.stream import (
     VehicleStream,
     keep_trip,
 )
-from fedwatt.telemetry.readers.tables import SourceFile, TableLayout, WantedColumn, read_tables
+from fedwatt.telemetry.readers.tables import Source, TableLayout, WantedColumn, read_tables
 from fedwatt.telemetry.trip import RawTrip, Vehicle
 
 POWERTRAINS = ("ev", "phev-electric", "phev", "hev", "ice", "all")
@@ -264,7 +264,7 @@ class VedReader:
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
-        def add(frame: pl.DataFrame, source: SourceFile, first_row: int) -> Account:
+        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
             return self._add(frame, source.number, spill, source.table.kind)
 
         account, left_out = read_tables(self._tables, self._layout, add, progress)

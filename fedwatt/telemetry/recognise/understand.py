@@ -157,7 +157,7 @@ ORDERS = ("day first", "month first")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportAnswers:
+class Answers:
     """The user's answers in advance: columns of vehicles and trips, "day first", "month first"."""
 
     vehicle: str = ""
@@ -194,14 +194,14 @@ class Understanding:
 
 
 def understand(
-    paths: Sequence[str | Path] | str | Path, answers: ImportAnswers | None = None
+    paths: Sequence[str | Path] | str | Path, answers: Answers | None = None
 ) -> Understanding:
     """Look at files or folders and decide what they are."""
-    answers = answers or ImportAnswers()
+    answers = answers or Answers()
     files_found = [table.path for table in find_tables(as_paths(paths))]
     samples, different, files, remarks = files_alike(files_found)
     first = samples[0]
-    name = known_format(first.columns) if answers == ImportAnswers() else ""
+    name = known_format(first.columns) if answers == Answers() else ""
     if name:
         tables = tables_of(name, first.columns)
         why = f"as files of {tables['name']} have it"
@@ -239,7 +239,7 @@ def understand(
 
 
 def _decided(
-    samples: Sequence[TableSample], clock: Clock, answers: ImportAnswers
+    samples: Sequence[TableSample], clock: Clock, answers: Answers
 ) -> tuple[Tables, Reasons]:
     """Return the mapping of files that no shipped mapping knows, as far as columns tell."""
     first = samples[0]
