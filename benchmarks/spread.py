@@ -31,9 +31,9 @@ from fedwatt.federation import Federation, Training  # noqa: E402
 from fedwatt.federation.dealing import (  # noqa: E402
     Deal,
     DealtBackend,
-    Part,
     RoundStart,
     Share,
+    ShareResult,
     dealt_federation,
     train_share,
 )
@@ -68,7 +68,7 @@ def _begin() -> None:
     _here.append(federation())
 
 
-def _train(start: RoundStart, share: Share) -> Part:
+def _train(start: RoundStart, share: Share) -> ShareResult:
     return train_share(_here[0], METHOD, start, share)
 
 
@@ -78,7 +78,7 @@ def processes(workers: int) -> Iterator[Deal]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=_begin) as pool:
 
-        def deal(start: RoundStart, shares: Sequence[Share]) -> list[Part]:
+        def deal(start: RoundStart, shares: Sequence[Share]) -> list[ShareResult]:
             return list(pool.map(_train, [start] * len(shares), shares))
 
         yield deal

@@ -27,7 +27,7 @@ def route(
         ),
     ],
     depart: Annotated[
-        str | None, typer.Option(help="Plan, such as 2026-11-16T08:00, for times of arrival.")
+        str | None, typer.Option(help="Departure, such as 2026-11-16T08:00, for times of arrival.")
     ] = None,
     temperature: Annotated[
         float | None, typer.Option(help="Outside temperature, °C; a recorded trip knows its own.")
@@ -53,10 +53,10 @@ def route(
 
     With a charge it is a range as well: how far it reaches along each route.
     """
-    from fedwatt.edge.route_forecast import Plan, plan_routes
+    from fedwatt.edge.route_forecast import Departure, plan_routes
     from fedwatt.journeys.charge import usable_wh
 
-    plan = Plan(
+    plan = Departure(
         depart=None if depart is None else _time(depart),
         temperature_c=temperature,
         charge=None if charge is None else parse_charge(charge),

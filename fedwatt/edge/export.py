@@ -15,7 +15,7 @@ import numpy as np
 from fedwatt import __version__
 from fedwatt.edge.calibration import LEVEL as BARS
 from fedwatt.edge.calibration import (
-    Outcome,
+    CalibrationTrip,
     alike,
     calibrate,
     clustered_quantile,
@@ -259,7 +259,7 @@ class _Draft:
         """Return the vehicle's trips of a split."""
         return [trip for trip in self.vehicle.trips if self.splits.get(trip.name) == split]
 
-    def outcomes(self, card: ModelCard, split: str) -> list[Outcome]:
+    def outcomes(self, card: ModelCard, split: str) -> list[CalibrationTrip]:
         """Return the predictions of the file with this card for the trips of a split."""
         model = _opened(self.content(card))
         return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]

@@ -20,7 +20,7 @@ BARS = (0.5, 0.9)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Departure:
     """The forecast of a trip before it begins.
 
     depart         when; None: not said, then no time of arrival is given
@@ -181,7 +181,7 @@ class RoutePlan:
         return made
 
 
-def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
+def plan_routes(model: Path, routes: Sequence[Path], plan: Departure) -> RoutePlan:
     """Return the routes at `routes` through a model file, or through the fleet of a run folder.
 
     A run folder predicts for `plan.vehicle`, or for an unseen vehicle of `plan.mass_kg`.
@@ -205,7 +205,7 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
     return RoutePlan(route_model, tuple(planned))
 
 
-def opened_routes(path: Path, plan: Plan) -> RouteModel:
+def opened_routes(path: Path, plan: Departure) -> RouteModel:
     """Return the model of routes of a model file or a run folder."""
     if not path.is_dir():
         if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):

@@ -149,7 +149,7 @@ class Members:
         return bool(self.fleet.held_out[vehicle])
 
 
-class Asked(NamedTuple):
+class Participant(NamedTuple):
     """A participant of a round, and whether its reply will be lost."""
 
     run: int
@@ -210,9 +210,9 @@ class Terms:
         live: Sequence[int],
         *,
         calling_seed: int | None = None,
-    ) -> list[Asked]:
+    ) -> list[Participant]:
         """Return the same participants as `calls`, by name only."""
-        drawn: list[Asked] = []
+        drawn: list[Participant] = []
         for run in live:
             seed = self.seeds[run]
             run_available = available[run].numpy()
@@ -225,10 +225,10 @@ class Terms:
                 sampling=self.training.sampling,
             )
             vehicles = members.population[called].tolist()
-            drawn += map(Asked, repeat(run), vehicles, lost[called].tolist())
+            drawn += map(Participant, repeat(run), vehicles, lost[called].tolist())
         return drawn
 
-    def call(self, participant: Asked, members: Members) -> Call:
+    def call(self, participant: Participant, members: Members) -> Call:
         """Return the work that a participant is called for, by its windows and its computer."""
         run, vehicle, lost = participant
         if lost:

@@ -57,14 +57,14 @@ class Pages:
             raise self._failure("open", error) from error
         weakref.finalize(self, os.close, self.file)
 
-    def write(self, row: Tensor) -> "Slot":
+    def write(self, row: Tensor) -> "RowSlot":
         """Put a row [...] into a free slot."""
         data = row.numpy().data
         if self.free:
             number = self.free.pop()
         else:
             number, self.size = self.size, self.size + 1
-        slot = Slot(self, number, crc32(data))
+        slot = RowSlot(self, number, crc32(data))
         try:
             written = os.pwrite(self.file, data, number * self.row_bytes)
         except OSError as error:
@@ -73,7 +73,7 @@ class Pages:
             raise self._failure("write", OSError("No space left on device"))
         return slot
 
-    def read(self, slot: "Slot", into: Tensor) -> None:
+    def read(self, slot: "RowSlot", into: Tensor) -> None:
         """Fill `into` [...] with a slot's row."""
         data = into.numpy().data
         try:
@@ -100,7 +100,7 @@ class Pages:
         )
 
 
-class Slot:
+class RowSlot:
     """One row's place in the file, free again as soon as nobody refers to it."""
 
     __slots__ = ("checksum", "number", "pages")
@@ -118,7 +118,7 @@ class Paged:
     """A table [R, K, ...] of rows in a file; used like a tensor that is cloned and then written."""
 
     def __init__(
-        self, pages: Pages, initial: Tensor, slots: list[dict[int, Slot]], device: torch.device
+        self, pages: Pages, initial: Tensor, slots: list[dict[int, RowSlot]], device: torch.device
     ) -> None:
         self.pages = pages
         self.initial = initial
@@ -176,9 +176,9 @@ class Paged:
         pages.size = max(numbers, default=-1) + 1
         pages.free = sorted(set(range(pages.size)) - numbers)
         runs = len(parts["slots"]) if "slots" in parts else int(parts["runs"])
-        slots: list[dict[int, Slot]] = [{} for _ in range(runs)]
+        slots: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
         for run, vehicle, number, checksum in rows:
-            slots[run][vehicle] = Slot(pages, number, checksum)
+            slots[run][vehicle] = RowSlot(pages, number, checksum)
         table = cls(pages, initial, slots, torch.device("cpu"))
         table.pin()
         return table
@@ -204,7 +204,7 @@ def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Tab
     limit = DENSE_BYTES if value.device.type == "cpu" else DENSE_DEVICE_BYTES
     if value.dim() == 0 or runs * vehicles * value.nbytes <= limit:
         return value.expand(runs, vehicles, *value.shape).clone()
-    nobody: list[dict[int, Slot]] = [{} for _ in range(runs)]
+    nobody: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
     return Paged(Pages(value.nbytes, path), value.cpu(), nobody, value.device)
 
 

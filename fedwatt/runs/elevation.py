@@ -38,8 +38,8 @@ from fedwatt.federation import Federation, History, Loop, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
 from fedwatt.files import parse_json
+from fedwatt.metrics.sums import add_up
 from fedwatt.privacy import Budget
-from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.model_file import write_tensors
 from fedwatt.runs.observers import Observer

@@ -43,7 +43,7 @@ from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.privacy.fixed_point import add_up
+from fedwatt.metrics.sums import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import learned_elevation
 from fedwatt.runs.source import source_vehicles

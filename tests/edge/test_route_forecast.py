@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.edge.export import export
-from fedwatt.edge.route_forecast import Plan, plan_routes
+from fedwatt.edge.route_forecast import Departure, plan_routes
 from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.elevation.settings import ElevationSettings
@@ -40,7 +40,7 @@ def ways(tmp_path_factory):
 
 
 def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
-    found = plan_routes(file, ways, Plan(depart=MORNING, temperature_c=20.0, charge=0.5))
+    found = plan_routes(file, ways, Departure(depart=MORNING, temperature_c=20.0, charge=0.5))
     short, long = (dict(one.rows()) for one in found.routes)
     assert short["distance"] == "2.0 km"
     assert long["distance"] == "4.0 km"
@@ -54,7 +54,7 @@ def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
 
 
 def test_the_page_shows_every_route_and_where_the_charge_ends(file, ways):
-    found = plan_routes(file, ways, Plan(temperature_c=20.0, charge=0.03))
+    found = plan_routes(file, ways, Departure(temperature_c=20.0, charge=0.03))
     page = render_routes(found)
     for word in ("short", "long", "Expected speed", "Energy since the start", "State of charge"):
         assert word in page
@@ -97,24 +97,24 @@ def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):
 )
 def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, said):
     with pytest.raises(SettingError, match=said):
-        plan_routes(file, ways, Plan(**plan))
+        plan_routes(file, ways, Departure(**plan))
 
 
 def test_a_charge_over_100_percent_is_refused_at_once():
     with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
-        Plan(charge=1.2)
+        Departure(charge=1.2)
 
 
 def test_a_consumption_in_kilowatt_hours_per_100_km_is_refused_at_once():
     with pytest.raises(
         SettingError, match=r"15.2 Wh/km is no vehicle's. .* 15.2 kWh/100 km is 152"
     ):
-        Plan(consumption=15.2)
+        Departure(consumption=15.2)
 
 
 def test_a_file_without_routes_says_how_to_get_them(model, ways):
     with pytest.raises(DataError, match="Export it with --routes"):
-        plan_routes(model.path, ways, Plan(temperature_c=20.0))
+        plan_routes(model.path, ways, Departure(temperature_c=20.0))
 
 
 def test_a_capacity_in_wh_gives_no_range(model, vehicle):

@@ -22,7 +22,7 @@ from fedwatt.journeys.route_files import (
 )
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import NAMES, Coefficients
-from fedwatt.privacy.fixed_point import add_up
+from fedwatt.metrics.sums import add_up
 from fedwatt.randomness import generator
 from tests.edge.bare import ON_BOARD
 

@@ -117,14 +117,14 @@ def import_(
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.telemetry.importing import Maps, Recordings
-    from fedwatt.telemetry.recognise.understand import Answers
+    from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
         refuse_filled(out)
     answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
     understanding = None
     if kind == "auto":
-        understanding = understood(paths, Answers(**answers))
+        understanding = understood(paths, ImportAnswers(**answers))
         if dry_run:
             return
     else:

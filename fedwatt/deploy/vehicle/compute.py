@@ -22,7 +22,6 @@ from torch import Tensor
 import fedwatt
 from fedwatt.deploy.plan.plan import read_configuration
 from fedwatt.deploy.vehicle import client_state
-from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
@@ -35,6 +34,7 @@ from fedwatt.engine.together import train
 from fedwatt.errors import DataError, RunError
 from fedwatt.evaluation import PersonalisedModel, personalise
 from fedwatt.federation import Federation, local_round
+from fedwatt.federation.error_sums import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
@@ -42,9 +42,9 @@ from fedwatt.methods import Method
 from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.metrics.sums import FloatArray, VectorLayout
 from fedwatt.models import Model
-from fedwatt.privacy.drawing import drawn, draws_on_board
-from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.noise_shares import drawn, draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import (
@@ -54,7 +54,10 @@ from fedwatt.runs.elevation import (
     learns_elevation,
     predictions_of,
 )
-from fedwatt.runs.model_file import personalised_weights, write_personalised
+from fedwatt.runs.model_file import (
+    personalised_weights,
+    write_personalised,
+)
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
@@ -65,7 +68,7 @@ log = logging.getLogger("fedwatt.deploy")
 
 
 @dataclass(frozen=True)
-class Job:
+class AcceptedRequest:
     """A request that a vehicle has decided to answer."""
 
     plan: str
@@ -85,7 +88,7 @@ class Task:
     local: Federation
     choice: MethodChoice
     config: RunConfig
-    job: Job
+    job: AcceptedRequest
 
     @property
     def method(self) -> Method:
@@ -147,13 +150,13 @@ class Computer:
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=4)(self._read_method)
 
-    def compute(self, job: Job) -> Content:
+    def compute(self, job: AcceptedRequest) -> Content:
         """Return the fields of a plain reply, or the words of a contribution."""
         if job.kind == "enrol":
             return self._enrol(job)
         if job.kind in ("elevation", "routes"):
             request, values = self.places.contribution(job, self._config(job.plan))
-            return _words(Layout(request, vehicles=job.called), values)
+            return _words(VectorLayout(request, vehicles=job.called), values)
         if job.kind in ("elevation-map", "driving-map"):
             return self.places.install(job, self._config(job.plan))
         task = self._task(job)
@@ -161,23 +164,23 @@ class Computer:
             return _words(*self._contribution(task))
         if job.kind == "train":
             return self._update(task)
-        if job.kind in ("evaluate", "evaluate-personalised"):
+        if job.kind == "evaluate":
             validation, test = self._evaluated(task)
             return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
         sums = np.stack([own.as_array() for own in strata.values()])
         return Content({"strata": list(strata)}, {"sums": sums})
 
-    def _contribution(self, task: Task) -> tuple[Layout, Mapping[str, FloatArray]]:
+    def _contribution(self, task: Task) -> tuple[VectorLayout, Mapping[str, FloatArray]]:
         """Return the layout and the values of what the vehicle adds to a sum."""
         job = task.job
         if job.kind == "train":
             return self._update_contribution(task)
         if job.kind == "evaluate":
             values = evaluation_values(*self._evaluated(task), task.windows)
-            return Layout(EVALUATION, vehicles=job.called), values
+            return VectorLayout(EVALUATION, vehicles=job.called), values
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        return Layout(FINAL, vehicles=job.called), error_values([strata["all"]])
+        return VectorLayout(FINAL, vehicles=job.called), error_values([strata["all"]])
 
     def _read_config(self, plan: str) -> RunConfig:
         """Return the configuration of a plan that this vehicle has verified."""
@@ -211,14 +214,14 @@ class Computer:
                 vehicle = with_elevation(vehicle, empty_field(Grid()))
         return build_client(vehicle, settings)
 
-    def _enrol(self, job: Job) -> Content:
+    def _enrol(self, job: AcceptedRequest) -> Content:
         client = self._client(job.plan, "", "")
         counts = [len(client.ends[split]) for split in SPLITS]
         values = {"vehicle": client.name, "enough": min(counts) >= 1}
         windows = {} if self._config(job.plan).secure.enabled else {"windows": np.array(counts)}
         return Content(values | {"version": fedwatt.__version__}, windows)
 
-    def _task(self, job: Job) -> Task:
+    def _task(self, job: AcceptedRequest) -> Task:
         """Return the method that a request is about."""
         part, method = (str(job.request.values[name]) for name in ("part", "method"))
         config = self._part(job.plan, part)
@@ -273,14 +276,10 @@ class Computer:
             client_state.delete_old_states(self.state, task.job.plan)
             client_state.save(folder, task.round, {n: rows[0] for n, rows in work.memory.items()})
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
-        records: dict[str, Any] = {"windows": task.windows}
-        if task.config.deploy.diagnostics:
-            names = {column.name for column in task.method.records}
-            records |= {n: float(v[0]) for n, v in work.columns.items() if n in names}
         log.info("round %d: trained %d windows", task.round + 1, task.windows)
-        return Content(records, {"delta": work.deltas[0].numpy(), **arrays})
+        return Content({"windows": task.windows}, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _update_contribution(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
+    def _update_contribution(self, task: Task) -> tuple[VectorLayout, dict[str, FloatArray]]:
         """Return the contribution of a round: w_k, w_k Δ_k and uploads, with a share of noise."""
         training = task.local.training
         job = task.job
@@ -300,10 +299,7 @@ class Computer:
 
     def _evaluated(self, task: Task) -> tuple[ErrorSums, ErrorSums]:
         """Return the validation and test errors of the request's model."""
-        model = task.weights()
-        if task.job.kind == "evaluate-personalised":
-            model = self._vehicle_model(task, task.local, model, self._folder(task))
-        validation, test = task.local.vehicle_sums(0, model[0])
+        validation, test = task.local.vehicle_sums(0, task.weights()[0])
         return validation, test
 
     def _vehicle_model(self, task: Task, local: Federation, model: Tensor, folder: Path) -> Tensor:
@@ -398,6 +394,6 @@ def _by_stratum(local: Federation, predictions: NDArray[np.float64]) -> dict[str
     return {"all": total} | stratum_errors(clients, windows, predictions)[0]
 
 
-def _words(layout: Layout, values: Mapping[str, FloatArray]) -> Content:
+def _words(layout: VectorLayout, values: Mapping[str, FloatArray]) -> Content:
     """Return a contribution as words of fixed point."""
     return Content({"bits": layout.bits}, {"words": layout.encode(values)})

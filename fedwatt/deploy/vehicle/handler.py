@@ -29,9 +29,9 @@ from fedwatt.deploy.plan.certificates import (
 )
 from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
-from fedwatt.deploy.vehicle.answers import Answers, Slot, request_digest
+from fedwatt.deploy.vehicle.answers import OF_FLEET, Answers, Slot, request_digest
 from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
-from fedwatt.deploy.vehicle.compute import Computer, Job
+from fedwatt.deploy.vehicle.compute import AcceptedRequest, Computer
 from fedwatt.deploy.vehicle.messages import (
     AWAY,
     FAILED,
@@ -40,16 +40,15 @@ from fedwatt.deploy.vehicle.messages import (
     REFUSED,
     SUM_STEPS,
     SUMMED,
-    VECTOR,
-    WINDOWS,
     ReplyForm,
-    Sizes,
     VehicleAway,
     VehicleRefused,
     checked_request,
+    enrolment_form,
     failure,
     sealed,
     training_form,
+    vector_form,
 )
 from fedwatt.deploy.vehicle.secure import Purpose, SecureAggregation
 from fedwatt.deploy.vehicle.worker import Computing, Worker
@@ -58,7 +57,7 @@ from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
-from fedwatt.privacy.secure_settings import Terms
+from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import config_without_elevation, shares_elevation
 from fedwatt.telemetry.store import read_vehicle
@@ -117,7 +116,7 @@ class Credentials:
         return Trust(check)
 
 
-class Vehicle:
+class RequestHandler:
     """Handles the requests of a server."""
 
     def __init__(
@@ -164,7 +163,9 @@ class Vehicle:
         if kind in MAP_KINDS:
             if not shares_elevation(plan.config):
                 raise DataError("the plan learns no maps")
-            return sealed(ReplyForm(kind), self.computer.compute(Job(plan.digest, kind, request)))
+            return sealed(
+                ReplyForm(kind), self.computer.compute(AcceptedRequest(plan.digest, kind, request))
+            )
         if plan.config.secure.enabled:
             return self._contribute(kind, request, plan, answers)
         return self._reply(kind, request, plan, answers)
@@ -181,9 +182,8 @@ class Vehicle:
             self.acceptance.accept(plan, self._spent())
             log.info("accepted:\n%s", "\n".join(plan.lines()[:7]))
             write_bytes(file, signed)
-        reply = self.computer.compute(Job(plan.digest, "enrol", request))
-        more = {} if plan.config.secure.enabled else WINDOWS
-        return sealed(ReplyForm("enrol", more=more), reply)
+        reply = self.computer.compute(AcceptedRequest(plan.digest, "enrol", request))
+        return sealed(enrolment_form(hidden=plan.config.secure.enabled), reply)
 
     def _spent(self) -> float:
         """Return the ε of the plans accepted so far; not worked out where there is no limit."""
@@ -216,32 +216,30 @@ class Vehicle:
         """Return a plain reply: a new one for a new round, the same bytes for a repeated one."""
         if kind in PLACE_KINDS:
             raise DataError("sums over places need secure aggregation")
-        slot = Slot.of(kind, request)
-        digest = request_digest(request)
-        answers.check_bounds(slot, plan.config.training.rounds)
-        if answers.repeated(slot, digest):
-            return answers.kept_reply(slot)
+        slot = Slot.of(request)
+        digest = request_digest(request, OF_FLEET)
+        if answers.repeated(slot, digest, plan.config.training.rounds):
+            return answers.stored_reply(slot)
         self._refuse_outside_hours()
-        result = self.computer.compute(Job(plan.digest, kind, request))
+        result = self.computer.compute(AcceptedRequest(plan.digest, kind, request))
         reply = sealed(reply_form(kind, plan.config, request), result)
-        answers.keep_reply(slot, reply)
-        answers.give(slot, digest)
+        answers.store_reply(slot, reply)
+        answers.add(slot, digest)
         return reply
 
     def _contribute(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
         """Return a contribution under masks, once per round."""
         terms, vehicles = self.secrets.expected(request)
-        slot = Slot.of(kind, request)
-        digest = request_digest(request)
-        self._refuse_used(slot, digest, plan, answers)
+        purpose = Purpose.of(request)
+        self._refuse_used(purpose, plan, answers)
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
-        job = Job(plan.digest, kind, request, terms.called, terms.threshold)
+        job = AcceptedRequest(plan.digest, kind, request, terms.called, terms.threshold)
         result = self.computer.compute(job)
-        answers.give(slot, digest, vehicles=members)
+        answers.add(purpose.slot, purpose.request, vehicles=members)
         bits = result.values["bits"]
         assert isinstance(bits, int)
         masked = self.secrets.masked(request, result.arrays["words"], bits)
-        return sealed(ReplyForm(VECTOR, Sizes(words=terms.length * terms.bits // 8)), masked)
+        return sealed(vector_form(terms.length * terms.bits // 8), masked)
 
     def _step(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
         """Return the reply to one of the four short messages of a secure aggregation."""
@@ -260,29 +258,25 @@ class Vehicle:
             reply = self.secrets.revealed(request, trust)
         return sealed(ReplyForm(kind), reply)
 
-    def _check_terms(self, terms: Terms, purpose: Purpose, plan: Plan, answers: Answers) -> None:
+    def _check_terms(
+        self, terms: SecureTerms, purpose: Purpose, plan: Plan, answers: Answers
+    ) -> None:
         """Raise DataError for a sum that the plan does not have, or that was contributed to."""
         secure = plan.config.secure
         smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
-        if (
-            not secure.enabled
-            or purpose.kind not in SUMMED
-            or purpose.kind == "evaluate-personalised"
-        ):
-            raise DataError(f"the plan has no sums for '{purpose.kind[:40]}'")
+        if not secure.enabled or purpose.slot.kind not in SUMMED:
+            raise DataError(f"the plan has no sums for '{purpose.slot.kind[:40]}'")
         if terms.threshold < smallest:
             raise DataError(
                 f"a sum may be of {terms.threshold} vehicles, and {smallest} are needed"
             )
         if terms.length * terms.bits // 8 > self.acceptance.largest_message:
             raise DataError("a contribution would be longer than this vehicle sends")
-        slot = Slot(purpose.kind, purpose.part, purpose.method, purpose.round)
-        self._refuse_used(slot, "", plan, answers)
+        self._refuse_used(purpose, plan, answers)
 
-    def _refuse_used(self, slot: Slot, digest: str, plan: Plan, answers: Answers) -> None:
-        answers.check_bounds(slot, plan.config.training.rounds)
-        if answers.repeated(slot, digest):
-            raise DataError("a contribution is given once; a failed sum is repeated as a new round")
+    def _refuse_used(self, purpose: Purpose, plan: Plan, answers: Answers) -> None:
+        if answers.repeated(purpose.slot, purpose.request, plan.config.training.rounds):
+            raise DataError("a contribution is sent once; a failed sum is repeated as a new round")
 
     def _refuse_outside_hours(self) -> None:
         if seconds := self.hours.away_seconds():
@@ -293,26 +287,24 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
     """Return the declared form of a plain reply."""
     if kind != "train":
         return ReplyForm(kind)
-    (choice,) = (one for one in config.methods if one.label == request.values["method"])
+    (choice,) = (c for c in config.methods if c.label == request.values["method"])
     if request.values["part"]:
         config = config_without_elevation(config) or config
-    columns = len(config.data.columns)
+    data = config.data
     model = get_model(
         config.model.name,
-        window=config.data.window,
-        features=columns,
+        window=data.window,
+        features=len(data.columns),
         hidden=config.model.hidden,
     )
-    diagnostics = config.deploy.diagnostics
-    precision = choice.training(config.training).precision
-    return training_form(choice.method, model, precision, diagnostics=diagnostics)
+    return training_form(choice.method, model, choice.training(config.training).precision)
 
 
 def open_vehicle(
     folder: Path, state: Path, keys: Path, *, threads: int = 1, nice: int = 10
-) -> Vehicle:
+) -> RequestHandler:
     """Return the vehicle of a folder, with its keys and acceptance file, computing in a child."""
     acceptance = Acceptance.read(keys / FILE)
     credentials = Credentials.read(keys, read_vehicle(folder).name)
     worker = Worker(folder, state, acceptance, threads=threads, nice=nice)
-    return Vehicle(folder, state, credentials, acceptance, worker)
+    return RequestHandler(folder, state, credentials, acceptance, worker)
