@@ -8,7 +8,7 @@ from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.federation.state import State
 from fedwatt.windows import Client
 from tests.federation.test_loop import Answering
-from tests.federation.toys import line_client, line_federation
+from tests.federation.toys import line_client, line_federation, over
 
 
 def pulled(*validation: float) -> Client:
