@@ -27,6 +27,9 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from fedwatt.federation.local_fleet import LocalFleet
+from fedwatt.federation.terms import Terms
+from fedwatt.sums import add_up
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -37,10 +40,8 @@ from fedwatt.deploy.vehicle.answers import AFTER_LAST, MOST_SET_CHANGES
 from fedwatt.federation import Federation, Loop, State, Training
 from fedwatt.federation.backend import Present
 from fedwatt.federation.error_sums import EVALUATION, evaluation_values
-from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.settings import Availability
 from fedwatt.federation.simulated import SimulatedFleet
-from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.files import write_text
 from fedwatt.methods import Method, get
@@ -48,7 +49,6 @@ from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.deployment import Deployment
-from fedwatt.sums import add_up
 from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows import Fleet

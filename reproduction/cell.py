@@ -43,10 +43,10 @@ difference to them, except in cells with `slow` devices, in which nobody waits."
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What is trained, on what, for how long. Hyperparameters are pairs, so that it can be hashed.
+    """A training: method, data, length. Hyperparameters are pairs, so that it can be hashed.
 
     partition   who has which trips: "natural" (each vehicle its own), or a recipe of
-                `fedwatt.windows.partition` that deals them to ten clients
+                `fedwatt.windows.experiments` that deals them to ten clients
     work        "federated", "local" (every vehicle alone), "pooled" (all data in one place),
                 "latency" (the network is timed, nothing is trained) or "turns" (rounds of several
                 methods are timed in turns)

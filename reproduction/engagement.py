@@ -1,4 +1,4 @@
-"""Where do the mechanisms do anything? λ, ℓ and α over decades, against FedAvg at its best rate.
+"""Map of λ, ℓ and α over decades, against FedAvg at its best learning rate.
 
 Everything runs at the rate that is best for FedAvg under the same conditions.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.convergence import against
 from reproduction.main_results import how_tuned
@@ -44,18 +44,18 @@ def map_cells(setting: Setting, regime: str) -> dict[tuple[str, str], Cell]:
     """Return (method, what is changed) → cell."""
     base = reference(setting, regime)
     base = replace(base, follow=f"{base.follow}:fedavg")
-    found = {}
+    cells = {}
     for method in setting.among(PULLED):
         for lam in LAMBDAS:
             for radius in RADII:
                 settings = (("lam", lam), ("radius", radius))
-                own = replace(base, method=method, settings=settings)
-                found[method, f"λ = {lam:g}, ℓ = {radius:g}"] = own
+                cell = replace(base, method=method, settings=settings)
+                cells[method, f"λ = {lam:g}, ℓ = {radius:g}"] = cell
     for method in setting.among(("fo-fedavg",)):
         for alpha in ALPHAS:
-            own = replace(base, method=method, settings=(("alpha", alpha),))
-            found[method, f"α = {alpha:g}"] = own
-    return found
+            cell = replace(base, method=method, settings=(("alpha", alpha),))
+            cells[method, f"α = {alpha:g}"] = cell
+    return cells
 
 
 def control(setting: Setting, regime: str) -> Cell:
@@ -111,36 +111,36 @@ def differences(view: View) -> list[Point]:
             if record is not None:
                 tests.append((regime, method, change, against(record, base)))
     corrected = holm([test.p for *_, test in tests])
-    return [Point(*own, p) for own, p in zip(tests, corrected, strict=True)]
+    return [Point(*test, p) for test, p in zip(tests, corrected, strict=True)]
 
 
 def controlled(view: View, regime: str) -> Paired | None:
     """Return the control minus FedAvg at its best rate; None unless both ran and differ."""
-    own, base = (view.get(make(view.setting, regime)) for make in (control, reference))
-    return None if own is None or base is None or own is base else against(own, base)
+    matched, base = (view.get(make(view.setting, regime)) for make in (control, reference))
+    return None if matched is None or base is None or matched is base else against(matched, base)
 
 
 def show_engagement(view: View) -> Findings:
     """Return a table for each regime."""
-    found = differences(view)
+    points = differences(view)
     blocks = []
     for regime in REGIMES:
-        rows = [_row(point, len(found)) for point in found if point.regime == regime]
+        rows = [_row(point, len(points)) for point in points if point.regime == regime]
         if rows and (test := controlled(view, regime)) is not None:
             difference = test.losses("it", "FedAvg") if test.decided else test.difference
             rows.append(("FedAvg", "FO's mean step", difference, "–", "–"))
         records = [view.get(cell) for cell in map_cells(view.setting, regime).values()]
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"engagement-{regime.replace(' ', '-')}",
                     f"Difference from FedAvg at its best rate, {regime}, {view.setting.ved[0]}",
                     (
-                        Column("Method"),
-                        Column("Changed"),
-                        Column("Minus FedAvg", "Wh", 2),
-                        Column("Detectable", "Wh", 2),
-                        Column("p, Holm"),
+                        TableColumn("Method"),
+                        TableColumn("Changed"),
+                        TableColumn("Minus FedAvg", "Wh", 2),
+                        TableColumn("Detectable", "Wh", 2),
+                        TableColumn("p, Holm"),
                     ),
                     tuple(rows),
                     "Everything at the rate that is best for FedAvg, but for FedAvg at FO's mean "

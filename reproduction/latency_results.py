@@ -2,7 +2,7 @@
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.paper import printed
 from reproduction.show import facts_line, printed_text
@@ -19,33 +19,36 @@ def show_latency(view: View) -> Findings:
     blocks = []
     for place, dataset in view.setting.places:
         record = view.get(Cell(dataset=dataset, method="fedavg", work="latency"))
-        found = record.facts["latency"] if record else []
+        latencies = record.facts["latency"] if record else []
         for batch in (1, 32):
             rows: list[tuple[Entry, ...]] = []
-            for own in found:
-                if own["batch"] == batch and own["method"] in view.setting.methods:
-                    theirs = printed("latency").entry(own["method"], f"{place} median")
-                    speed = printed("latency").entry(own["method"], f"{place} throughput")
+            for latency in latencies:
+                if latency["batch"] == batch and latency["method"] in view.setting.methods:
+                    theirs = printed("latency").entry(latency["method"], f"{place} median")
+                    speed = printed("latency").entry(latency["method"], f"{place} throughput")
                     row: list[Entry] = [
-                        name_of(own["method"]),
-                        own["median_ms"],
-                        own["p95_ms"],
-                        round(own["throughput"]),
+                        name_of(latency["method"]),
+                        latency["median_ms"],
+                        latency["p95_ms"],
+                        round(latency["throughput"]),
                     ]
                     if batch == 32:
                         row += [printed_text(theirs), printed_text(speed)]
                     rows.append(tuple(row))
             columns = [
-                Column("Method"),
-                Column("Median", "ms/window", 4),
-                Column("p95", "ms/window", 4),
-                Column("Throughput", "windows/s", 0),
+                TableColumn("Method"),
+                TableColumn("Median", "ms/window", 4),
+                TableColumn("p95", "ms/window", 4),
+                TableColumn("Throughput", "windows/s", 0),
             ]
             if batch == 32:
-                columns += [Column("Median, printed", "ms"), Column("Throughput, printed", "1/s")]
+                columns += [
+                    TableColumn("Median, printed", "ms"),
+                    TableColumn("Throughput, printed", "1/s"),
+                ]
             blocks.append(
                 Block(
-                    Table(
+                    ReportTable(
                         f"latency-{batch}-{dataset}",
                         f"Inference latency at batch size {batch}, {dataset}",
                         tuple(columns),
