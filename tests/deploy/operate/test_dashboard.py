@@ -18,7 +18,7 @@ from fedwatt.deploy.operate.run_facts import RunFacts, newest_run
 from fedwatt.deploy.operate.server_facts import ServerFacts
 from fedwatt.report.web_server import answering
 from tests.deploy.operate.faulty import FAILS, GOOD, LATE, REFUSES, REVOKED, FaultyFleet
-from tests.watch.test_serve import get, in_browser, looked_at
+from tests.report.test_live import get, in_browser, looked_at
 
 WHY = {
     FAILS: ("failing", "it could not compute a reply; its own log says why"),
