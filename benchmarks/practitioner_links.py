@@ -173,7 +173,7 @@ def _driven(trip: Trip, length_m: int) -> pd.DataFrame:
         "rise": channels["climb_m"] - channels["descent_m"],
         "standing": (speed < STANDING_MPS).astype(float),
         "drive": np.maximum(speed * acceleration(speed), 0.0),
-        "climate": channels["heater_w"] + channels["ac_w"],
+        "climate": np.nan_to_num(channels["heater_w"]) + np.nan_to_num(channels["ac_w"]),
     }
     energy = np.bincount(link, channels["energy_wh"], int(link.max()) + 1)
     outside = outside_c(trip)

@@ -1,6 +1,5 @@
 """`fedwatt deploy`: train on a real fleet, with Flower between the server and the vehicles."""
 
-import logging
 import os
 import shlex
 from pathlib import Path
@@ -24,7 +23,6 @@ from fedwatt.cli.progress import show_results
 from fedwatt.errors import counted
 
 if TYPE_CHECKING:
-    from fedwatt.deploy.operate.alerts import Watchman
     from fedwatt.deploy.transport.processes import Flower
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
@@ -44,7 +42,7 @@ WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
 BEFORE = (
-    "alerts.jsonl", "app", "deployment.json", "events.jsonl", "members.jsonl",
+    "app", "deployment.json", "events.jsonl", "members.jsonl",
     ".lock", ".run.lock", ".submit.lock",
 )  # fmt: skip
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
@@ -53,10 +51,6 @@ State = Annotated[
     Path, typer.Option("--state", help="Folder with the vehicle's state between rounds.")
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
-AlertFile = Annotated[
-    Path | None,
-    typer.Option("--alerts", help="TOML file with limits and recipients. [default: built in]"),
-]
 Port = Annotated[int, typer.Option("--port", help="Port of the page; 0: any that is free.", min=0)]
 Host = Annotated[
     str, typer.Option("--host", help="Address to listen on; all who reach it see the page.")
@@ -197,9 +191,9 @@ def status(
         runs = [(entry.number, entry.status, entry.since) for entry in control.runs()]
     lines: list[str] = []
     if run is not None:
-        from fedwatt.deploy.server.status import describe_run
+        from fedwatt.deploy.operate.fleet_view import FleetView
 
-        lines = [*describe_run(run)]
+        lines = [*FleetView(run).lines()]
     vehicle_columns = ("vehicle", "node", "is", "since (UTC)")
     run_columns = ("run", "is", "since (UTC)")
     if as_json:
@@ -216,18 +210,18 @@ def status(
 @app.command(rich_help_panel=SERVER)
 def dashboard(
     run: Run = Path("runs"),
-    alerts: AlertFile = None,
     port: Port = 8601,
     host: Host = "127.0.0.1",
     store: StoreFolder = STORE,
     address: Address = LOCAL,
 ) -> None:
-    """Serve the operator's page of vehicles, rounds and alerts, and /metrics."""
-    watchman = _watchman(run, alerts, store, address)
+    """Serve the operator's page of vehicles and rounds, and /metrics."""
+    flower = flower_of(store, address)
     from fedwatt.deploy.operate.dashboard import dashboard as serving
+    from fedwatt.deploy.operate.fleet_view import FleetView, ServerFacts
 
-    _log_alerts()
-    with serving(watchman.view, watchman, port=port, host=host) as page:
+    facts = ServerFacts(flower) if flower.store.owner.exists() else None
+    with serving(FleetView(run, facts), port=port, host=host) as page:
         console.print(f"The fleet is shown at {page} until Ctrl-C.")
         if host not in ("127.0.0.1", "::1", "localhost"):
             errors.print(
@@ -236,50 +230,6 @@ def dashboard(
             )
         wait_for_interrupt()
         console.print("No longer shown; the fleet goes on.")
-
-
-@app.command(rich_help_panel=SERVER)
-def alerts(
-    run: Run = Path("runs"),
-    alerts: AlertFile = None,
-    store: StoreFolder = STORE,
-    address: Address = LOCAL,
-    as_json: Json = False,
-) -> None:
-    """Check the alert rules once; exit with 1 if any fires."""
-    watchman = _watchman(run, alerts, store, address)
-    from fedwatt.deploy.operate.alerts import firing
-
-    _log_alerts()
-    watchman.look()
-    changes = firing(watchman.view.run.folder).values()
-    if as_json:
-        print_json([{"alert": c.alert, "since": c.at, "about": c.about} for c in changes])
-    for change in () if as_json else changes:
-        console.print(f"{change.alert} since {change.at}: {change.about}")
-    if changes:
-        raise typer.Exit(1)
-    if not as_json:
-        console.print("Nothing is beyond its limit.")
-
-
-def _watchman(run: Path, alerts: Path | None, store: Path, address: str) -> "Watchman":
-    """Return the watcher of a run, and of the key store where there is one."""
-    flower = flower_of(store, address)
-    from fedwatt.deploy.operate.alert_rules import AlertSettings
-    from fedwatt.deploy.operate.alerts import Watchman
-    from fedwatt.deploy.operate.fleet_view import FleetView
-    from fedwatt.deploy.operate.server_facts import ServerFacts
-
-    settings = AlertSettings() if alerts is None else AlertSettings.read(alerts)
-    facts = ServerFacts(flower) if flower.store.owner.exists() else None
-    return Watchman(FleetView(run, facts), settings)
-
-
-def _log_alerts() -> None:
-    from fedwatt.deploy import show_log
-
-    show_log(logging.getLogger("fedwatt.alerts"), "%(asctime)s %(levelname)s %(message)s")
 
 
 @app.command(rich_help_panel=SERVER)

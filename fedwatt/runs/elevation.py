@@ -32,10 +32,10 @@ from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
 from fedwatt.files import parse_json
 from fedwatt.privacy import Budget
-from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import open_fleet, source_vehicles
 from fedwatt.runs.tensors import write_tensors
+from fedwatt.sums import add_up
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb

@@ -17,10 +17,10 @@ from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import learned_elevation
 from fedwatt.runs.source import source_vehicles
+from fedwatt.sums import add_up
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.split import held_out_vehicles

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwatt.errors import DataError, SettingError
-from fedwatt.privacy.fixed_point import Layout, step
+from fedwatt.sums import Layout, step
 
 
 @given(limit=st.floats(1e-6, 1e12), vehicles=st.integers(1, 10_000), bits=st.sampled_from([32, 64]))

@@ -7,12 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.identity import Identity, Trust
 from fedwatt.privacy.secure.shamir import Entropy
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import Words
 
 STAGES = ("nothing", "keys", "shares", "vector", "agreement", "everything")
 
