@@ -153,7 +153,7 @@ def quickstart(
     folder: Annotated[Path, typer.Argument(help="New folder for the trial.")] = Path("trial"),
     rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1)] = 5,
 ) -> None:
-    """Make a trial on this machine: keys, a plan with secure aggregation, three vehicles."""
+    """Make a local trial: keys, a plan with secure aggregation, three vehicles."""
     from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
 
     names = make_trial(folder, trial_configuration(rounds))

@@ -87,7 +87,9 @@ def test_a_mistake_ends_with_status_2_and_no_traceback(folder: Path) -> None:
 def folder(tmp_path_factory) -> Path:
     """A folder with a small fleet and a run on it."""
     path = tmp_path_factory.mktemp("cli")
-    done = fedwatt("data", "synth", "--out", "fleet", "--vehicles", "3", "--trips", "6", cwd=path)
+    done = fedwatt(
+        "data", "generate", "--out", "fleet", "--vehicles", "3", "--trips", "6", cwd=path
+    )
     assert done.returncode == 0, done.stderr
     done = in_a_process("run", "--data", "fleet", *TINY, "--out", "run", cwd=path)
     assert done.returncode == 0, done.stderr
@@ -182,7 +184,7 @@ def test_fleets_are_described(folder: Path) -> None:
 def test_methods_are_listed(folder: Path, refused) -> None:
     done = fedwatt("list", cwd=folder)
     assert done.returncode == 0
-    for word in ("fedprox", "fo-ri-fedavg", "energy-per-km", "leafspy"):
+    for word in ("fedprox", "fo-ri-fedavg", "energy-per-km", "eved"):
         assert word in done.stdout
     listed = " ".join(done.stdout.split())
     for kind, names in (("rule", LOCAL_RULES), ("defence", DEFENCES), ("server", SERVERS)):
@@ -252,7 +254,7 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
         (["run", "--resume", "--out", "fleet"], "Without --resume a new run begins"),
         (["run", "--resume", "--out", "run", "--rounds", "3"], ": training.rounds 2 → 3. A run"),
         (["data", "describe", "nowhere"], "nowhere"),
-        (["data", "synth", "--out", "run"], "not empty"),
+        (["data", "generate", "--out", "run"], "not empty"),
         (["report", "nowhere"], "nowhere"),
         (["run", "--resume"], "--resume needs --out"),
         (["run", "--data", "[/bold]nowhere"], "[/bold]nowhere"),
@@ -298,7 +300,7 @@ def test_bad_fleets_are_one_sentence(folder: Path, refused) -> None:
     assert re.search(
         r"Vehicle 'car-001', trip 'trip-001': channel 'speed_mps' is not a finite number in 1 of "
         r"\d+ samples, first at second 5\.",
-        refused("run", "--data", "holey"),
+        refused("run", "--plain", "--data", "holey"),
     )
     broken_fleet(folder, "torn")
     table = folder / "torn" / "car-001" / "trips.parquet"

@@ -1,15 +1,16 @@
-"""`fedwatt data`: make fleets, from nothing or from recordings, change them and look at them."""
+"""`fedwatt data`: import, generate, change and describe fleets."""
 
 import typer
 
-from fedwatt.cli.data import change, describe, importing, synth
+from fedwatt.cli.data import change, describe, generate, importing
+from fedwatt.cli.panels import Panels
 
-app = typer.Typer(help="Make fleets, change them and look at them.", no_args_is_help=True)
+app = typer.Typer(cls=Panels, no_args_is_help=True)
 app.command("import")(importing.import_)
 app.command("map")(importing.map_)
-app.command("synth")(synth.synth)
-app.command("electrify")(synth.electrify)
+app.command("generate")(generate.generate)
+app.command("electrify")(generate.electrify)
 app.command("merge")(change.merge)
 app.command("partition")(change.partition)
-app.command("spoil")(change.spoil)
+app.command("corrupt")(change.corrupt)
 app.command("describe")(describe.describe)

@@ -1,4 +1,4 @@
-"""`fedwatt data merge`, `partition` and `spoil`: new fleets from stored ones."""
+"""`fedwatt data merge`, `partition` and `corrupt`: new fleets from stored ones."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +10,10 @@ from fedwatt.cli.data.shared import Fleet, Out, Seed, refuse_filled, say_made
 
 
 def merge(
-    fleets: Annotated[
-        list[Path], typer.Argument(help="Two or more folders made by 'fedwatt data'.")
-    ],
+    fleets: Annotated[list[Path], typer.Argument(help="Folders of two or more fleets.")],
     out: Out,
 ) -> None:
-    """Put fleets together; a vehicle whose name clashes gets its fleet's name before its own."""
+    """Merge fleets; names that clash get the fleet's name in front."""
     from fedwatt.telemetry.store import merge_fleets
 
     refuse_filled(out)
@@ -30,12 +28,12 @@ def partition(
     fleet: Fleet,
     out: Out,
     recipe: Annotated[
-        str, typer.Option(help="mild, moderate or severe skew, or dirichlet:ALPHA.")
+        str, typer.Option(help="Skew: mild, moderate, severe or dirichlet:ALPHA.")
     ] = "moderate",
-    clients: Annotated[int, typer.Option(help="Clients to deal the trips to.", min=1)] = 10,
+    clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 10,
     seed: Seed = 0,
 ) -> None:
-    """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
+    """Partition a fleet's trips by driving regime, to study skewed data."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows.partition import repartition
 
@@ -45,25 +43,24 @@ def partition(
     say_made(out)
 
 
-def spoil(
+def corrupt(
     fleet: Fleet,
     out: Out,
-    fault: Annotated[str, typer.Option(help="'label noise', 'sensor bias' or 'stuck channel'.")],
-    share: Annotated[
-        float, typer.Option(help="Share of vehicles to spoil.", min=0.0, max=1.0)
-    ] = 0.2,
+    fault: Annotated[str, typer.Option(help="Fault: label noise, sensor bias or stuck channel.")],
+    share: Annotated[float, typer.Option(help="Share of vehicles.", min=0.0, max=1.0)] = 0.2,
     size: Annotated[
-        float, typer.Option(help="In standard deviations; for a stuck channel, share of a trip.")
+        float, typer.Option(help="Standard deviations; share of a trip for a stuck channel.")
     ] = 0.5,
     channel: Annotated[str, typer.Option(help="Input that is biased or stuck.")] = "speed_mps",
     seed: Seed = 0,
-    split_seed: Annotated[int, typer.Option(help="data.split_seed of the runs to come.")] = 0,
-    window: Annotated[int, typer.Option(help="data.window of the runs to come.", min=1)] = 60,
+    split_seed: Annotated[
+        int, typer.Option(help="Seed of the split of later runs (data.split_seed).")
+    ] = 0,
+    window: Annotated[
+        int, typer.Option(help="Samples of a window of later runs (data.window).", min=1)
+    ] = 60,
 ) -> None:
-    """Spoil the training trips of some vehicles, to test how well methods cope.
-
-    Runs on the fleet must split it the same way: same split seed and window, default shares.
-    """
+    """Corrupt training trips of some vehicles, to test methods against faults."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
     from fedwatt.windows.faults import Fault, spoil_some

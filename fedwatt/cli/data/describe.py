@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from fedwatt.cli.console import console, write_figure
+from fedwatt.cli.console import Json, console, print_table, write_figure
 from fedwatt.cli.data.shared import Fleet
 
 if TYPE_CHECKING:
@@ -18,23 +17,23 @@ COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
 def describe(
     fleet: Fleet,
-    plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Summarise a fleet: vehicles, trips, hours, energy, windows, and what cleaning left out."""
+    """Summarise a fleet: vehicles, trips, energy, and what cleaning left out."""
     from fedwatt.telemetry.cleaning.account import Account
     from fedwatt.telemetry.store import fleet_source, read_fleet
     from fedwatt.windows import DataSettings
 
     window = DataSettings().window
-    table = Table(title=fleet_source(fleet), title_justify="left")
-    for i, name in enumerate((*COLUMNS, f"{window} s windows")):
-        table.add_column(name, justify="left" if i < 2 else "right")
+    rows = []
     account = Account()
     for vehicle in read_fleet(fleet):
-        table.add_row(*_row(vehicle, window))
+        rows.append(_row(vehicle, window))
         account += Account.from_json(vehicle.facts.get("account", {}))
-    console.print(table)
-    if account.entries:
+    headings = (*COLUMNS, f"{window} s windows")
+    print_table(fleet_source(fleet), headings, rows, as_json=as_json)
+    if account.entries and not as_json:
         console.print("\n".join(account.sentences()))
     if plot is not None:
         from fedwatt.report.figures.fleet import fleet_facts, fleet_figure

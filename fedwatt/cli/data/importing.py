@@ -17,73 +17,56 @@ if TYPE_CHECKING:
 
 Paths = Annotated[
     list[Path],
-    typer.Argument(
-        help="Files or folders; for sumo the FCD and the battery output.", metavar="PATH..."
-    ),
+    typer.Argument(help="Files or folders; for sumo FCD and battery output.", metavar="PATH..."),
 ]
 Powertrain = Annotated[
     str,
-    typer.Option(
-        help="VED and eVED: which vehicles, of ev, phev-electric (all-electric trips of "
-        "plug-in hybrids), phev, all; separated by commas."
-    ),
+    typer.Option(help="VED and eVED: vehicles, of ev, phev-electric, phev, all."),
 ]
 Mapping = Annotated[
     str | None,
-    typer.Option(
-        "--map", help="csv: TOML file, or a shipped mapping. 'fedwatt data map' proposes one."
-    ),
+    typer.Option("--map", help="csv: TOML file of 'data map', or a shipped mapping."),
 ]
-Geo = Annotated[
-    bool, typer.Option("--geo", help="sumo: positions were written with --fcd-output.geo.")
-]
+Geo = Annotated[bool, typer.Option("--geo", help="sumo: positions are geographic.")]
 MinimumTrips = Annotated[
     int | None,
     typer.Option(
-        help="Usable trips that a vehicle must have; by default 10 for ved and eved, 1 for csv "
-        "and sumo.",
+        help="Usable trips that a vehicle must have. [default: 10 for VED, else 1]",
         min=1,
     ),
 ]
 MaximumGap = Annotated[
     float | None,
     typer.Option(
-        help="Longest gap bridged while driving, s; a trip is cut there. By default 10; auto "
-        "chooses it from the interval that it measures, csv takes the mapping's."
+        help="Longest gap to bridge while driving, s. [default: 10, or as measured]",
     ),
 ]
 VehicleColumn = Annotated[
-    str, typer.Option("--vehicle", help="auto: the column that names vehicles.", metavar="COLUMN")
+    str, typer.Option("--vehicle", help="auto: column that names vehicles.", metavar="COLUMN")
 ]
 TripColumn = Annotated[
-    str, typer.Option("--trip", help="auto: the column that names trips.", metavar="COLUMN")
+    str, typer.Option("--trip", help="auto: column that names trips.", metavar="COLUMN")
 ]
 Dates = Annotated[
     str,
-    typer.Option(help="auto: 'day first' or 'month first', where the dates do not tell."),
+    typer.Option(help="auto: 'day first' or 'month first'."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="auto: show what the files are, and write nothing.")
+    bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
 ]
 Dem = Annotated[
     Path | None,
-    typer.Option(
-        help="Terrain model for elevation and grade: SRTM .hgt, GeoTIFF (extra 'elevation'), or "
-        "a folder of them."
-    ),
+    typer.Option(help="Terrain model for elevation: SRTM .hgt or GeoTIFF."),
 ]
 Osm = Annotated[
     Path | None,
-    typer.Option(
-        help="OpenStreetMap extract (.osm, .osm.pbf; extra 'osm') for speed limits, "
-        "intersections, bus stops and focus points."
-    ),
+    typer.Option(help="OpenStreetMap extract (.osm, .osm.pbf)."),
 ]
 OnlyEnriched = Annotated[
     bool,
     typer.Option(
         "--only-enriched",
-        help="Leave out trips that --dem or --osm do not cover; enriched features need it.",
+        help="Leave out trips that --dem or --osm do not cover.",
     ),
 ]
 
@@ -92,13 +75,12 @@ def import_(
     kind: Annotated[
         str,
         typer.Argument(
-            help="What the files are: auto looks at them and decides; ved, eved, csv (with --map), "
-            "sumo; or a reader of your own such as ./reader.py:read. 'fedwatt plugins' lists all.",
+            help="auto, ved, eved, csv, sumo, or ./reader.py:read; 'fedwatt list' shows all.",
             metavar="KIND",
         ),
     ],
     paths: Paths,
-    out: Annotated[Path | None, typer.Option(help="Folder of the new fleet.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File or folder to write.")] = None,
     powertrain: Powertrain = "ev,phev-electric",
     mapping: Mapping = None,
     vehicle: VehicleColumn = "",
@@ -114,7 +96,7 @@ def import_(
     osm: Osm = None,
     only_enriched: OnlyEnriched = False,
 ) -> None:
-    """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
+    """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.telemetry.importing import Maps, Recordings
     from fedwatt.telemetry.recognise.understand import Answers
@@ -190,9 +172,11 @@ def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:
 
 def map_(
     path: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of them.")],
-    out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File or folder to write. [default: the screen]")
+    ] = None,
 ) -> None:
-    """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
+    """Propose a mapping from a file's columns to channels, as TOML to edit."""
     from fedwatt.telemetry.recognise.describe import mapping_text
     from fedwatt.telemetry.recognise.understand import understand
 

@@ -15,10 +15,10 @@ from fedwatt.errors import SettingError
 if TYPE_CHECKING:
     pass
 
-Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
-Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
+Fleet = Annotated[Path, typer.Argument(help="Folder of a fleet.")]
+Out = Annotated[Path, typer.Option("--out", help="File or folder to write.")]
 Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
-Kind = Annotated[str, typer.Option(help="passenger, truck or bus.")]
+Kind = Annotated[str, typer.Option(help="Vehicle class: passenger, truck or bus.")]
 
 
 def refuse_filled(out: Path) -> None:

@@ -73,13 +73,10 @@ def say_next(out: Path) -> None:
 
 
 def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str, ...]:
-    """Return the commands that train the recommended method, export a model and predict `trip`."""
-    from fedwatt.methods.recommended import RECOMMENDED
-
+    """Return the commands that train by the recipe, export a model and predict `trip`."""
     run = Path("runs") / out.name
     return (
-        f"fedwatt run --data {quote(str(out))}{target} --method {RECOMMENDED} --seeds 1 "
-        f"--personalise --out {quote(str(run))}",
+        f"fedwatt run --data {quote(str(out))}{target} --out {quote(str(run))}",
         f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personalised "
         "--out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",

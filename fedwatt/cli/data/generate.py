@@ -1,4 +1,4 @@
-"""`fedwatt data synth` and `electrify`: fleets whose energy is simulated."""
+"""`fedwatt data generate` and `electrify`: fleets whose energy is simulated."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -18,17 +18,17 @@ class Engine(StrEnum):
     SUMO = "sumo"
 
 
-def synth(
+def generate(
     out: shared.Out,
-    vehicles: Annotated[int, typer.Option(help="How many vehicles.", min=1)] = 20,
+    vehicles: Annotated[int, typer.Option(help="Number of vehicles.", min=1)] = 20,
     trips: Annotated[int, typer.Option(help="Trips of each vehicle.", min=3)] = 40,
     kind: shared.Kind = "passenger",
     seed: shared.Seed = 0,
     engine: Annotated[
-        Engine, typer.Option(help="Our own town, or Eclipse SUMO's traffic (extra 'sumo').")
+        Engine, typer.Option(help="Simulator of traffic; sumo needs the extra 'sumo'.")
     ] = Engine.TOWN,
 ) -> None:
-    """Make a fleet from nothing: trips at 1 Hz over hilly roads, energy from physics."""
+    """Generate a fleet: trips at 1 Hz over hilly roads, energy from physics."""
     from fedwatt.synthetic import synthetic_vehicles
     from fedwatt.telemetry.store import write_fleet
 
@@ -49,7 +49,7 @@ def electrify(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="VED files with the speed of any cars, hybrids and petrol cars included.",
+            help="VED files with the speed of any cars.",
             metavar="PATH...",
         ),
     ],
@@ -60,7 +60,7 @@ def electrify(
         int, typer.Option(help="Usable trips that a vehicle must have.", min=3)
     ] = 10,
 ) -> None:
-    """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
+    """Simulate electric vehicles at the recorded speed of any cars."""
     from fedwatt.synthetic.electrified import electrified_vehicles
     from fedwatt.telemetry.readers import VED_CLEANING, import_ved
     from fedwatt.telemetry.store import write_fleet
