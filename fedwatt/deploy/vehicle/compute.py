@@ -161,7 +161,7 @@ class Computer:
             validation, test = self._evaluated(task)
             return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        sums = np.stack([own.as_array() for own in strata.values()])
+        sums = np.stack([errors.as_array() for errors in strata.values()])
         return Content({"strata": list(strata)}, {"sums": sums})
 
     def _contribution(self, task: Task) -> tuple[Layout, Mapping[str, FloatArray]]:
@@ -236,8 +236,8 @@ class Computer:
 
     def _folder(self, task: Task, part: str | None = None) -> Path:
         """Return where the vehicle keeps its state of a method."""
-        own = str(task.job.request.values["part"]) if part is None else part
-        return client_state.method_folder(self.state, task.job.plan, own, task.choice.label)
+        folder_part = str(task.job.request.values["part"]) if part is None else part
+        return client_state.method_folder(self.state, task.job.plan, folder_part, task.choice.label)
 
     def _update(self, task: Task) -> Content:
         """Return this vehicle's update of a round, and keep its state after it."""
@@ -354,8 +354,8 @@ class Computer:
         file = folder / client_state.PERSONAL
         if file.exists():
             try:
-                kept = own_weights(file, local.members.name(0), local.model.layout)
-                return predictions_of(local, torch.from_numpy(kept).to(local.dtype)[None])
+                weights = own_weights(file, local.members.name(0), local.model.layout)
+                return predictions_of(local, torch.from_numpy(weights).to(local.dtype)[None])
             except RunError as error:
                 log.warning("%s This vehicle makes it anew.", error)
         return self._fine_tuned(task, folder, local, model)
