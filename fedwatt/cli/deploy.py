@@ -51,10 +51,8 @@ State = Annotated[
     Path, typer.Option("--state", help="Folder with the vehicle's state between rounds.")
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
-Port = Annotated[int, typer.Option("--port", help="Port of the page; 0: any that is free.", min=0)]
-Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; all who reach it see the page.")
-]
+Port = Annotated[int, typer.Option("--port", help="Port to listen on.", min=0)]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on.")]
 Address = Annotated[str, typer.Option("--address", help="Address of the server, host:port.")]
 LOCAL = "127.0.0.1:9092"
 

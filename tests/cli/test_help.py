@@ -15,7 +15,7 @@ COMMAND_LINE = 79
 OPTION_LINE = 90
 SCREEN = 40
 VERBS = (
-    "Adapt Add Answer Back Change Check Compare Convert Corrupt Delete Describe Draw Electrify Export "
+    "Adapt Add Back Change Check Compare Convert Corrupt Delete Describe Draw Electrify Export "
     "Generate Import Inspect Learn List Make Merge Partition Plan Predict Propose Put Restore Run "
     "Serve Show Sign Simulate Start Summarise Train Tune Verify Watch Write"
 )

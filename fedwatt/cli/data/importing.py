@@ -42,10 +42,11 @@ MaximumGap = Annotated[
     ),
 ]
 VehicleColumn = Annotated[
-    str, typer.Option("--vehicle", help="auto: column that names vehicles.", metavar="COLUMN")
+    str,
+    typer.Option("--vehicle-column", help="auto: column that names vehicles.", metavar="COLUMN"),
 ]
 TripColumn = Annotated[
-    str, typer.Option("--trip", help="auto: column that names trips.", metavar="COLUMN")
+    str, typer.Option("--trip-column", help="auto: column that names trips.", metavar="COLUMN")
 ]
 Dates = Annotated[
     str,
@@ -110,7 +111,8 @@ def import_(
         if dry_run:
             return
     else:
-        _refuse_answers(kind, answers | {"dry-run": dry_run})
+        columns = {"vehicle-column": vehicle, "trip-column": trip}
+        _refuse_answers(kind, columns | {"dates": dates, "dry-run": dry_run})
     if out is None:
         alternative = ", or --dry-run to leave it at this" if understanding else ""
         raise SettingError(f"Name the folder of the new fleet: --out FLEET{alternative}.")

@@ -77,8 +77,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
     run = Path("runs") / out.name
     return (
         f"fedwatt run --data {quote(str(out))}{target} --out {quote(str(run))}",
-        f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --model personalised "
-        "--out car.onnx",
+        f"fedwatt export {quote(str(run))} --vehicle {quote(str(folder))} --out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
     )
 
