@@ -28,21 +28,19 @@ def learn_(
     fleet: Fleet,
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
     minimum_vehicles: Annotated[
-        int, typer.Option(help="Vehicles that a published node needs, k.")
+        int, typer.Option("--min-vehicles", help="Publish nodes of at least so many vehicles, k.")
     ] = DEFAULTS.minimum_vehicles,
-    cell: Annotated[float, typer.Option(help="Metres between nodes.")] = DEFAULTS.cell_m,
+    cell: Annotated[float, typer.Option(help="Set the metres between nodes.")] = DEFAULTS.cell_m,
     split_seed: Annotated[
-        int, typer.Option(help="Seed of the split of later runs (data.split_seed).")
+        int, typer.Option(help="Set data.split_seed of the runs to come.")
     ] = DATA.split_seed,
     split: Annotated[
         tuple[float, float, float],
-        typer.Option(help="Split of trips of later runs (data.split)."),
+        typer.Option(help="Set data.split of the runs to come."),
     ] = DATA.split,
-    window: Annotated[
-        int, typer.Option(help="Samples of a window of later runs (data.window).")
-    ] = DATA.window,
+    window: Annotated[int, typer.Option(help="Set data.window of the runs to come.")] = DATA.window,
     held_out: Annotated[
-        int, typer.Option(help="Vehicles that later runs hold out (data.held_out).")
+        int, typer.Option(help="Set data.held_out of the runs to come.")
     ] = DATA.held_out,
 ) -> None:
     """Learn the elevation map that the vehicles of a fleet may share."""

@@ -17,32 +17,37 @@ def export(
     out: Annotated[Path, typer.Option("--out", help=OUT_HELP)],
     vehicle: Annotated[
         Path | None,
-        typer.Option("--vehicle", help="Folder of a vehicle in its fleet."),
+        typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
     ] = None,
     method: Method = None,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of all random draws. [default: the run's first]")
+        int | None,
+        typer.Option(help="Set the seed of all random draws. [default: the run's first]"),
     ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
             "--weights",
-            help="kept (final model), best, last or personalised. [default: what the vehicle uses]",
+            help="Choose kept (final), best, last, personalised. [default: as vehicles use]",
         ),
     ] = None,
-    dtype: Annotated[str, typer.Option(help="Number type: float32, float16 or int8.")] = "float32",
+    dtype: Annotated[str, typer.Option(help="Choose float32, float16 or int8.")] = "float32",
     elevation: Annotated[
         Path | None,
-        typer.Option("--elevation-map", help="File of an elevation map. [default: the run's]"),
+        typer.Option(
+            "--elevation-map", help="Read the elevation map in this file. [default: the run's]"
+        ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="Folder with the vehicle's state between rounds."),
+        typer.Option(help="Use this folder for the vehicle's state between rounds."),
     ] = None,
     routes: Annotated[
         bool, typer.Option("--routes", help="Predict trips from their routes, too.")
     ] = False,
-    licence: Annotated[str, typer.Option(help="Licence of the model, such as CC-BY-4.0.")] = "",
+    licence: Annotated[
+        str, typer.Option(help="Name the licence of the model, such as CC-BY-4.0.")
+    ] = "",
     trust: Trust = None,
 ) -> None:
     """Export a model as one ONNX file with all that a vehicle needs."""

@@ -23,31 +23,33 @@ Routes = Annotated[
 ]
 AnyModel = Annotated[
     str,
-    typer.Option(help="leaf-24, plug-in-hybrid, electric-car, a model file or a run folder."),
+    typer.Option(help="Use leaf-24, plug-in-hybrid, electric-car, a model file or a run."),
 ]
 Temperature = Annotated[
-    float | None, typer.Option(help="Outside temperature, °C. [default: as recorded]")
+    float | None, typer.Option(help="Set the outside temperature, °C. [default: as recorded]")
 ]
-Soc = Annotated[str | None, typer.Option(help="State of charge at the start, such as 62%.")]
-Depart = Annotated[str | None, typer.Option(help="Time of departure, such as 2026-11-16T08:00.")]
+Soc = Annotated[str | None, typer.Option(help="Set the state of charge at the start, such as 62%.")]
+Depart = Annotated[
+    str | None, typer.Option(help="Set the time of departure, such as 2026-11-16T08:00.")
+]
 Capacity = Annotated[
-    float | None, typer.Option(help="Usable capacity, kWh. [default: the model's]")
+    float | None, typer.Option(help="Set the usable capacity, kWh. [default: the model's]")
 ]
 Consumption = Annotated[
     float | None,
-    typer.Option(help="Mean consumption on the display, Wh/km."),
+    typer.Option(help="Set the mean consumption on the display, Wh/km."),
 ]
-Mass = Annotated[float | None, typer.Option(help="Mass of the vehicle, kg.")]
-Load = Annotated[float, typer.Option(help="Load beyond the driver, kg.")]
+Mass = Annotated[float | None, typer.Option(help="Set the mass of the vehicle, kg.")]
+Load = Annotated[float, typer.Option(help="Set the load beyond the driver, kg.")]
 Elevation = Annotated[
     Path | None,
-    typer.Option("--dem", help="Terrain model for elevation: SRTM .hgt or GeoTIFF."),
+    typer.Option("--dem", help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
 ]
 OwnTrips = Annotated[
     Path | None,
-    typer.Option("--vehicle", help="Folder of a vehicle in its fleet."),
+    typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
 ]
-Kind = Annotated[str, typer.Option(help="Vehicle class: passenger, truck or bus.")]
+Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
 
 
 def route(

@@ -13,19 +13,19 @@ def serve(
     model: Annotated[
         str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8765,
+    host: Annotated[str, typer.Option(help="Listen on this address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Listen on this port.")] = 8765,
     token: Annotated[
         str,
         typer.Option(
             envvar="FEDWATT_TOKEN",
-            help="Secret of 'Authorization: Bearer TOKEN'.",
+            help="Require 'Authorization: Bearer TOKEN' of requests.",
             show_envvar=True,
         ),
     ] = "",
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Further host name of this service; repeatable."),
+        typer.Option(help="Answer to this host name, too; repeatable."),
     ] = None,
 ) -> None:
     """Serve route and trip predictions over HTTP, in JSON."""

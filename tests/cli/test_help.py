@@ -19,9 +19,11 @@ VERBS = (
     "Generate Import Inspect Learn List Make Merge Partition Plan Predict Propose Put Restore Run "
     "Serve Show Sign Simulate Start Summarise Train Tune Verify Watch Write"
 )
-SEVERAL_MEANINGS = {
-    "--data": "files for studies",
-}
+OPTION_VERBS = VERBS + (
+    " Answer Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen Name Open Print "
+    "Publish Read Require Retry Revoke Select Set Skew Take Trust Use"
+)
+SEVERAL_MEANINGS: dict[str, str] = {}
 """Options whose meaning depends on the command, with the reason."""
 
 
@@ -67,6 +69,8 @@ def test_every_parameter_has_one_line(path: str) -> None:
     for parameter in LEAVES[path].params:
         text = getattr(parameter, "help", "")
         assert text, parameter.name
+        if isinstance(parameter, click.Option):
+            assert text.split()[0] in OPTION_VERBS.split(), text
         assert "\n" not in text
         assert len(text) <= OPTION_LINE, f"{parameter.name}: {text}"
 

@@ -1,8 +1,8 @@
-"""`fedwatt data`: import, generate, change and describe fleets."""
+"""`fedwatt data`: make fleets: import, generate, change and describe them."""
 
 import typer
 
-from fedwatt.cli.data import change, describe, generate, importing
+from fedwatt.cli.data import change, generate, importing
 from fedwatt.cli.panels import Panels
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
@@ -13,4 +13,4 @@ app.command("electrify")(generate.electrify)
 app.command("merge")(change.merge)
 app.command("partition")(change.partition)
 app.command("corrupt")(change.corrupt)
-app.command("describe")(describe.describe)
+app.command("describe")(change.describe)

@@ -1,16 +1,24 @@
-"""`fedwatt data merge`, `partition` and `corrupt`: new fleets from stored ones."""
+"""`fedwatt data merge`, `partition`, `corrupt` and `describe`: from stored fleets."""
 
+from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import Json, console, print_table, write_figure
 from fedwatt.cli.data.shared import Fleet, Out, Seed, refuse_filled, say_made
+
+if TYPE_CHECKING:
+    from fedwatt.telemetry import Vehicle
+
+COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
 
 def merge(
-    fleets: Annotated[list[Path], typer.Argument(help="Folders of two or more fleets.")],
+    fleets: Annotated[
+        list[Path], typer.Argument(help="Read two or more folders made by 'fedwatt data'.")
+    ],
     out: Out,
 ) -> None:
     """Merge fleets; names that clash get the fleet's name in front."""
@@ -28,9 +36,9 @@ def partition(
     fleet: Fleet,
     out: Out,
     recipe: Annotated[
-        str, typer.Option(help="Skew: mild, moderate, severe or dirichlet:ALPHA.")
+        str, typer.Option(help="Skew clients: mild, moderate, severe or dirichlet:ALPHA.")
     ] = "moderate",
-    clients: Annotated[int, typer.Option(help="Number of clients.", min=1)] = 10,
+    clients: Annotated[int, typer.Option(help="Set the number of clients.", min=1)] = 10,
     seed: Seed = 0,
 ) -> None:
     """Partition a fleet's trips by driving regime, to study skewed data."""
@@ -46,28 +54,73 @@ def partition(
 def corrupt(
     fleet: Fleet,
     out: Out,
-    fault: Annotated[str, typer.Option(help="Fault: label noise, sensor bias or stuck channel.")],
-    share: Annotated[float, typer.Option(help="Share of vehicles.", min=0.0, max=1.0)] = 0.2,
+    fault: Annotated[
+        str, typer.Option(help="Add 'label noise', 'sensor bias' or 'stuck channel'.")
+    ],
+    share: Annotated[
+        float, typer.Option(help="Corrupt this share of the vehicles.", min=0.0, max=1.0)
+    ] = 0.2,
     size: Annotated[
-        float, typer.Option(help="Standard deviations; share of a trip for a stuck channel.")
+        float, typer.Option(help="Set standard deviations, or the share of a trip that is stuck.")
     ] = 0.5,
-    channel: Annotated[str, typer.Option(help="Input that is biased or stuck.")] = "speed_mps",
+    channel: Annotated[str, typer.Option(help="Bias this input, or let it stick.")] = "speed_mps",
     seed: Seed = 0,
-    split_seed: Annotated[
-        int, typer.Option(help="Seed of the split of later runs (data.split_seed).")
-    ] = 0,
-    window: Annotated[
-        int, typer.Option(help="Samples of a window of later runs (data.window).", min=1)
-    ] = 60,
+    split_seed: Annotated[int, typer.Option(help="Set data.split_seed of the runs to come.")] = 0,
+    window: Annotated[int, typer.Option(help="Set data.window of the runs to come.", min=1)] = 60,
 ) -> None:
     """Corrupt training trips of some vehicles, to test methods against faults."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.faults import Fault, spoil_some
+    from fedwatt.windows.faults import Fault, corrupt_some
 
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)
     settings = DataSettings(split_seed=split_seed, window=window)
-    vehicles = spoil_some(read_fleet(fleet), share, wrong, settings, seed)
+    vehicles = corrupt_some(read_fleet(fleet), share, wrong, settings, seed)
     write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with {fault}")
     say_made(out)
+
+
+def describe(
+    fleet: Fleet,
+    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Summarise a fleet: vehicles, trips, energy, and what cleaning left out."""
+    from fedwatt.telemetry.cleaning.account import Account
+    from fedwatt.telemetry.store import fleet_source, read_fleet
+    from fedwatt.windows import DataSettings
+
+    window = DataSettings().window
+    rows = []
+    account = Account()
+    for vehicle in read_fleet(fleet):
+        rows.append(_row(vehicle, window))
+        account += Account.from_json(vehicle.facts.get("account", {}))
+    headings = (*COLUMNS, f"{window} s windows")
+    print_table(fleet_source(fleet), headings, rows, as_json=as_json)
+    if account.entries and not as_json:
+        console.print("\n".join(account.sentences()))
+    if plot is not None:
+        from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
+
+        write_figure(plot, fleet_figure(fleet_facts(read_fleet(fleet))))
+
+
+def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:
+    km = sum(trip.channels["speed_mps"].sum() for trip in vehicle.trips) / 1000
+    recorded = [trip.channels.get("energy_wh") for trip in vehicle.trips]
+    wh = sum(float("nan") if energy is None else energy.sum() for energy in recorded)
+    # Every second that can end a window, whatever features, splits and strides a run chooses.
+    windows = sum(max(trip.seconds - window + 1, 0) for trip in vehicle.trips)
+    name = vehicle.name if vehicle.kind == "passenger" else f"{vehicle.name} ({vehicle.kind})"
+    return (
+        name,
+        vehicle.labels,
+        str(len(vehicle.trips)),
+        f"{sum(trip.seconds for trip in vehicle.trips) / 3600:.1f}",
+        f"{km:.0f}",
+        "–" if isnan(wh) else f"{wh / 1000:.1f}",
+        f"{wh / km:.0f}" if km and not isnan(wh) else "–",
+        f"{windows:,}",
+    )

@@ -20,15 +20,15 @@ class Engine(StrEnum):
 
 def generate(
     out: shared.Out,
-    vehicles: Annotated[int, typer.Option(help="Number of vehicles.", min=1)] = 20,
-    trips: Annotated[int, typer.Option(help="Trips of each vehicle.", min=3)] = 40,
+    vehicles: Annotated[int, typer.Option(help="Set the number of vehicles.", min=1)] = 20,
+    trips: Annotated[int, typer.Option(help="Set the trips of each vehicle.", min=3)] = 40,
     kind: shared.Kind = "passenger",
     seed: shared.Seed = 0,
     engine: Annotated[
-        Engine, typer.Option(help="Simulator of traffic; sumo needs the extra 'sumo'.")
+        Engine, typer.Option(help="Drive in the built-in town, or in Eclipse SUMO (extra 'sumo').")
     ] = Engine.TOWN,
 ) -> None:
-    """Generate a fleet: trips at 1 Hz over hilly roads, energy from physics."""
+    """Simulate a fleet: trips at 1 Hz through a hilly town, energy from physics."""
     from fedwatt.synthetic import synthetic_vehicles
     from fedwatt.telemetry.store import write_fleet
 
@@ -49,16 +49,14 @@ def electrify(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="VED files with the speed of any cars.",
+            help="Read the speed of hybrids and petrol cars from these VED files.",
             metavar="PATH...",
         ),
     ],
     out: shared.Out,
     kind: shared.Kind = "passenger",
     seed: shared.Seed = 0,
-    minimum_trips: Annotated[
-        int, typer.Option(help="Usable trips that a vehicle must have.", min=3)
-    ] = 10,
+    min_trips: Annotated[int, typer.Option(help=shared.MIN_TRIPS, min=3)] = 10,
 ) -> None:
     """Simulate electric vehicles at the recorded speed of any cars."""
     from fedwatt.synthetic.electrified import electrified_vehicles
@@ -67,7 +65,7 @@ def electrify(
 
     shared.refuse_filled(out)
     with shared.import_progress() as report:
-        cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=minimum_trips)
+        cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=min_trips)
         recordings = import_ved(
             paths, powertrain=("hev", "ice"), cleaning=cleaning, progress=report
         )

@@ -15,10 +15,11 @@ from fedwatt.errors import SettingError
 if TYPE_CHECKING:
     pass
 
-Fleet = Annotated[Path, typer.Argument(help="Folder of a fleet.")]
-Out = Annotated[Path, typer.Option("--out", help="File or folder to write.")]
-Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
-Kind = Annotated[str, typer.Option(help="Vehicle class: passenger, truck or bus.")]
+Fleet = Annotated[Path, typer.Argument(help="Read this folder, made by 'fedwatt data'.")]
+Out = Annotated[Path, typer.Option("--out", help="Write to this file or folder.")]
+Seed = Annotated[int, typer.Option(help="Set the seed of all random draws.")]
+Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
+MIN_TRIPS = "Leave out vehicles with fewer usable trips."
 
 
 def refuse_filled(out: Path) -> None:
