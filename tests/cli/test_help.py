@@ -20,8 +20,8 @@ VERBS = (
     "Serve Show Sign Simulate Start Summarise Train Tune Verify Watch Write"
 )
 OPTION_VERBS = VERBS + (
-    " Answer Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen Name Open "
-    "Print Publish Read Require Retry Revoke Select Set Skew Take Trust Use"
+    " Answer Bias Choose Continue Cut Drive Drop Fine-tune Include Leave Let Limit Listen Name "
+    "Open Print Publish Read Require Retry Revoke Select Set Skew Take Trust Use"
 )
 SEVERAL_MEANINGS: dict[str, str] = {}
 """Options whose meaning depends on the command, with the reason."""

@@ -43,7 +43,7 @@ def partition(
 ) -> None:
     """Partition a fleet's trips by driving regime, to study skewed data."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
-    from fedwatt.windows.partition import repartition
+    from fedwatt.windows.experiments import repartition
 
     refuse_filled(out)
     dealt = repartition(read_fleet(fleet), recipe, clients=clients, seed=seed)
@@ -71,7 +71,7 @@ def corrupt(
     """Corrupt training trips of some vehicles, to test methods against faults."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.faults import Fault, corrupt_some
+    from fedwatt.windows.experiments import Fault, corrupt_some
 
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)
