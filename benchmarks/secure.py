@@ -1,11 +1,11 @@
 """Cost of secure aggregation beside plain rounds: bytes and seconds, by the size of the fleet.
 
-    python benchmarks/secure.py              the table of docs/privacy.md
+    python benchmarks/secure.py              the table of docs/scale.md
     python benchmarks/secure.py --tenth      100 and 1,000 vehicles with a tenth of drop-outs
 
 A round is a training and an evaluation of its model. Under masks both are secure sums with signed
 keys; a fifth of the vehicles drops out of each, at all its stages. Writes results/secure.json and
-the table of docs/privacy.md. Seconds are of one core (process time), so a busy machine lengthens
+the table of docs/scale.md. Seconds are of one core (process time), so a busy machine lengthens
 them little. About five minutes.
 """
 
@@ -26,6 +26,7 @@ from fedwatt.deploy.plan.plan import Plan
 from fedwatt.deploy.vehicle.handler import Credentials
 from fedwatt.federation.error_sums import EVALUATION
 from fedwatt.methods import get
+from fedwatt.metrics.sums import VectorLayout, reduced, unpacked
 from fedwatt.models import get_model
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
@@ -35,7 +36,6 @@ from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import RunConfig
-from fedwatt.sums import Layout, reduced, unpacked
 
 ROOT = Path(__file__).parents[1]
 FLEETS = (3, 10, 30, 100, 300, 1000)
@@ -55,7 +55,7 @@ def size(message: object) -> int:
 class Exchange:
     """One secure sum; bytes and seconds of one vehicle, and seconds of the server."""
 
-    def __init__(self, vehicles: int, layout: Layout, one_in: int) -> None:
+    def __init__(self, vehicles: int, layout: VectorLayout, one_in: int) -> None:
         settings = SecureSettings(bits=layout.bits)
         self.terms = settings.terms(run="cost", number=0, called=vehicles, length=layout.length)
         self.names = [f"vehicle-{k:04d}" for k in range(vehicles)]
@@ -147,7 +147,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
     model = get_model("mlp", window=60, features=8)
     layout = reply_layout(get("fedavg"), model, SecureSettings(), vehicles=vehicles)
     train = Exchange(vehicles, layout, one_in)
-    evaluate = Exchange(vehicles, Layout(EVALUATION, vehicles=vehicles), one_in)
+    evaluate = Exchange(vehicles, VectorLayout(EVALUATION, vehicles=vehicles), one_in)
     survivors = train.run()
     evaluate.run()
     weights = 4 * model.layout.size
@@ -169,7 +169,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the table of docs/privacy.md."""
+    """Return the table of docs/scale.md."""
     lines = [
         "| vehicles | survive | plain, kB | under masks, kB | ratio | seconds on board "
         "| seconds on the server |",
@@ -205,7 +205,7 @@ def record_tenth(few: dict[str, Any], many: dict[str, Any]) -> None:
         f"sends and receives {kilobytes[0]:.0f} and {kilobytes[1]:.0f} kB (`python "
         "benchmarks/secure.py --tenth`, results/secure_tenth.json)."
     )
-    write_blocks(ROOT / "docs" / "privacy.md", {"tenth": about})
+    write_blocks(ROOT / "docs" / "scale.md", {"tenth": about})
     print(about)
 
 
@@ -216,7 +216,7 @@ def main() -> None:
         return
     rows = [measure(vehicles) for vehicles in FLEETS]
     (ROOT / "results" / "secure.json").write_text(json.dumps(rows, indent=2) + "\n")
-    write_blocks(ROOT / "docs" / "privacy.md", {"costs": table(rows)})
+    write_blocks(ROOT / "docs" / "scale.md", {"costs": table(rows)})
     print(table(rows))
 
 

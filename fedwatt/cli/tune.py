@@ -12,14 +12,14 @@ from fedwatt.cli.console import Json, console, errors, print_json, ruled_table
 from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
-    from fedwatt.report.table import Table as TuningTable
+    from fedwatt.report.table import ReportTable as TuningTable
     from fedwatt.tuning.tune import Tuned
     from fedwatt.windows.targets import Target
 
 
 def tune(
     config: options.Config = None,
-    trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 20,
+    trials: Annotated[int, typer.Option(help="Set the trials of each method.", min=1)] = 20,
     method: options.Methods = None,
     data: options.Data = None,
     rounds: options.Rounds = None,

@@ -35,7 +35,7 @@ from fedwatt.files import append_rows, read_rows
 from fedwatt.runs.config import RunConfig
 from fedwatt.windows import DataSettings, Fleet
 from fedwatt.windows.client import Client
-from fedwatt.windows.split import SPLITS, held_out_vehicles, natural_key
+from fedwatt.windows.splits import SPLITS, held_out_vehicles, natural_key
 
 if TYPE_CHECKING:
     from fedwatt.deploy.server.maps import PublishedMap
@@ -214,11 +214,6 @@ class Roster:
     def is_away(self, name: str) -> bool:
         """Tell whether a vehicle is connected and outside its hours."""
         return self.away.get(self.members[name].node, 0.0) > self.requests.clock()
-
-    def unanswered(self, name: str) -> None:
-        """Note that a vehicle did not do what it was asked to."""
-        if self.published is not None:
-            self.published.doubted.add(self.members[name].node)
 
     def resize(self, name: str, windows: int) -> None:
         """Note that a vehicle now has other training windows than it enrolled with."""

@@ -1,6 +1,7 @@
 """A malicious server against a vehicle's real request handler; a test per attack of the page."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,17 +11,21 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedwatt.deploy.plan.certificates import Owner, owner_certificate
+from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, Owner, owner_certificate
 from fedwatt.deploy.plan.plan import CONTEXT, canonical, make_plan
+from fedwatt.deploy.server.run_state import RUN_LOCK
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.vehicle.answers import MOST_SET_CHANGES, Answers
-from fedwatt.deploy.vehicle.handler import Vehicle
+from fedwatt.deploy.vehicle.handler import RequestHandler
 from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
-from fedwatt.errors import DataError, SettingError
-from fedwatt.runs import from_toml
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.files import holding
+from fedwatt.privacy.secure.identity import public_bytes
+from fedwatt.runs.config import from_toml
 from tests.deploy.fleets import (
     OPEN,
     Loopback,
@@ -42,21 +47,23 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def vehicle(fleet: Path, tmp_path: Path) -> Vehicle:
+def vehicle(fleet: Path, tmp_path: Path) -> RequestHandler:
     return loopback(fleet, tmp_path / "state").vehicles[1]
 
 
 def ask(
-    vehicle: Vehicle, kind: str, arrays: dict[str, Any] | None = None, **values: Any
+    vehicle: RequestHandler, kind: str, arrays: dict[str, Any] | None = None, **values: Any
 ) -> Content:
     return unpack(vehicle.handle(pack(Content({"kind": kind, **values}, arrays or {}))))
 
 
-def enrol(vehicle: Vehicle, content: bytes) -> str:
+def enrol(vehicle: RequestHandler, content: bytes) -> str:
     return str(ask(vehicle, "enrol", signed_plan=content).values["status"])
 
 
-def status(vehicle: Vehicle, kind: str, arrays: dict[str, Any] | None = None, **values: Any) -> str:
+def status(
+    vehicle: RequestHandler, kind: str, arrays: dict[str, Any] | None = None, **values: Any
+) -> str:
     return str(ask(vehicle, kind, arrays, **values).values["status"])
 
 
@@ -83,7 +90,7 @@ def _another(value: Any) -> Any:
 
 
 def test_no_field_of_the_configuration_changes_without_a_new_signature(
-    vehicle: Vehicle, fleet: Path
+    vehicle: RequestHandler, fleet: Path
 ) -> None:
     content = signed(config_text(fleet))
     table = json.loads(content)
@@ -101,13 +108,13 @@ def test_no_field_of_the_configuration_changes_without_a_new_signature(
     assert enrol(vehicle, content) == "done"
 
 
-def test_another_owners_signature_does_not_count(vehicle: Vehicle, fleet: Path) -> None:
+def test_another_owners_signature_does_not_count(vehicle: RequestHandler, fleet: Path) -> None:
     key = ed25519.Ed25519PrivateKey.generate()
     foreign = Owner(key, owner_certificate(key))
     assert enrol(vehicle, make_plan(from_toml(config_text(fleet)), foreign)) == "failed"
 
 
-def test_requests_cannot_bring_settings(vehicle: Vehicle, fleet: Path) -> None:
+def test_requests_cannot_bring_settings(vehicle: RequestHandler, fleet: Path) -> None:
     content = signed(config_text(fleet))
     plan = plan_of(content)
     assert enrol(vehicle, content) == "done"
@@ -122,7 +129,9 @@ def test_requests_cannot_bring_settings(vehicle: Vehicle, fleet: Path) -> None:
     assert status(vehicle, "evaluate", weights, **request) == "done"
 
 
-def test_a_round_is_answered_once_and_rounds_only_grow(vehicle: Vehicle, fleet: Path) -> None:
+def test_a_round_is_answered_once_and_rounds_only_grow(
+    vehicle: RequestHandler, fleet: Path
+) -> None:
     content = signed(config_text(fleet))
     enrol(vehicle, content)
     size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
@@ -144,7 +153,7 @@ def test_a_round_is_answered_once_and_rounds_only_grow(vehicle: Vehicle, fleet: 
     assert unpack(train(3, 0.3)).values["status"] == "failed"  # the plan has three rounds
     assert unpack(train(-1, 0.3)).values["status"] == "failed"
     # A restart forgets nothing.
-    again = Vehicle(vehicle.folder, vehicle.state, vehicle.credentials, OPEN)
+    again = RequestHandler(vehicle.folder, vehicle.state, vehicle.credentials, OPEN)
     vehicle.handle = again.handle
     assert unpack(train(1, 0.9)).values["status"] == "failed"
 
@@ -159,7 +168,7 @@ def test_code_cannot_be_named(fleet: Path) -> None:
 
 
 def test_a_plan_that_names_code_is_refused_though_the_owner_signed_it(
-    vehicle: Vehicle, fleet: Path
+    vehicle: RequestHandler, fleet: Path
 ) -> None:
     table = json.loads(signed(config_text(fleet)))
     text = table["plan"]["configuration"].replace('name = "mlp"', 'name = "fedwatt.cli:main"')
@@ -224,7 +233,7 @@ def test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies(
     text = secured(fleet, rounds=1).replace("vehicles = 4", "vehicles = 3")
     content = signed(text, revoked=[serial])
     liar = grid.vehicles[1]
-    liar._enrol = lambda request: Vehicle._enrol(  # type: ignore[method-assign]
+    liar._enrol = lambda request: RequestHandler._enrol(  # type: ignore[method-assign]
         liar, Content({**request.values, "signed_plan": old}, {})
     )
     run = deployed(content, grid, tmp_path / "run")
@@ -246,20 +255,96 @@ def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path)
         Answers(tmp_path).check_set(["car-0", "car-1"])
 
 
-def test_the_page_lists_what_leaves_a_vehicle(fleet: Path, tmp_path: Path) -> None:
-    """The kinds on docs/privacy.md are those of a captured run, and every byte is declared."""
+def listed(secure: bool) -> dict[str, set[str]]:
+    """Return the fields that docs/privacy.md lists, by kind of request."""
     page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
-    for text in (secured(fleet, rounds=1), config_text(fleet, "ditto", rounds=1)):
-        grid: Loopback = loopback(fleet, tmp_path / text[-20:].strip().replace('"', ""))
-        deployed(text, grid, tmp_path / f"run-{len(text)}")
-        secure = "[secure]" in text
-        for _, kind, body in grid.sent:
-            assert f"`{kind}`" in page
-            summed = secure and kind in ("train", "evaluate", "final", "personalise")
-            content = unpack(body)
-            fields = {*content.values, *content.arrays} - {"status"}
-            declared = set(REPLIES[VECTOR if summed else kind])
-            extra = {"windows"} if kind == "enrol" and not secure else set()
-            assert fields <= declared | extra, kind
-            assert declared <= fields, kind
-            assert pack(content) == body  # no byte beside the fields
+    _, _, replies = page.partition("**Replies**")
+    under_masks, _, plain = replies.partition("Under a plan without secure aggregation")
+    fields: dict[str, set[str]] = {}
+    for text in (under_masks,) if secure else (under_masks, plain.partition("Trips, positions")[0]):
+        for line in text.splitlines():
+            if line.startswith("| `"):
+                kinds, contents = line.strip("| ").split(" | ", 1)
+                for kind in re.findall("`([^`]+)`", kinds):
+                    more = fields.get(kind, set()) if kind == "enrol" else set()
+                    fields[kind] = more | set(re.findall("`([^`]+)`", contents))
+    return fields
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_the_page_lists_what_leaves_a_vehicle(secure: bool, fleet: Path, tmp_path: Path) -> None:
+    """Fields of every kind on docs/privacy.md are those in the bytes of a captured run."""
+    page = listed(secure)
+    text = secured(fleet, rounds=1) if secure else config_text(fleet, "ditto", rounds=1)
+    grid: Loopback = loopback(fleet, tmp_path / "state")
+    deployed(text, grid, tmp_path / "run")
+    captured: dict[str, set[str]] = {}
+    for _, kind, body in grid.sent:
+        content = unpack(body)
+        assert pack(content) == body, "no byte beside the fields"
+        fields = {*content.values, *content.arrays} - {"status"}
+        assert captured.setdefault(kind, fields) == fields
+    steps = {"sum-keys", "sum-shares", "sum-agree", "sum-reveal"} if secure else {"personalise"}
+    assert captured.keys() == {"enrol", "train", "evaluate", "final", *steps}
+    for kind, fields in captured.items():
+        assert fields == page[kind], kind
+    # Every kind that a vehicle may send is on the page, maps included, with its declared fields.
+    declared = {kind: set(fields) for kind, fields in REPLIES.items() if kind != VECTOR}
+    for kind in declared if not secure else declared.keys() - {"train", "evaluate", "final"}:
+        if kind not in ("enrol", "personalise"):
+            assert page[kind] == declared[kind], kind
+    assert page.keys() == declared.keys() | {"elevation", "routes"}
+
+
+def test_certificates_of_other_roles_and_names_are_in_no_sum(fleet: Path) -> None:
+    """One key cannot stand for several vehicles, nor a server's for a vehicle."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = public_bytes(key.public_key())
+    trust = credentials("car-001").trust(plan_of(signed(secured(fleet))))
+
+    def check(name: str, role: str, claimed: str) -> None:
+        certificate = owner().issue(name, role, key.public_key(), 10)
+        trust.check_voucher(claimed, public, certificate.public_bytes(Encoding.DER))
+
+    check("car-002", VEHICLE, "car-002")
+    for name, role, claimed, reason in (
+        ("car-002", SERVER, "car-002", "not that of a vehicle"),
+        ("car-002", VEHICLE, "car-003", "not that of its certificate"),
+        ("car-002", VEHICLE, "", "not that of its certificate"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            check(name, role, claimed)
+    stranger = owner().issue(
+        "car-002", VEHICLE, ec.generate_private_key(ec.SECP256R1()).public_key(), 10
+    )
+    with pytest.raises(DataError, match="not that of its certificate"):
+        trust.check_voucher("car-002", public, stranger.public_bytes(Encoding.DER))
+    with pytest.raises(DataError, match="has sent no certificate"):
+        trust.check_voucher("car-002", public, b"none")
+
+
+def test_a_second_run_into_the_same_folder_is_refused(fleet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with holding(out, RUN_LOCK, ""), pytest.raises(RunError, match="A run is going on in"):
+        deployed(config_text(fleet, rounds=1), loopback(fleet, tmp_path / "a"), out)
+    deployed(config_text(fleet, rounds=1), loopback(fleet, tmp_path / "a"), out)
+    with pytest.raises(RunError):
+        deployed(config_text(fleet, rounds=2), loopback(fleet, tmp_path / "b"), out)
+
+
+def test_damaged_and_replayed_messages_of_a_sum_are_refused(fleet: Path, tmp_path: Path) -> None:
+    """Every request of a run once more, in any order and cut off anywhere, tells nothing new."""
+    grid = loopback(fleet, tmp_path / "state")
+    deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
+    vehicle = grid.vehicles[1]
+    requests = [(kind, body) for node, kind, body in grid.asked if node == 1]
+    sent = {body for node, kind, body in grid.sent if node == 1}
+    for kind, body in requests[::-1]:
+        reply = vehicle.handle(body)
+        if kind not in ("enrol", "sum-agree", "sum-reveal"):
+            assert unpack(reply).values["status"] == "failed", kind
+        elif unpack(reply).values["status"] == "done" and kind != "enrol":
+            # The last exchange is still in memory: the same shares once more, or a new signature.
+            assert kind == "sum-agree" or reply in sent
+        for end in (0, 7, len(body) // 2, len(body) - 1):
+            assert unpack(vehicle.handle(body[:end])).values == {"status": "failed"}
