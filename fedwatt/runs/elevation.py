@@ -248,7 +248,7 @@ def vehicle_field(
             raise SettingError(
                 "The run needs no elevation field: "
                 + ("its climb is measured." if hilly else "climb is not among its features.")
-                + " Leave --elevation out."
+                + " Leave --elevation-map out."
             )
         return None
     if file is not None or not config.elevation.learns:

@@ -373,7 +373,7 @@ def test_both_networks_from_the_command_line(tmp_path, monkeypatch):
 
     def exported(run: str, vehicle: str) -> str:
         words = ("export", run, "--out", "m.onnx", "--vehicle", vehicle)
-        return says(*words, "--elevation", "hills.parquet")
+        return says(*words, "--elevation-map", "hills.parquet")
 
     said = says("export", "run", "--out", "plain.onnx")
     assert "It also has a network without elevation" in said

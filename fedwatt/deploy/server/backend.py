@@ -193,8 +193,6 @@ class DeployedBackend(ABC):
         work = self.concluded(work)
         counts = zip(work.calls, work.counted, strict=True)
         counted = {name(call.vehicle) for call, counts_in in counts if counts_in}
-        for silent in called.keys() - counted:
-            self.roster.unanswered(silent)
         progress = Progress.unpacked(state.events)
         progress = replace(
             progress,
@@ -209,8 +207,6 @@ class DeployedBackend(ABC):
     ) -> None:
         """Pause before a round is asked again that too few have answered."""
         seconds = self.roster.requests.clock() - began
-        for silent in set(called) - set(answered):
-            self.roster.unanswered(silent)
         in_time = seconds < self.config.deploy.round_seconds
         self.quorum.unanswered(round, len(called), len(answered), in_time=in_time)
 

@@ -93,8 +93,6 @@ class BufferedBackend(PlainBackend):
             for name, update in arrived.items()
             if update.reply is not None and not update.too_old(state.round, settings.max_staleness)
         }
-        for silent in arrived.keys() - contents.keys():
-            self.roster.unanswered(silent)
         if not contents:
             self.repeat(state.round, began, arrived, ())
             return None
