@@ -15,7 +15,7 @@ from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
     from fedwatt.telemetry.cleaning import Cleaning
-    from fedwatt.telemetry.recognise.understand import Answers, Understanding
+    from fedwatt.telemetry.recognise.understand import ImportAnswers, Understanding
 
 LONGEST_READING = 12
 LEAST_TRIPS = 3
@@ -190,7 +190,7 @@ def map_(
         console.print(f"{out} {advice}", soft_wrap=True)
 
 
-def understood(paths: list[Path], answers: "Answers") -> "Understanding":
+def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
     from fedwatt.telemetry.readers.files import listed
     from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences

@@ -107,7 +107,7 @@ class BufferedBackend(PlainBackend):
         if state.round + 1 == self.terms.training.rounds:
             self.training.clear()  # nobody waits for these, and all evaluate the last model
         called = list(calls.values())
-        return replace(work, asked=called, places=settings.buffer, events=progress.packed())
+        return replace(work, called=called, places=settings.buffer, events=progress.packed())
 
     def _until_full(
         self, state: State, present: Present, places: Mapping[str, int]
