@@ -92,8 +92,8 @@ TABLES: Final = {
     "rounds": "A row for each method, seed and round; round 0 is the initial model. Errors pool "
     "the test windows of all vehicles that train, unless their column says otherwise.",
     "clients": "A row for each vehicle that was called in a round.",
-    "vehicles": 'Test errors of the final models ("final": as a rule the mean of the other two), of '
-    'the best-validated ("best") and the last ones ("last"), and of personalised models '
+    "vehicles": 'Test errors of the final models ("final": as a rule the mean of the other two), '
+    'of the best-validated ("best") and the last ones ("last"), and of personalised models '
     '("personalised"). In a run with elevation the final and the personalised errors are of what '
     "vehicles would use: the model without elevation where climb is not known or does not improve "
     "validation error. In a run with mixtures they are mixed.",

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 class Trained:
     """The result of one method: the tables of its `history`, its last `state`, and its models.
 
-    Where a method takes a `seed`, the default is the first one. `model` is "final", the final model,
-    which is as a rule the mean of the best-validated and the last one; "best" by validation;
-    "last"; or "personalised", the default where vehicles have personalised models.
+    Where a method takes a `seed`, the default is the first one. `model` is "final" (as a rule
+    the mean of the best-validated and the last one), "best" by validation, "last", or
+    "personalised", the default where vehicles have personalised models.
     """
 
     history: History
