@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.marked import write_blocks
 from fedwatt.elevation.level import Evidence
-from fedwatt.federation.final_model import BROKEN
+from fedwatt.federation.selection import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "results" / "few_trips.md"

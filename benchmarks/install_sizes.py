@@ -77,7 +77,7 @@ def measured() -> dict[str, Any]:
         tool = {extra: work / f"env-{extra}" / "bin" / "fedwatt" for extra in PURPOSE}
         run(tool[""], "--version", cwd=work)
         run(tool["train"], *first_command(), cwd=work)
-        made = ["data", "synth", "--vehicles", "1", "--out", "fleet"]
+        made = ["data", "generate", "--vehicles", "1", "--out", "fleet"]
         run(tool["train"], *made, cwd=work)
         out = ["--vehicle", "fleet/car-001", "--out", "car.onnx"]
         run(tool["train"], "export", "runs/first", *out, cwd=work)

@@ -42,7 +42,7 @@ from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
-from fedwatt.runs.level import predictions_of, with_level
+from fedwatt.runs.elevation import choose_by_elevation, predictions_of
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.windows import DataSettings, Fleet, build_fleet
@@ -179,7 +179,7 @@ def rows_with_elevation(
         found["personalised"].append(personalise(*one, Personalisation(), vehicles=chosen))
     rows = {}
     for which, (own, other) in found.items():
-        rows[f"{fault}, {which}"] = with_level(federation, own, other)
+        rows[f"{fault}, {which}"] = choose_by_elevation(federation, own, other)
         rows[f"{fault}, alone, {which}"] = own.test
     return {
         name: {row["vehicle"]: float(row["rmse"]) for row in federation.prediction_rows(test)}

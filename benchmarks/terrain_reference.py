@@ -42,7 +42,7 @@ from fedwatt.elevation.learn import Learned, learn, learn_shared
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
-from fedwatt.runs.level import predictions_of
+from fedwatt.runs.elevation import predictions_of
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.maps import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
@@ -50,7 +50,7 @@ from fedwatt.windows import Client, build_fleet
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
 from fedwatt.windows.ridge import ridge
-from fedwatt.windows.windows import window_means
+from fedwatt.windows.splits import window_means
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)

@@ -23,9 +23,8 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.windows import DataSettings, Fleet, build_fleet
-from fedwatt.windows.faults import Fault, spoil_some
-from fedwatt.windows.partition import repartition
-from fedwatt.windows.split import natural_key
+from fedwatt.windows.experiments import Fault, corrupt_some, repartition
+from fedwatt.windows.splits import natural_key
 from reproduction.traces import read_traces, write_traces
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")
@@ -172,7 +171,7 @@ def open_dataset(
         vehicles = repartition(vehicles, selection.partition, clients=clients)
     if selection.noisy:
         described += f"; {selection.noisy:.0%} of vehicles with noisy training labels"
-        vehicles = list(spoil_some(vehicles, selection.noisy, NOISE, settings))
+        vehicles = list(corrupt_some(vehicles, selection.noisy, NOISE, settings))
     return build_fleet(vehicles, settings, described)
 
 

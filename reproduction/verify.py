@@ -4,9 +4,10 @@ On the machine, engine version and libraries of a record its numbers come again 
 the single precision in which records are kept. Anywhere else products round differently, and three
 hundred rounds of training amplify that. There, who took part, the steps that were taken and which
 seeds diverged must still be the same, the mean over several seeds of the last errors within
-`MEAN_WH`, the spread that was measured between machines, and each seed's within `SEED_WH`, the largest difference
-seen between a processor and a GPU (0.53 Wh of 48) rounded up. Telemetry that is simulated differs
-in its last bits from machine to machine as well: what has as many windows is taken for the same.
+`MEAN_WH`, the spread that was measured between machines, and each seed's within `SEED_WH`, the
+largest difference seen between a processor and a GPU (0.53 Wh of 48) rounded up. Simulated
+telemetry differs in its last bits from machine to machine as well: a fleet with as many windows
+counts as the same.
 """
 
 import time
@@ -20,8 +21,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.runs.environment import describe_fleet
-from fedwatt.runs.provenance import same_kind
+from fedwatt.runs.provenance import describe_fleet, same_kind
 from reproduction.cell import Cell, key_of
 from reproduction.hours import cell_hours
 from reproduction.lab import Lab

@@ -24,13 +24,13 @@ from fedwatt.elevation.learn import Learned, own_fields, publishable, survey_fle
 from fedwatt.elevation.power import Residual, without_outliers
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import Contribution, add, contribution, touched_nodes
-from fedwatt.elevation.survey import Survey, Track, usual_wh_per_m
+from fedwatt.elevation.survey import Survey, TripTrack, usual_wh_per_m
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.windows import window_ends, window_energy, window_sums
+from fedwatt.windows.splits import window_ends, window_energy, window_sums
 
 
 def refreshed(
@@ -98,7 +98,7 @@ def window_survey(vehicle: Vehicle, grid: Grid, data: DataSettings) -> Survey:
     for trip, end in _training_windows(vehicle, data):
         # A window's first second was driven from the second before it; the first window has none.
         start = np.maximum(end - data.window, 0)
-        keys, weights, placed = Track.of(trip, grid).segments(start, end)
+        keys, weights, placed = TripTrack.of(trip, grid).segments(start, end)
         energy_wh = window_energy(trip.channels["energy_wh"], end, length=data.window)
         pieces.append((energy_wh, keys, weights, placed & (end >= data.window)))
     energy_wh, keys, weights, placed = map(np.concatenate, zip(*pieces, strict=True))

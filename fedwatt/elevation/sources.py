@@ -27,7 +27,7 @@ from fedwatt.telemetry.store import read_fleet
 from fedwatt.telemetry.trip import BoolArray
 from fedwatt.windows import DataSettings
 from fedwatt.windows.features import feature_names, needs_climb
-from fedwatt.windows.split import held_out_vehicles, natural_key
+from fedwatt.windows.splits import held_out_vehicles, natural_key
 
 log = logging.getLogger("fedwatt.elevation")
 

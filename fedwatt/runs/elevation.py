@@ -1,10 +1,12 @@
-"""Hills as a step of a run: learned before the first round, and anew in the midst of training.
+"""Elevation as a step of a run: the map, its refresh, and the model without elevation.
 
-RUN/field.parquet                                 what was published before the first round
-RUN/elevation/LABEL.parquet                         what was published last in a method's training
+RUN/field.parquet                                 the map published before the first round
+RUN/elevation/LABEL.parquet                       the map published last in a method's training
 RUN/checkpoint/LABEL/field-000010.safetensors     sums after the refresh of round 10
+RUN/level/                                        the run folder of the same methods without climb,
+                                                  trained before those with elevation
 
-How a field is learned is `fedwatt.elevation`'s.
+`fedwatt.elevation` has how a map is learned and which of the two networks predicts a window.
 """
 
 import json
@@ -13,29 +15,35 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.exchange import refuse_unmaskable, share_by
 from fedwatt.elevation.learn import Learned, learn_alone, own_fields, survey_fleet
+from fedwatt.elevation.level import LEVEL as LEVEL
+from fedwatt.elevation.level import Predictions, borne_out, level_data
 from fedwatt.elevation.refresh import refreshed, solved_again
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.sources import learn_fields, learns_field
 from fedwatt.elevation.statistics import Contribution
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.federation import Federation, State
+from fedwatt.evaluation import Baselines
+from fedwatt.federation import Federation, History, Loop, RoundRecord, State
 from fedwatt.federation.evaluate import predict
 from fedwatt.federation.participation import first_available
 from fedwatt.files import parse_json
+from fedwatt.metrics.sums import add_up
 from fedwatt.privacy import Budget
 from fedwatt.runs.config import RunConfig
+from fedwatt.runs.model_file import write_tensors
+from fedwatt.runs.observers import Observer
 from fedwatt.runs.source import open_fleet, source_vehicles
-from fedwatt.runs.tensors import write_tensors
-from fedwatt.sums import add_up
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import Fleet
 from fedwatt.windows.features import feature_names, needs_climb
@@ -142,7 +150,7 @@ def elevation_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> d
 
 
 @dataclass
-class Refresh:
+class ElevationRefresh:
     """Swaps a method's federation for one with better hills, every so many rounds."""
 
     config: RunConfig
@@ -152,32 +160,32 @@ class Refresh:
     done: int = 0  # round of the last refresh; 0: none yet
     federation: Federation | None = None  # the one with the hills of that refresh
 
-    def before_round(self, federation: Federation, state: State) -> tuple[Federation, State]:
+    def before_round(self, loop: Loop, state: State) -> tuple[Loop, State]:
         """Return the federation and the state with which the next round is to go on."""
-        federation = self._with_elevation_of(state.round, federation, state)
+        loop = self._with_elevation_of(state.round, loop, state)
         if self.done and self.done == state.round:
             # Earlier models were evaluated with other hills: the best is sought from here on.
             unknown = torch.full_like(state.best_validation, torch.inf)
             state = replace(state, best_validation=unknown)
-        return federation, state
+        return loop, state
 
-    def after_training(self, federation: Federation, state: State, file: Path) -> Federation:
+    def after_training(self, loop: Loop, state: State, file: Path) -> Loop:
         """Return the federation that the last round was trained in; what it published goes to
         `file`.
         """
-        federation = self._with_elevation_of(max(state.round - 1, 0), federation, state)
+        loop = self._with_elevation_of(max(state.round - 1, 0), loop, state)
         write_learned(file, self.learned, self.config)
-        return federation
+        return loop
 
-    def _with_elevation_of(self, round: int, federation: Federation, state: State) -> Federation:
+    def _with_elevation_of(self, round: int, loop: Loop, state: State) -> Loop:
         last = round - round % self.config.elevation.refresh_every
         if last != self.done:
-            self.learned = self._learned(federation, state, last)
+            self.learned = self._learned(loop, state, last)
             self.federation = self.federate(open_fleet(self.config, self.learned))
             self.done = last
-        return self.federation or federation
+        return self.federation or loop
 
-    def _learned(self, federation: Federation, state: State, last: int) -> Learned:
+    def _learned(self, loop: Loop, state: State, last: int) -> Learned:
         file = self.folder / f"field-{last:06d}.safetensors"
         vehicles = partial(source_vehicles, self.config.fleet, self.config.data)
         settings = self.config.elevation
@@ -189,7 +197,7 @@ class Refresh:
                 f"{file} is missing, so the hills of round {last} are not known. Delete "
                 f"{self.folder} to start its method anew."
             )
-        predicted_wh = training_predictions(federation, state)
+        predicted_wh = training_predictions(cast(Federation, loop), state)
         fresh = refreshed(vehicles, self.learned, predicted_wh, settings, data)
         tensors = {name: torch.from_numpy(getattr(fresh.sums, name).copy()) for name in SUMS}
         write_tensors(file, tensors, {"contributors": json.dumps(sorted(fresh.contributors))})
@@ -285,3 +293,109 @@ def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
         f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
         "no field for it. Give one with --elevation ('fedwatt elevation learn' makes it)."
     )
+
+
+def config_without_elevation(config: RunConfig) -> RunConfig | None:
+    """Return the configuration of a run's level model; None where it trains none."""
+    data = level_data(config.data)
+    if data is None or not config.elevation.model_without_elevation:
+        return None
+    for choice in config.methods:
+        if choice.method.server.private:
+            raise SettingError(
+                f"Method '{choice.label}' adds noise for privacy, and a run with hills would train "
+                "it twice and spend its budget twice: for the level model, too. Set "
+                "elevation.model_without_elevation = false; windows without known climb are then "
+                "predicted as level roads by the one model."
+            )
+    return replace(
+        config,
+        data=data,
+        elevation=ElevationSettings(),
+        baselines=Baselines(enabled=False),
+        deploy=replace(config.deploy, routes=False),
+    )
+
+
+def label_without_elevation(label: str) -> str:
+    """Return the label of the model without elevation of the method `label`."""
+    return f"{label}, level roads"
+
+
+@dataclass(frozen=True)
+class ObserverWithoutElevation(Observer):
+    """Tells the observer of a run how the training of its level model goes."""
+
+    observer: Observer  # knows the vehicles already
+
+    def on_start(self, label: str, done: int, rounds: int) -> None:
+        """Pass on the start of a method, or its continuation after `done` rounds."""
+        self.observer.on_start(label_without_elevation(label), done, rounds)
+
+    def on_round(self, label: str, state: State, record: RoundRecord) -> None:
+        """Pass on the end of a round."""
+        self.observer.on_round(label_without_elevation(label), state, record)
+
+    def on_end(self, label: str, history: History) -> None:
+        """Pass on the end of a method."""
+        self.observer.on_end(label_without_elevation(label), history)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelPredictions:
+    """Predictions of a method's final models: the global ones and the personalised ones.
+
+    `finite` are the places of the seeds that did not diverge.
+    """
+
+    kept: Predictions
+    personalised: Predictions | None
+    finite: tuple[int, ...]
+
+
+def predictions_of(federation: Federation, weights: Tensor) -> Predictions:
+    """Predictions of the global models `weights` [R, D]."""
+    model = federation.model
+    pool = federation.pool
+    own = weights[:, : model.layout.size]
+    return Predictions(
+        predict(model, own, pool, pool.validation), predict(model, own, pool, pool.test)
+    )
+
+
+def choose_by_elevation(
+    federation: Federation, hilly: Predictions, level: Predictions
+) -> FloatArray:
+    """Test predictions [R, W], each by the model that its vehicle would use.
+
+    `federation` is the one with hills; the level model's has the same windows in the same order.
+    """
+    splits = (federation.pool.validation, federation.pool.test)
+    result = level.test.copy()
+    for vehicle, client in enumerate(federation.fleet.clients):
+        evaluated, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
+        for run, own in enumerate(result):
+            if borne_out(
+                hilly.validation[run, evaluated], level.validation[run, evaluated], client
+            ):
+                known = client.known["test"]
+                own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
+    return result
+
+
+def predictions_in_use(
+    federation: Federation, hilly: ModelPredictions, level: ModelPredictions
+) -> dict[str, FloatArray]:
+    """Test predictions [R, W] of the kept and the personalised models, as vehicles would use them.
+
+    Where the level model of a seed diverged, that is the network with hills alone.
+    """
+    pairs = {"kept": (hilly.kept, level.kept)}
+    if hilly.personalised is not None and level.personalised is not None:
+        pairs["personalised"] = hilly.personalised, level.personalised
+    used = {}
+    seeds = list(level.finite)
+    for name, (own, other) in pairs.items():
+        used[name] = own.test.copy()
+        used[name][seeds] = choose_by_elevation(federation, own, other)[seeds]
+    return used

@@ -37,8 +37,8 @@ from fedwatt.files import parse_json
 from fedwatt.telemetry.channels import STORED
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
-from fedwatt.windows.makers import Maker
-from fedwatt.windows.split import natural_key
+from fedwatt.windows.lazy import Maker
+from fedwatt.windows.splits import natural_key
 
 FORMAT = 1
 LONGEST_FOLDER_NAME = 200
@@ -202,8 +202,8 @@ def fleet_source(path: Path) -> str:
     if not (path / "fleet.json").is_file():
         no_fleet = "is not a fleet folder: it has no fleet.json"
         raise DataError(
-            f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data synth' and "
-            "'fedwatt data import' make one."
+            f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data generate' "
+            "and 'fedwatt data import' make one."
         )
     description = _read_json(path / "fleet.json")
     if description.get("interval_s") != INTERVAL_S:

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
-from fedwatt.windows.reduction import principal_mix, selection_mix
-from fedwatt.windows.scaling import Scaler
-from fedwatt.windows.windows import known_windows, window_means
+from fedwatt.windows.scaling import Scaler, principal_mix, selection_mix
+from fedwatt.windows.splits import known_windows, window_means
 
 Strata = dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]
 """Stratum -> names of its classes, and the class of each window, [windows]."""

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from fedwatt import plugins
 from fedwatt.cli import app
 from fedwatt.errors import SettingError
+from fedwatt.runs.trained import load
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet
-from fedwatt.trained import load
 
 CODE = """
 import pathlib
@@ -118,7 +118,7 @@ def test_load_in_python(tampered: Path) -> None:
 def test_report_and_card_only_show(tampered: Path) -> None:
     done = CliRunner().invoke(app, ["report", "run", "--out", "pages"])
     assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, ["card", "model.onnx"])
+    done = CliRunner().invoke(app, ["inspect", "model.onnx"])
     assert done.exit_code == 0, done.output
     assert not Path("ran").exists()
 

@@ -27,8 +27,8 @@ from fedwatt.telemetry.trip import RawTrip
 from fedwatt.windows import build_client
 from fedwatt.windows.client import split_of_trips
 
+from .test_elevation import as_known_then, elevation_field, located_vehicle, on_the_road
 from .test_graph import BACKBONES, torch_energy
-from .test_hills import as_known_then, elevation_field, located_vehicle, on_the_road
 from .test_route import points
 from .toys import a_vehicle, rendered, run_folder, trained, with_level, write_run
 

@@ -12,11 +12,11 @@ from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import TripPrediction
 from fedwatt.elevation.level import LEVEL
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.level import level_config
+from fedwatt.runs.elevation import config_without_elevation
 from fedwatt.runs.model_file import model_prefix, write_models
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry import Vehicle
@@ -48,7 +48,7 @@ def with_level(run: TrainedModel, *, better: str = "hills") -> TrainedModel:
     """A model with hills and its level model; the one that is not `better` is far off."""
     elevation = replace(run.config.elevation, model_without_elevation=True)
     run = replace(run, config=replace(run.config, elevation=elevation))
-    config = level_config(run.config)
+    config = config_without_elevation(run.config)
     data = asdict(config.data)
     backbone = run.config.model.name
     level = replace(trained(backbone, **data), config=config)

@@ -11,7 +11,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation, Training
 from fedwatt.models import get_model
-from fedwatt.runs.level import predictions_of, with_level
+from fedwatt.runs.elevation import choose_by_elevation, predictions_of
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_fleet
 from fedwatt.windows.client import build_client
@@ -53,7 +53,10 @@ def with_and_without(vehicles: list[Vehicle], level: Trained) -> list[tuple[np.n
     federation, *hilly = trained(vehicles, hills=True)
     below, *others = level
     return [
-        (errors_wh(federation, with_level(federation, own, other)), errors_wh(below, other.test))
+        (
+            errors_wh(federation, choose_by_elevation(federation, own, other)),
+            errors_wh(below, other.test),
+        )
         for own, other in zip(hilly, others, strict=True)
     ]
 
@@ -88,7 +91,7 @@ def test_a_receiver_that_is_lost_after_training_costs_nothing(sound, level):
     federation.fleet = replace(federation.fleet, clients=(lost, *clients))
     below, *others = level
     for own, other in zip(hilly, others, strict=True):
-        used = errors_wh(federation, with_level(federation, own, other))
+        used = errors_wh(federation, choose_by_elevation(federation, own, other))
         assert used[0] == errors_wh(below, other.test)[0]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.level import Predictions, borne_out
-from fedwatt.runs.level import with_level
+from fedwatt.runs.elevation import choose_by_elevation
 from fedwatt.windows import Client
 
 WINDOW = 10
@@ -97,4 +97,4 @@ def test_unknown_windows_and_hills_that_are_not_borne_out_are_left_to_the_level_
     level = np.array([[3.0, 4.0]])
     for evaluated, used in (((right, wrong), [1, 4]), ((wrong, right), [3, 4])):
         both = (Predictions(*own) for own in zip(evaluated, (hilly, level), strict=True))
-        assert with_level(federation, *both).tolist() == [used]
+        assert choose_by_elevation(federation, *both).tolist() == [used]

@@ -16,7 +16,7 @@ from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_client
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.windows import window_ends, window_sums
+from fedwatt.windows.splits import window_ends, window_sums
 from tests.elevation.test_learn import truth_m
 from tests.elevation.toys import DEGREE_M, WH_PER_M, fleet
 

@@ -9,12 +9,16 @@ import pytest
 
 from fedwatt.elevation.level import LEVEL, Predictions
 from fedwatt.errors import RunError, SettingError
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.report.baselines import method_stages
 from fedwatt.report.load import load_run, load_runs
-from fedwatt.runs import execute, from_toml
-from fedwatt.runs.config import RunConfig, to_toml
-from fedwatt.runs.level import ModelPredictions, level_config, used_on_board
+from fedwatt.runs.config import RunConfig, from_toml, to_toml
+from fedwatt.runs.elevation import (
+    ModelPredictions,
+    config_without_elevation,
+    predictions_in_use,
+)
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet
@@ -64,7 +68,7 @@ def config(tmp_path_factory) -> RunConfig:
 @pytest.fixture(scope="module")
 def run(config, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("run") / "out"
-    execute(config, out, Silent())
+    Run(config, out=out, observer=Silent()).execute()
     return out
 
 
@@ -78,18 +82,18 @@ def errors(run: Path, model: str) -> dict[tuple, float]:
 
 
 def test_it_is_the_same_run_without_climb(config):
-    level = level_config(config)
+    level = config_without_elevation(config)
     assert level.data.features == (
         "speed, acceleration, speed_squared, speed_cubed, specific_power, ambient, ac, heater"
     )
     assert not level.baselines.enabled  # they are worked out once, beside the run
     same = {"data": config.data, "elevation": config.elevation, "baselines": config.baselines}
     assert replace(level, **same) == config
-    assert level_config(level) is None
+    assert config_without_elevation(level) is None
 
 
 def test_it_is_the_run_that_a_fleet_without_terrain_would_make(config, run, tmp_path):
-    execute(level_config(config), tmp_path / "plain", Silent())
+    Run(config_without_elevation(config), out=tmp_path / "plain", observer=Silent()).execute()
     for model in (*GLOBAL_MODELS, "personalised"):
         assert errors(run / LEVEL, model) == errors(tmp_path / "plain", model)
 
@@ -129,15 +133,15 @@ def test_a_run_stopped_in_either_training_goes_on_to_the_same_bytes(config, run,
     """Twelve rounds in all: the level model of both methods, then the networks with hills."""
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        execute(config, out, Silent(stop_after=rounds), checkpoint_seconds=0.0)
-    execute(config, out, Silent(), resume=True)
+        Run(config, out=out, observer=Silent(stop_after=rounds), checkpoint_seconds=0.0).execute()
+    Run(config, out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(run)
     assert results(out / LEVEL) == results(run / LEVEL)
 
 
 def test_it_can_be_switched_off(config, run, tmp_path):
     alone = replace(config, elevation=replace(config.elevation, model_without_elevation=False))
-    execute(alone, tmp_path / "alone", Silent())
+    Run(alone, out=tmp_path / "alone", observer=Silent()).execute()
     assert not (tmp_path / "alone" / LEVEL).exists()
     # The network is the same; for a vehicle without positions it is another than the level model.
     assert errors(tmp_path / "alone", "last") == errors(run, "last")
@@ -158,7 +162,7 @@ def test_a_report_tells_runs_with_a_level_model_from_others(config, run):
 
 
 def one_vehicle(known: list[bool]) -> SimpleNamespace:
-    """A federation for `used_on_board`: one vehicle, two validation and two test windows."""
+    """A federation for `predictions_in_use`: one vehicle, two validation and two test windows."""
     labels = np.zeros(2, dtype=np.float32)
     client = SimpleNamespace(
         window=10,
@@ -177,31 +181,34 @@ def test_the_level_model_of_a_diverged_seed_is_not_used():
     wrong = np.full((2, 2), 5.0)
     hilly = ModelPredictions(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
     level = ModelPredictions(Predictions(wrong, wrong), None, (0,))
-    used = used_on_board(one_vehicle([False, True]), hilly, level)
+    used = predictions_in_use(one_vehicle([False, True]), hilly, level)
     assert used["kept"].tolist() == [[5, 1], [1, 1]]
 
 
 def test_a_checkpoint_of_another_run_is_refused_before_anything_is_trained(config, run, tmp_path):
     out = tmp_path / "out"
     other = replace(config, training=replace(config.training, rounds=2))
-    execute(
+    Run(
         replace(other, elevation=replace(other.elevation, model_without_elevation=False)),
-        out,
-        Silent(),
-    )
+        out=out,
+        observer=Silent(),
+    ).execute()
     (out / "config.toml").write_text(to_toml(config))
     with pytest.raises(RunError, match="belongs to another configuration"):
-        execute(config, out, Silent(), resume=True)
+        Run(config, out=out, observer=Silent(), resume=True).execute()
     assert not (out / LEVEL).exists()
 
 
 def test_features_that_all_need_climb_leave_no_level_model(config):
-    assert level_config(replace(config, data=replace(config.data, features="elevation"))) is None
+    assert (
+        config_without_elevation(replace(config, data=replace(config.data, features="elevation")))
+        is None
+    )
 
 
 def test_as_many_components_as_there_are_features(config):
     most = replace(config, data=replace(config.data, components=10))
-    assert level_config(most).data.components == 8
+    assert config_without_elevation(most).data.components == 8
 
 
 def test_a_private_method_is_not_trained_twice(config):
@@ -210,4 +217,4 @@ def test_a_private_method_is_not_trained_twice(config):
     with pytest.raises(
         SettingError, match=r"Method 'noisy' adds noise .*model_without_elevation = false"
     ):
-        level_config(private)
+        config_without_elevation(private)

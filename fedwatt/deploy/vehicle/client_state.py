@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.files import flush, oldest_first
-from fedwatt.runs.level import LEVEL
-from fedwatt.runs.tensors import write_tensors
+from fedwatt.runs.elevation import LEVEL
+from fedwatt.runs.model_file import write_tensors
 
 log = logging.getLogger("fedwatt.deploy")
 

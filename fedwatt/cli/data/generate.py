@@ -1,0 +1,79 @@
+"""`fedwatt data generate` and `electrify`: fleets whose energy is simulated."""
+
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedwatt.cli.console import console
+from fedwatt.cli.data import shared
+
+
+class Engine(StrEnum):
+    """The simulator that moves the vehicles: the built-in town, or SUMO."""
+
+    TOWN = "town"
+    SUMO = "sumo"
+
+
+def generate(
+    out: shared.Out,
+    vehicles: Annotated[int, typer.Option(help="Set the number of vehicles.", min=1)] = 20,
+    trips: Annotated[int, typer.Option(help="Set the trips of each vehicle.", min=3)] = 40,
+    kind: shared.Kind = "passenger",
+    seed: shared.Seed = 0,
+    engine: Annotated[
+        Engine, typer.Option(help="Drive in the built-in town, or in Eclipse SUMO (extra 'sumo').")
+    ] = Engine.TOWN,
+) -> None:
+    """Simulate a fleet: trips at 1 Hz through a hilly town, energy from physics."""
+    from fedwatt.synthetic import synthetic_vehicles
+    from fedwatt.telemetry.store import write_fleet
+
+    shared.refuse_filled(out)
+    if engine is Engine.SUMO:
+        from fedwatt.synthetic.sumo import SumoTown
+        from fedwatt.synthetic.sumo_fleet import sumo_vehicles
+
+        made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
+    else:
+        made = iter(synthetic_vehicles(vehicles, seed, trips=trips, kind=kind))
+    with console.status("Driving ..."):
+        write_fleet(out, made, source=f"synthetic {kind} fleet, {engine.value}, seed {seed}")
+    shared.say_made(out)
+
+
+def electrify(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Read the speed of hybrids and petrol cars from these VED files.",
+            metavar="PATH...",
+        ),
+    ],
+    out: shared.Out,
+    kind: shared.Kind = "passenger",
+    seed: shared.Seed = 0,
+    min_trips: Annotated[int, typer.Option(help=shared.MIN_TRIPS, min=3)] = 10,
+) -> None:
+    """Drive simulated electric vehicles over recorded speed: real driving, simulated energy."""
+    from fedwatt.synthetic.electrified import electrified_vehicles
+    from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+    from fedwatt.telemetry.store import write_fleet
+
+    shared.refuse_filled(out)
+    with shared.import_progress() as report:
+        cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=min_trips)
+        recordings = import_ved(
+            paths, powertrain=("hev", "ice"), cleaning=cleaning, progress=report
+        )
+        named = ", ".join(path.name for path in paths)
+        write_fleet(
+            out,
+            electrified_vehicles(recordings, kind=kind, seed=seed),
+            source=f"electrified ({kind}): {named}",
+        )
+    console.print("\n".join(recordings.account.sentences()))
+    shared.say_made(out)

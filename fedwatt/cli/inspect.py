@@ -1,0 +1,40 @@
+"""`fedwatt inspect`: the model card of a model file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.padding import Padding
+from rich.table import Table
+
+from fedwatt.cli.console import console, write_page
+
+
+def inspect(
+    model: Annotated[
+        str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
+    ],
+    html: Annotated[Path | None, typer.Option(help="Write the card as a page.")] = None,
+) -> None:
+    """Show a model's training data, errors, inputs and limits.
+
+    All of it is coarse: no vehicle and no place is named.
+    """
+    from fedwatt.edge.card_page import render, sections
+    from fedwatt.edge.energy_model import read_card
+    from fedwatt.edge.pretrained import PRETRAINED, pretrained_card
+
+    card = pretrained_card(model) if model in PRETRAINED else sections(read_card(Path(model)))
+    for title, rows in card:
+        console.print(title, style="bold")
+        table = Table.grid(padding=(0, 2))
+        table.add_column(style="dim", min_width=22)
+        table.add_column()
+        for name, value in rows:
+            if name:
+                table.add_row(f"  {name}", value)
+            else:
+                console.print(Padding(value, (0, 0, 0, 2)))
+        console.print(table)
+    if html is not None:
+        write_page(html, render(card))
