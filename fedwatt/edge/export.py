@@ -311,7 +311,7 @@ def _judged_level(
     return {
         "features": list(feature_names(both[1].config.data.features)),
         "borne_out": borne_out(hilly, level, clients[0]),
-        "windows": int(clients[0].known["validation"].sum()),
+        "windows": int(clients[0].climb_known["validation"].sum()),
     }
 
 

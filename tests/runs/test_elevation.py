@@ -16,7 +16,7 @@ from fedwatt.elevation.store import Provenance, read_field, read_provenance, wri
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.runs.config import RunConfig, Source, from_toml
-from fedwatt.runs.elevation import Refresh, learned_alone, refreshed_field
+from fedwatt.runs.elevation import ElevationRefresh, learned_alone, refreshed_field
 from fedwatt.runs.model_file import read_personalised
 from fedwatt.runs.run import Run
 from fedwatt.runs.source import open_fleet
@@ -285,14 +285,14 @@ def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path
     config = from_toml(text)
     ran: list[Learned] = []
 
-    finish = Refresh.after_training
+    finish = ElevationRefresh.after_training
 
     def overheard(self, federation, state, file):
         federation = finish(self, federation, state, file)
         ran.append(self.learned)
         return federation
 
-    monkeypatch.setattr(Refresh, "after_training", overheard)
+    monkeypatch.setattr(ElevationRefresh, "after_training", overheard)
     Run(config, out=out, observer=Silent()).execute()
     (learned,) = ran
     assert len(learned.contributors) == 3

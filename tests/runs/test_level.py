@@ -168,7 +168,7 @@ def one_vehicle(known: list[bool]) -> SimpleNamespace:
         window=10,
         ends={"validation": np.array([9, 19])},
         labels={"validation": labels},
-        known={"validation": np.array([True, True]), "test": np.array(known)},
+        climb_known={"validation": np.array([True, True]), "test": np.array(known)},
     )
     windows = SimpleNamespace(offsets=[0, 2])
     pool = SimpleNamespace(validation=windows, test=windows)
