@@ -1,6 +1,4 @@
-"""From recordings to a stored fleet: read, clean, enrich from maps, write.
-
-A fleet from a DataFrame: telemetry that is in memory already, cleaned like files on disk.
+"""Turn recordings or a DataFrame into a fleet: read, clean, add map data, write.
 
     fleet = fleet_from_frame(
         frame, vehicle="car", trip="trip", time="t",
@@ -8,8 +6,8 @@ A fleet from a DataFrame: telemetry that is in memory already, cleaned like file
     )
     for sentence in fleet.account: print(sentence)
 
-What each column means is a mapping (`readers.mapping`), and its rows take the way of
-`fedwatt data import csv`: the same checks, the same repairs, the same account.
+Rows of a DataFrame are read through a mapping (`readers.mapping`) as `fedwatt data import csv`
+reads files: the same checks, repairs and account.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,19 +1,16 @@
-"""A fleet on disk: one folder a vehicle, and nothing in it from another.
+"""A fleet on disk: one folder per vehicle, which holds data of no other vehicle.
 
     FLEET/fleet.json                 format, interval_s, source
     FLEET/<vehicle>/vehicle.json     format, name, kind, labels, facts, and of each trip its length,
                                      its start_time_s if known, and its recording where it is a
                                      later part of one
-    FLEET/<vehicle>/trips.parquet    column `trip` and one float64 column a channel
+    FLEET/<vehicle>/trips.parquet    column `trip` and one float64 column per channel
 
-What is written appears under its name only once it is complete. A channel that a trip does not have
-is null in its rows. Deleting a vehicle's folder takes it out of the fleet.
+A fleet gets its fleet.json last, when it is complete. A channel that a trip does not have is null
+in its rows. Deleting a vehicle's folder takes it out of the fleet.
 
-Put fleets together in one folder, with the names of their vehicles kept apart.
-
-A name that occurs in one fleet alone stays as it is, so that its trips are split as before: splits
-are drawn from names. One that occurs in several gets the name of its fleet's folder before it, in
-every one of them.
+Merging keeps names that occur in one fleet, because splits are drawn from names; a name that occurs
+in several gets the name of its fleet's folder before it.
 """
 
 import json

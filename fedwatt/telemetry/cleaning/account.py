@@ -1,9 +1,8 @@
 """Account of an import: rows, trips and vehicles read, kept, dropped and repaired, and why.
 
 Every stage of cleaning returns an `Account`; accounts add up, so a vehicle's is the sum over its
-trips and a fleet's the sum over its vehicles. Rows and trips balance: read = kept + dropped.
-
-Explanation of an import that keeps no vehicle, with advice.
+trips and a fleet's the sum over its vehicles. Rows and trips balance: read = kept + dropped. An
+import that keeps no vehicle is explained with advice (`nothing_left`).
 """
 
 import re

@@ -1,9 +1,8 @@
-"""Turn the recorded trips of one vehicle into usable ones, on that vehicle and from it alone.
+"""Turn the recorded trips of one vehicle into usable ones, from that vehicle's data alone.
 
 Order, glitches, gaps, resample, select: every stage maps a trip to its parts and an account. A trip
-that fails is dropped with its reason; it never stops the vehicle.
-
-Cause of the cuts of a trip of which nothing is left although it was long enough.
+that fails is dropped with its reason and never stops the vehicle; of a trip that was cut into
+useless parts the cause of the cuts is the reason.
 """
 
 from collections import Counter

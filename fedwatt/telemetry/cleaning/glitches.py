@@ -1,25 +1,24 @@
-"""Take out readings that cannot be true.
+"""Take out readings that cannot be true, and refuse vehicles with a wrong unit or sign.
 
 * outside the limits of `channels.CHANNELS`;
 * pack voltage under half or over one and a half times the trip's median;
 * a position at exactly 0°, 0° (receiver without a fix), or one that jumps faster than 100 m/s;
+* elevation that stays the same for over 2 km of driving: the logger repeats a number;
+* heater or air conditioning of a car above 15 kW, or constant at kilowatts in all of its driving;
 * speed that changes faster than 12 m/s² and comes back within 5 s: the readings between are taken
   out; if it does not come back the trip is cut there, since either side may be the wrong one;
 * a frozen bus: moving, yet neither speed nor current takes a new value for `maximum_gap_s`; the
   rows are taken out, which cuts the trip, because nothing was really recorded;
-* elevation that stays the same for over 2 km of driving: the logger has none and repeats a number;
 * a stuck sensor: speed above 0 unchanged for 300 s, or current unchanged for 60 s while speed
   varies by more than 5 m/s.
 
-On the 23 electric and plug-in cars of VED none of the last four limits touches good data: the
-hardest real braking is 8 m/s², cruise control holds one speed for 105 s at most, and the current
-of a moving car stands still for 45 s at most.
+On the 23 electric and plug-in cars of VED the limits on positions, speed and current touch no good
+data: the hardest real braking is 8 m/s², cruise control holds one speed for 105 s at most, and the
+current of a moving car stands still for 45 s at most.
 
-Refuse a vehicle whose numbers only make sense in another unit or with another sign.
-
-A wrong unit passes every check on single readings, yet ruins a model without a trace. Three facts
-tell: distance by speed must agree with distance by position, nobody spends a twentieth of the
-time above 180 km/h, and driving takes energy out of the pack.
+A wrong unit passes every check on single readings, yet ruins a model. Three facts reveal it:
+distance by speed must agree with distance by position, no vehicle spends a twentieth of the time
+above 180 km/h, and driving takes energy out of the pack.
 """
 
 from collections.abc import Sequence

@@ -1,24 +1,17 @@
-"""Put the rows of a trip in time order, once each.
+"""Put rows in time order, cut trips at gaps, split recordings at pauses.
 
 Rows out of place by a few seconds are sorted. A clock that jumps far back was reset, so what
-follows is another stretch of driving and becomes a part of its own: sorting would interleave them.
-A clock that jumps back again and again was not reset each time: the rows are in another order, the
-last first or any, and all of them are sorted.
+follows becomes a part of its own. A clock that jumps back again and again was not reset each time:
+the rows are in another order, and all of them are sorted.
 
-Cut a trip wherever it was not really recorded.
+A trip is cut where the time between two readings of speed, or of a pack signal the energy comes
+from, exceeds the limit; shorter gaps are bridged by resampling. A standing car has its own limit:
+VED writes a row when something changes, and its receiver reports every 30 s at standstill, so 98.6
+% of its gaps over 10 s lie between two rows of speed 0, where nothing changed and nothing was
+lost.
 
-Short gaps are bridged by resampling (held or straight lines). Where the time between two readings
-of speed, or of a pack signal the energy comes from, exceeds the limit, the trip is cut.
-
-A car that stands has a limit of its own. VED writes a row when something changes, and its receiver
-reports every 30 s at standstill: 98.6 % of its gaps over 10 s lie between two rows of speed 0,
-where nothing changed and nothing was lost. Cutting there would end city trips at a red light.
-
-Make trips of a vehicle's whole recording: a pause ends a trip, driven or parked.
-
-For recordings whose rows do not say which trip they are of. A logger that goes on while the vehicle
-is parked, or charges, writes rows of speed 0: a stand longer than the pause ends a trip as well,
-and its rows, which are no driving, are dropped and counted.
+Where no column names trips, a pause ends one, driven or parked: a stand longer than the pause ends
+the trip, and its rows are dropped and counted.
 """
 
 from collections.abc import Sequence

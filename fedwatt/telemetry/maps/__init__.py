@@ -1,6 +1,6 @@
-"""Add what a terrain model and a map know to vehicles as they are imported, one at a time.
+"""Add elevation, grade, speed limits and road flags from files to imported vehicles.
 
-Everything is looked up on the vehicle, in files the user brings: no position leaves it.
+All positions are looked up locally, in files that the user brings.
 """
 
 from collections import Counter

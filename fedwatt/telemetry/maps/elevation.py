@@ -1,18 +1,11 @@
-"""Give telemetry with positions an elevation and a grade, from a terrain model the user brings.
+"""Elevation and grade of positions, from a terrain model that the user brings.
 
 SRTM tiles (.hgt: big-endian int16 metres, 1 or 3 arc seconds, void -32768, named after their
-south-west corner) are read with numpy, files of points as `posts` says; GeoTIFF needs rasterio.
-Heights are bilinear between posts. Of tiles and GeoTIFFs only what lies around a trip comes into
-memory. Grade is the slope of the elevation over the road, taken across 100 m: shorter than that, a
-terrain model of 30 m posts shows its noise.
-
-Heights on a regular grid of posts, in memory or in a file, read bilinearly.
-
-Heights from a file of points, such as the posts of SRTM around some streets.
-
-A row has a latitude, a longitude and a height; points may be missing, but those that are there lie
-on a regular lattice in degrees, as the posts of a terrain model do. Between posts heights are
-bilinear, where posts with at least half of the weight are known.
+south-west corner) are read with numpy; GeoTIFF needs rasterio. A file of points has a latitude, a
+longitude and a height per row; points may be missing, but lie on a regular lattice in degrees.
+Heights are bilinear between posts, of points where at least half of the weight is known. Of tiles
+and GeoTIFFs only what lies around a trip comes into memory. Grade is the slope of the elevation
+over 100 m of road: over less, a terrain model of 30 m posts shows its noise.
 """
 
 import re

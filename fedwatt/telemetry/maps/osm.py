@@ -1,12 +1,11 @@
 """Read the drivable roads of a region from an OpenStreetMap extract: .osm, .osm.gz, .bz2, .pbf.
 
-Read with osmium, which streams the file and keeps the positions of its nodes in a temporary file,
-so memory holds no more than the roads of the region asked for.
+osmium streams the file and keeps the positions of its nodes in a temporary file, so memory holds no
+more than the roads of the region asked for.
 
 An intersection is a node where roads (not driveways) leave in at least three directions, or with
 traffic signals. Focus points are nodes of `FOCUS` on a road. Bus stops mostly stand beside it.
-
-Speed limits as OpenStreetMap writes them (key `maxspeed`), in m/s.
+Speed limits are those of the key `maxspeed`, else the usual one of the road's class.
 """
 
 import re

@@ -1,15 +1,10 @@
-"""Matching of a vehicle's positions to roads, and the attributes of the matched road.
+"""Match a vehicle's positions to roads, and read the attributes of the matched road.
 
 A position belongs to the segment of road with the lowest distance plus a penalty for pointing
 elsewhere than the vehicle moves (so that neither a crossing street nor the opposite carriageway
 wins by a metre), within `REACH_M`. Flags are set within `NEAR_M` of their place; those of a road
-(junctions, signals, crossings) only on that road, not on a bridge above it.
-
-Each second's answer depends on the roads within reach and on nothing else of the map.
-
-The part of the earth a vehicle's trips lie in: a box of latitudes and longitudes.
-
-Find what lies near many positions at once: boxes sorted into the cells of a grid.
+(junctions, signals, crossings) only on that road, not on a bridge above it. Segments and flags are
+found through boxes that are sorted into the cells of a grid.
 """
 
 from collections.abc import Iterable

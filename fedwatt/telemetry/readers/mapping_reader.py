@@ -1,7 +1,6 @@
-"""Read any CSV or Parquet telemetry through a mapping (`mapping.py`).
+"""Read any CSV, Parquet or .xlsx telemetry through a mapping (`mapping.py`).
 
-Dates and times as text → seconds since 1970 (UTC where a zone is written, else local).
-
+Dates and times as text become seconds since 1970 (UTC where a zone is written, else local).
 Without a `format` these are tried: 2024-05-31 13:05:10.5, with or without seconds, a T in between
 and a zone at the end; 31.05.2024 13:05:10. A time of day alone needs its format. A zone counts, so
 that a trip over the end of summer time does not jump back an hour.

@@ -1,12 +1,8 @@
 """Import as a stream: read every file once, then clean one vehicle at a time.
 
 A reader (`ved`, `mapping_reader`) says how its files become rows of channels and which vehicles are
-asked for; everything after that is shared.
-
-A temporary file for each vehicle: rows go in file by file and come out trip by trip.
-
-This is what keeps memory flat: while files are read only one block is held, while vehicles are
-cleaned only one vehicle is.
+asked for; everything after that is shared. Rows go into one temporary file per vehicle and come out
+trip by trip, so that memory holds one block of a file, or one vehicle.
 """
 
 import shutil

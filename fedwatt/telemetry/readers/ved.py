@@ -1,27 +1,20 @@
-"""Read the Vehicle Energy Dataset: weekly CSV files, loose or in .7z archives, and Parquet.
+"""Read the Vehicle Energy Dataset and its extension eVED: CSV files, .7z archives, Parquet.
 
 Oh, LeBlanc and Peng, "Vehicle Energy Dataset (VED)", IEEE T-ITS 2022. Rows are events; every
-channel repeats its last value until it is read again. A negative current discharges the pack, so it
-is turned round here. Air conditioning is in kW for some cars and in W for others. A state of charge
+channel repeats its last value until it is read again. A negative current discharges the pack, so
+its sign is changed. Air conditioning is in kW for some cars and in W for others. A state of charge
 of exactly 0 means that a hybrid did not report it. Only three vehicles are battery-electric.
 
-Selection of VED's vehicles by powertrain, and the powertrain where no file states it.
-
-`ev` battery-electric; `phev` plug-in hybrid, all trips; `phev-electric` only those of its trips in
-which the engine never turned; `hev` and `ice` have no pack signals, only driving; `all` is all.
-
-VED's two static files: one row a vehicle, with type, class, engine and weight.
-
-The type is called `EngineType` in one file and `Vehicle Type` in the other; missing values are the
-text `NO DATA`; the weight is in pounds, rounded to 500.
-
-Read the extended Vehicle Energy Dataset: VED's columns and what map matching adds.
+Powertrains: `ev` battery-electric; `phev` plug-in hybrid, all trips; `phev-electric` only its trips
+in which the engine never turned; `hev` and `ice` have no pack signals; `all` is all. The two static
+files name the type `EngineType` or `Vehicle Type`, missing values `NO DATA`, and the weight in
+pounds, rounded to 500.
 
 Zhang, Fatih, Abdulqadir, Schwarz and Ma, "Extended Vehicle Energy Dataset (eVED)", 2022. Grade is
-taken from `Gradient` (a ratio from smoothed elevations), elevation from `Elevation Smoothed[m]`.
-The speed limit is the one for the direction driven where given; a range such as `48-40` (one limit
-each way) counts as its mean. Flags are empty unless set. Positions stay the receiver's own, as in
-VED; `Energy_Consumption` is ignored, since its unit is not certain: energy comes from V and I.
+`Gradient` (a ratio from smoothed elevations), elevation `Elevation Smoothed[m]`. The speed limit is
+the one for the direction driven where given; a range such as `48-40` (one limit each way) counts as
+its mean. Flags are empty unless set. Positions are the receiver's, as in VED; `Energy_Consumption`
+is ignored, since its unit is not certain: energy comes from V and I.
 """
 
 from collections import Counter

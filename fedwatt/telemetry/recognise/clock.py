@@ -1,6 +1,6 @@
-"""Recognition of the time columns and their format.
+"""Recognise the time columns, their format, and the usual interval between rows.
 
-Row spacing, and from it the longest gap to bridge and the pause between trips.
+The interval gives the longest gap to bridge and the pause between trips.
 """
 
 from collections.abc import Sequence

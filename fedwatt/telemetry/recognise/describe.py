@@ -1,7 +1,4 @@
-"""Summary of a recognised recording: a line for each column, and sentences on the rest.
-
-A mapping as TOML text, with the reason of every decision behind it, to check and edit.
-"""
+"""Describe a recognised recording: as lines and sentences, and as a mapping in TOML."""
 
 import json
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""Samples of the tables of a recording, as text: the head of each and pieces from all over it.
+"""Sample the tables of a recording, and recognise how text tables are written.
 
-Pieces from everywhere, because the second vehicle of a file may begin in its last third.
-
-Recognition of a text table's format: separator, header, units, decimal and thousands signs.
+A sample has the head of a file and pieces from all over it, because its second vehicle may begin in
+the last third. Of text tables the separator, header, units, decimal and thousands signs are found.
 """
 
 import csv

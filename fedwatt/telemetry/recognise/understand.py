@@ -1,8 +1,7 @@
-"""Look at files of telemetry and decide what they are; every decision comes with its reason.
+"""Look at files of telemetry and decide what they are, each decision with its reason.
 
-Files of a program that fedwatt has a mapping for, known by the columns of its `signature`.
-
-Files with other columns than the rest: read along where they have what every trip needs.
+Files of a known program are recognised by the columns of its mapping's `signature`. Files with
+other columns than most are read as well where they have what every trip needs, else left out.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
