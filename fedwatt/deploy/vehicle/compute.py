@@ -44,7 +44,7 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.metrics.sums import FloatArray, VectorLayout
 from fedwatt.models import Model
-from fedwatt.privacy.noise_shares import drawn, draws_on_board
+from fedwatt.privacy.noise_shares import drawn, vehicles_draw
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import (
@@ -284,7 +284,7 @@ class Computer:
         training = task.local.training
         job = task.job
         secure = task.config.secure
-        if draws_on_board(task.method, training) and not drawn(training.participation):
+        if vehicles_draw(task.method, training) and not drawn(training.participation):
             arrays: dict[str, NDArray[Any]] = {"delta": np.zeros(task.model.layout.size)}
         else:
             arrays = dict(self._update(task).arrays)
