@@ -92,11 +92,11 @@ class TrainedModel:
 
 
 def read_trained(
-    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "kept"
+    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "final"
 ) -> TrainedModel:
     """Return a model of a finished run: of its first method and first seed unless said otherwise.
 
-    "kept" is what vehicles use, "best" the model of the round with the lowest validation error and
+    "final" is what vehicles use, "best" the model of the round with the lowest validation error and
     "last" that of the last. The level model comes along, where the run has one.
     """
     run = Path(run)
@@ -311,7 +311,7 @@ def _judged_level(
     return {
         "features": list(feature_names(both[1].config.data.features)),
         "borne_out": borne_out(hilly, level, clients[0]),
-        "windows": int(clients[0].known["validation"].sum()),
+        "windows": int(clients[0].climb_known["validation"].sum()),
     }
 
 

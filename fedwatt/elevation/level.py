@@ -73,7 +73,7 @@ def evidence(hilly: FloatArray, level: FloatArray, client: Client) -> Evidence:
     the sum of e²_level - e²_hilly over windows that end within the same window's length, `sure` is
     Σ G_b / √(Σ G_b²) and `left` Σ e²_hilly / Σ e²_level.
     """
-    known = client.known["validation"]
+    known = client.climb_known["validation"]
     labels = client.labels["validation"].astype(np.float64)
     before, after = ((own - labels)[known] ** 2 for own in (level, hilly))
     if not before.sum() > 0:

@@ -13,7 +13,6 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -143,15 +142,16 @@ def elevation_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> d
     `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
     """
     population = sum(not client.held_out for client in fleet.clients)
-    own = elevation_budget(config.elevation, population=population)
-    if own is None:
+    budget = elevation_budget(config.elevation, population=population)
+    if budget is None:
         return {}
-    return asdict(own) | {"epsilon": own.epsilon(max(learnings, 1) * config.elevation.releases)}
+    releases = max(learnings, 1) * config.elevation.releases
+    return asdict(budget) | {"epsilon": budget.epsilon(releases)}
 
 
 @dataclass
 class ElevationRefresh:
-    """Swaps a method's federation for one with better hills, every so many rounds."""
+    """A method's elevation map, learned again from its model every so many rounds."""
 
     config: RunConfig
     folder: Path  # of the method's checkpoints
@@ -222,12 +222,12 @@ def training_predictions(federation: Federation, state: State) -> dict[str, Floa
     clients = federation.fleet.clients
     weights = state.weights[:1, : federation.model.layout.size]
     predicted = predict(federation.model, weights, pool, pool.train)[0]
-    there = federation.members.population[state.available[0].numpy()]
+    present = federation.members.population[state.available[0].numpy()]
     return {
         clients[k].name: clients[k].energy_wh(
             predicted[pool.train.offsets[k] : pool.train.offsets[k + 1]]
         )
-        for k in there
+        for k in present
     }
 
 
@@ -268,24 +268,24 @@ def vehicle_field(
 
 
 def refreshed_field(config: RunConfig, file: Path, vehicle: str) -> Field:
-    """Return a vehicle's own field after training: the shared one of `file`, and its private
-    ground.
+    """Return a vehicle's map after training: the shared one of `file`, with its private nodes.
 
-    As in the run, a vehicle that never contributed (held out, or never there) reads what is shared.
+    As in the run, a vehicle that never contributed (held out, or never available) has the shared
+    map.
     """
     shared = read_field(file)
     provenance = read_provenance(file)
-    everyone = source_vehicles(config.fleet, config.data)
-    alone = list(islice((one for one in everyone if one.name == vehicle), 1))
-    if not alone:
+    candidates = source_vehicles(config.fleet, config.data)
+    alone = next((candidate for candidate in candidates if candidate.name == vehicle), None)
+    if alone is None:
         raise _not_in_fleet(config, vehicle)
     if provenance is None:
         raise DataError(
             f"{file} does not say who contributed, so the run's field of vehicle '{vehicle}' is "
             "not known. Give one with --elevation."
         )
-    found = survey_fleet(alone, provenance.vehicles, shared.grid, config.elevation, config.data)
-    return own_fields(*found, shared, config.elevation)[vehicle]
+    survey = survey_fleet([alone], provenance.vehicles, shared.grid, config.elevation, config.data)
+    return own_fields(*survey, shared, config.elevation)[vehicle]
 
 
 def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
@@ -296,7 +296,7 @@ def _not_in_fleet(config: RunConfig, vehicle: str) -> DataError:
 
 
 def config_without_elevation(config: RunConfig) -> RunConfig | None:
-    """Return the configuration of a run's level model; None where it trains none."""
+    """Return the configuration of a run's model without elevation; None: it trains none."""
     data = level_data(config.data)
     if data is None or not config.elevation.model_without_elevation:
         return None
@@ -343,59 +343,64 @@ class ObserverWithoutElevation(Observer):
 
 @dataclass(frozen=True, eq=False)
 class ModelPredictions:
-    """Predictions of a method's final models: the global ones and the personalised ones.
+    """Predictions of a method's final models, global and personalised.
 
     `finite` are the places of the seeds that did not diverge.
     """
 
-    kept: Predictions
+    final: Predictions
     personalised: Predictions | None
     finite: tuple[int, ...]
 
 
 def predictions_of(federation: Federation, weights: Tensor) -> Predictions:
-    """Predictions of the global models `weights` [R, D]."""
+    """Return the predictions of the global models `weights` [R, D]."""
     model = federation.model
     pool = federation.pool
-    own = weights[:, : model.layout.size]
+    weights = weights[:, : model.layout.size]
     return Predictions(
-        predict(model, own, pool, pool.validation), predict(model, own, pool, pool.test)
+        predict(model, weights, pool, pool.validation), predict(model, weights, pool, pool.test)
     )
 
 
 def choose_by_elevation(
-    federation: Federation, hilly: Predictions, level: Predictions
+    federation: Federation, with_elevation: Predictions, without: Predictions
 ) -> FloatArray:
-    """Test predictions [R, W], each by the model that its vehicle would use.
+    """Return test predictions [R, W], each of the model that its vehicle would use.
 
-    `federation` is the one with hills; the level model's has the same windows in the same order.
+    `federation` is the one with elevation; the other has the same windows in the same order.
     """
     splits = (federation.pool.validation, federation.pool.test)
-    result = level.test.copy()
+    result = without.test.copy()
     for vehicle, client in enumerate(federation.fleet.clients):
         evaluated, test = (slice(*windows.offsets[vehicle : vehicle + 2]) for windows in splits)
-        for run, own in enumerate(result):
+        for run, predictions in enumerate(result):
             if borne_out(
-                hilly.validation[run, evaluated], level.validation[run, evaluated], client
+                with_elevation.validation[run, evaluated],
+                without.validation[run, evaluated],
+                client,
             ):
-                known = client.known["test"]
-                own[test] = np.where(known, hilly.test[run, test], level.test[run, test])
+                predictions[test] = np.where(
+                    client.climb_known["test"],
+                    with_elevation.test[run, test],
+                    without.test[run, test],
+                )
     return result
 
 
 def predictions_in_use(
-    federation: Federation, hilly: ModelPredictions, level: ModelPredictions
+    federation: Federation, with_elevation: ModelPredictions, without: ModelPredictions
 ) -> dict[str, FloatArray]:
-    """Test predictions [R, W] of the kept and the personalised models, as vehicles would use them.
+    """Return test predictions [R, W] of the final and personalised models that vehicles use.
 
-    Where the level model of a seed diverged, that is the network with hills alone.
+    Where the model without elevation of a seed diverged, that is the model with elevation.
     """
-    pairs = {"kept": (hilly.kept, level.kept)}
-    if hilly.personalised is not None and level.personalised is not None:
-        pairs["personalised"] = hilly.personalised, level.personalised
+    pairs = {"final": (with_elevation.final, without.final)}
+    if with_elevation.personalised is not None and without.personalised is not None:
+        pairs["personalised"] = with_elevation.personalised, without.personalised
     used = {}
-    seeds = list(level.finite)
-    for name, (own, other) in pairs.items():
-        used[name] = own.test.copy()
-        used[name][seeds] = choose_by_elevation(federation, own, other)[seeds]
+    seeds = list(without.finite)
+    for name, (first, second) in pairs.items():
+        used[name] = first.test.copy()
+        used[name][seeds] = choose_by_elevation(federation, first, second)[seeds]
     return used

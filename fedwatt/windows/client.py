@@ -48,7 +48,7 @@ class Client:
                    they are not coarse
     strata         "speed", "grade", ... (`STRATA`) -> class names and int8 [test windows]
     trips          split -> names of its trips
-    known          "validation", "test" -> bool [windows]: whether their climb was read; empty where
+    climb_known    "validation", "test" -> bool [windows]: whether their climb was read; empty where
                    no feature needs climb
     held_out       the vehicle is evaluated but never trains
     simulated      its energy is simulated, not measured
@@ -66,7 +66,7 @@ class Client:
     label_scale_wh: float
     strata: Strata
     trips: Mapping[str, tuple[str, ...]]
-    known: Mapping[str, BoolArray] = field(default_factory=dict)
+    climb_known: Mapping[str, BoolArray] = field(default_factory=dict)
     held_out: bool = False
     kind: str = "passenger"
     simulated: bool = True
@@ -196,7 +196,7 @@ class Fleet:
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
-            for split, mask in sorted(client.known.items()):
+            for split, mask in sorted(client.climb_known.items()):
                 digest.update(split.encode() + mask.tobytes())
             if self.mapped is not None:
                 self.mapped.release()
@@ -275,7 +275,7 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         trips={
             s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
         },
-        known={split: climb_known(of[split], window) for split in evaluated},
+        climb_known={split: climb_known(of[split], window) for split in evaluated},
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,

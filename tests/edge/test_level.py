@@ -99,7 +99,7 @@ def test_a_vehicles_file_chooses_between_what_torch_says(backbone, reduction, tm
     model = opened(run, tmp_path, vehicle)
     ground = with_elevation(vehicle, elevation_field())
     hilly, level = (build_client(ground, one.config.data) for one in (run, run.level))
-    known = hilly.known["test"]
+    known = hilly.climb_known["test"]
     assert 0.2 < known.mean() < 0.8 and model.card.level["borne_out"]
     both = (
         hilly.energy_wh(torch_energy(run, hilly)),

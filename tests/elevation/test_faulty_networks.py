@@ -87,7 +87,8 @@ def test_a_receiver_that_is_lost_after_training_costs_nothing(sound, level):
     """Network and personalised model were trained with hills, and are of no use to it any more."""
     federation, *hilly = trained(sound, hills=True)
     first, *clients = federation.fleet.clients
-    lost = replace(first, known={**first.known, "test": np.zeros_like(first.known["test"])})
+    unknown = np.zeros_like(first.climb_known["test"])
+    lost = replace(first, climb_known={**first.climb_known, "test": unknown})
     federation.fleet = replace(federation.fleet, clients=(lost, *clients))
     below, *others = level
     for own, other in zip(hilly, others, strict=True):

@@ -29,7 +29,7 @@ def client(labels, known=None, ends=None) -> Client:
         label_scale_wh=1.0,
         strata={},
         trips={},
-        known={"validation": known},
+        climb_known={"validation": known},
     )
 
 
@@ -85,7 +85,7 @@ def test_no_gain_is_no_reason():
 
 def test_unknown_windows_and_hills_that_are_not_borne_out_are_left_to_the_level_model():
     vehicle = client(np.zeros(2))
-    vehicle = replace(vehicle, known=vehicle.known | {"test": np.array([True, False])})
+    vehicle = replace(vehicle, climb_known=vehicle.climb_known | {"test": np.array([True, False])})
     windows = SimpleNamespace(offsets=np.array([0, 2]))
     federation = SimpleNamespace(
         fleet=SimpleNamespace(clients=[vehicle]),

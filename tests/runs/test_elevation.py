@@ -16,7 +16,7 @@ from fedwatt.elevation.store import Provenance, read_field, read_provenance, wri
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.runs.config import RunConfig, Source, from_toml
-from fedwatt.runs.elevation import Refresh, learned_alone, refreshed_field
+from fedwatt.runs.elevation import ElevationRefresh, learned_alone, refreshed_field
 from fedwatt.runs.model_file import read_personalised
 from fedwatt.runs.run import Run
 from fedwatt.runs.source import open_fleet
@@ -180,7 +180,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
     for seed in (1, 2):
         for name in ("car-001", "car-002", "car-003"):
             own = read_personalised(run, "fedavg", seed, name)
-            same = all((own[n] == shared[f"fedavg/kept/seed-{seed}/{n}"]).all() for n in own)
+            same = all((own[n] == shared[f"fedavg/final/seed-{seed}/{n}"]).all() for n in own)
             one, kept = (
                 next(
                     r["rmse"]
@@ -188,7 +188,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
                     if (r["method"], r["seed"], r["vehicle"], r["model"])
                     == ("fedavg", seed, name, model)
                 )
-                for model in ("personalised", "kept")
+                for model in ("personalised", "final")
             )
             assert same == (one == pytest.approx(kept, rel=1e-6))
             changed += not same
@@ -285,14 +285,14 @@ def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path
     config = from_toml(text)
     ran: list[Learned] = []
 
-    finish = Refresh.after_training
+    finish = ElevationRefresh.after_training
 
     def overheard(self, federation, state, file):
         federation = finish(self, federation, state, file)
         ran.append(self.learned)
         return federation
 
-    monkeypatch.setattr(Refresh, "after_training", overheard)
+    monkeypatch.setattr(ElevationRefresh, "after_training", overheard)
     Run(config, out=out, observer=Silent()).execute()
     (learned,) = ran
     assert len(learned.contributors) == 3

@@ -198,9 +198,9 @@ def test_windows_with_known_climb_are_marked_in_the_order_of_their_ends():
             if f"t{number}" in client.trips[split]
             for end in range(3, 12, 2)
         ]
-        assert client.known[split].tolist() == expected
+        assert client.climb_known[split].tolist() == expected
         assert 0 < sum(expected) < len(expected) == len(client.ends[split])
-    assert set(client.known) == {"validation", "test"}
+    assert set(client.climb_known) == {"validation", "test"}
 
 
 def test_climb_that_was_given_is_known_and_other_features_need_none():
@@ -208,8 +208,8 @@ def test_climb_that_was_given_is_known_and_other_features_need_none():
     channels = {"speed_mps": np.arange(9.0), "energy_wh": np.ones(9), **given_climb}
     vehicle = Vehicle("v", tuple(Trip(f"t{i}", channels) for i in range(4)))
     hilly = build_client(vehicle, DataSettings(features="speed, elevation", window=3))
-    assert all(known.all() for known in hilly.known.values())
-    assert build_client(vehicle, DataSettings(features="speed", window=3)).known == {}
+    assert all(known.all() for known in hilly.climb_known.values())
+    assert build_client(vehicle, DataSettings(features="speed", window=3)).climb_known == {}
 
 
 def test_short_trips_are_left_out():

@@ -50,7 +50,7 @@ class Spill:
             np.ascontiguousarray(matrix, dtype=np.float64).tofile(file)
 
     def take(self, key: str, name: Callable[[int], str] = str) -> tuple[list[RawTrip], Account]:
-        """Trips of a vehicle by ascending number, and the copies left out; its file is removed.
+        """Return a vehicle's trips by ascending number and an account of copies; remove its file.
 
         `name` gives the name of a trip from its number.
         """
@@ -103,7 +103,7 @@ def silent(done: int, total: int, what: str) -> None:
 
 
 def keep_trip(trip: RawTrip) -> str:
-    """No reason to leave a trip out."""
+    """Return no reason to leave a trip out."""
     return ""
 
 
@@ -143,7 +143,7 @@ class Reader(Protocol):
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    # Not TemporaryDirectory: it warns when an import is left half-way, a fair thing to do.
+    # Not TemporaryDirectory: it warns when an import is left half-way, which is allowed.
     folder = Path(mkdtemp(prefix="fedwatt-"))
     try:
         yield folder
