@@ -72,5 +72,5 @@ def member_weights(predicted: FloatArray, true: FloatArray) -> FloatArray:
     sound = np.isfinite(error) & (error <= WORST * error.min() + 1e-12)
     if not sound.any():
         return np.array([0.0, 1.0])
-    weights: FloatArray = WEIGHTS * sound
-    return weights / weights.sum()
+    weights = WEIGHTS * sound
+    return np.asarray(weights / weights.sum())
