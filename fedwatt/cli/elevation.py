@@ -63,15 +63,12 @@ def learn_(
 def map_(
     field: FieldFile,
     out: Annotated[Path, typer.Option(help="A .png, .svg, .pdf or .html file.")],
-    method: Annotated[
-        str | None, typer.Option(help="Of a run: the field as refreshed in this method's training.")
-    ] = None,
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
     from fedwatt.elevation.store import driven_nodes, read_field
     from fedwatt.report.field_map import write_map
 
-    file = field_file(field, method)
+    file = map_file(field)
     write_map(read_field(file), out, driven=driven_nodes(file))
     console.print(f"Map: {out}")
 
@@ -96,7 +93,7 @@ def compare_(
     """
     from fedwatt.elevation.store import read_field
 
-    learned = read_field(field_file(field, None))
+    learned = read_field(map_file(field))
     fleet = (truth / "fleet.json").is_file()
     if fleet and figure is not None:
         raise SettingError("--figure draws a comparison with a terrain model, not with a fleet.")
@@ -159,14 +156,14 @@ def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str
     return rows
 
 
-def field_file(path: Path, method: str | None) -> Path:
-    """Return the field of a file or of a run folder."""
+def map_file(path: Path) -> Path:
+    """Return the elevation map of a file or of a run folder."""
     if not path.is_dir():
         return path
-    file = path / "field.parquet" if method is None else path / "elevation" / f"{method}.parquet"
+    file = path / "field.parquet"
     if not file.is_file():
         raise DataError(
-            f"{path} has no field {file.relative_to(path)}. A run has one if its features include "
-            "elevation, and one for each method if elevation.refresh_every is set."
+            f"{path} has no elevation map {file.name}. A run has one if its features include "
+            "elevation."
         )
     return file

@@ -71,12 +71,12 @@ def scores(
     )
     minutes = prediction.trip.seconds / 60
     made.append(score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
-    if prediction.hills is not None:
-        without_elevation = len(prediction.hills) - int(prediction.hills.sum())
-        remark = f"{without_elevation:,} of {len(prediction.hills):,} windows by the level model"
-        made.append(
-            score("With hills", f"{100 * prediction.hills.mean():.0f}", "%", remark, "--muted")
+    climb_known = prediction.climb_known
+    if climb_known is not None:
+        remark = (
+            f"{len(climb_known) - int(climb_known.sum()):,} of {len(climb_known):,} windows without"
         )
+        made.append(score("Climb known", f"{100 * climb_known.mean():.0f}", "%", remark, "--muted"))
     return made if reach is None else [*made, _charge_score(prediction, reach)]
 
 
@@ -101,7 +101,7 @@ def model_facts(card: ModelCard) -> dict[str, str]:
         "Scaling of": card.vehicle,
         "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
         "Window": f"{card.window} samples, one every {card.interval_s:g} s",
-        "Hills": _hills(card),
+        "Elevation": _elevation(card),
         "Error bars": f"{bars['trips']} {bars['source']}" if bars else "none",
         "Form": card.form,
         "Run": card.run_hash,
@@ -109,7 +109,7 @@ def model_facts(card: ModelCard) -> dict[str, str]:
     }
 
 
-def _hills(card: ModelCard) -> str:
+def _elevation(card: ModelCard) -> str:
     if not card.elevation:
         return "not known to the model"
     source = "the vehicle's own elevation"
@@ -121,8 +121,4 @@ def _hills(card: ModelCard) -> str:
             f"{first}{card.elevation['nodes']:,} nodes {card.elevation['cell_m']:g} m apart, "
             "learned by the fleet and, where only this vehicle drives, by itself"
         )
-    if not card.level:
-        return source
-    if not card.level["borne_out"]:
-        return f"{source}; not borne out in the vehicle, the level model predicts every window"
-    return f"{source}; the level model predicts windows whose climb is not known"
+    return f"{source}; windows elsewhere are predicted without climb"

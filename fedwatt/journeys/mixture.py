@@ -41,6 +41,7 @@ class Mixture:
 
 def chosen_mixture(client: Client, fleet: FleetRidge, network: FloatArray) -> Mixture:
     """Return the mean of a vehicle's sound members; `network` predicts its validation windows."""
+    client = client.as_recorded()
     x = {split: window_features(client, split) for split in ("train", "validation")}
     ridges = (mixed_ridge(client, fleet), local_ridge(client))
     predicted = np.column_stack([network, *(x["validation"] @ beta for beta in ridges)])

@@ -65,6 +65,7 @@ def physical_means(client: Client, split: str) -> FloatArray:
 
 def local_ridge(client: Client) -> FloatArray:
     """Return β [features + 1] of scaled features from the vehicle's own training windows."""
+    client = client.as_recorded()
     x = window_features(client, "train")
     y = client.labels["train"].astype(np.float64)
     return pulled(x.T @ x / len(y), x.T @ y / len(y), LOCAL)
@@ -88,6 +89,7 @@ class WindowSums:
 
 def window_sums(client: Client) -> WindowSums:
     """Return the sums of one vehicle."""
+    client = client.as_recorded()
     ends = client.ends["train"]
     x = np.column_stack([physical_means(client, "train"), np.ones(len(ends))])
     y = client.labels["train"] + client.label_center_wh / client.label_scale_wh

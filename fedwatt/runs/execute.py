@@ -8,18 +8,17 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from fedwatt.elevation.learn import Learned
-from fedwatt.elevation.level import Predictions, level_data
 from fedwatt.evaluation import PersonalisedModel, baseline_rows, personalise
 from fedwatt.evaluation.rows import baseline_vehicles
 from fedwatt.federation import Federation, LocalFleet, State
+from fedwatt.federation.evaluate import Predictions, predictions_of
 from fedwatt.federation.local_fleet import Network
 from fedwatt.federation.records import Row
 from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.runs.carry_out import Run, Site, carry_out
-from fedwatt.runs.checkpoint import memory_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import (
-    Refresh,
+    data_without_elevation,
     elevation_facts,
     learned_alone,
     learned_for,
@@ -28,7 +27,6 @@ from fedwatt.runs.elevation import (
 )
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
-from fedwatt.runs.level import ModelPredictions, predictions_of, used_on_board
 from fedwatt.runs.model_file import own_model_file, write_own_model
 from fedwatt.runs.source import open_fleet
 from fedwatt.windows import Fleet
@@ -53,8 +51,6 @@ def execute(
 ) -> None:
     """Train every method of `config` and fill the run folder `out`.
 
-    A run with hills trains its level model first, into a run folder inside its own.
-
     With `resume`, what an interrupted run of the same configuration left is continued, bit for bit;
     where there is none, one begins. A checkpoint is written at most every `checkpoint_seconds` and
     whenever training stops. `elsewhere` may train methods on other machines: it leaves their
@@ -68,11 +64,10 @@ def execute(
 
 
 @dataclass
-class Simulation(Site[ModelPredictions, Federation]):
+class Simulation(Site[Federation]):
     """The `Site` of a run whose vehicles are simulated in this process.
 
-    Routes are learned when they are first asked for (`runs.routes`), and the models of a finished
-    level run are evaluated anew from their checkpoints, which takes a moment.
+    Routes are learned when they are first asked for (`runs.routes`).
     """
 
     on_the_road: ClassVar[bool] = False
@@ -80,12 +75,12 @@ class Simulation(Site[ModelPredictions, Federation]):
     run: Run
     elsewhere: Elsewhere | None = None
     dealt: Dealt | None = None
-    of_level_model: bool = False  # whether the run is that of a level model
-    learned: Learned | None = field(default=None, init=False)  # the hills that the run begins with
+    learned: Learned | None = field(default=None, init=False)
+    """The elevation maps of the vehicles; None where the run learns none."""
     opened: Fleet = field(init=False)
 
     def open(self) -> Fleet:
-        """Learn the hills, which windows are made with, and build the vehicles."""
+        """Learn the elevation maps that windows are made with, and build the vehicles."""
         config = self.run.config
         observer = self.run.observer
         self.learned = learned_for(config)
@@ -111,35 +106,13 @@ class Simulation(Site[ModelPredictions, Federation]):
         """Return a hash of the data itself."""
         return self.opened.data_hash()
 
-    def federation(
-        self,
-        choice: MethodChoice,
-        *,
-        scratch: Path | None = None,
-        level: ModelPredictions | None = None,
-    ) -> Federation:
+    def federation(self, choice: MethodChoice, *, scratch: Path | None = None) -> Federation:
         """Return the federation in which a method trains."""
         made = federation_for(self.run.config, choice, self.opened, scratch)
         return made if self.dealt is None else self.dealt(made, choice)
 
-    def refresh(self, choice: MethodChoice) -> Refresh | None:
-        """Learns the hills anew every `elevation.refresh_every` rounds."""
-        if self.learned is None or not self.run.config.elevation.refresh_every:
-            return None
-        folder = self.run.checkpoints(choice)
-        return Refresh(
-            self.run.config,
-            folder,
-            self.learned,
-            lambda fleet: federation_for(self.run.config, choice, fleet, memory_folder(folder)),
-        )
-
-    def level_site(self, run: Run) -> "Simulation":
-        """Return a simulation that builds the same vehicles without climb."""
-        return Simulation(run, elsewhere=self.elsewhere, of_level_model=True)
-
     def share_elevation(self) -> dict[str, Any]:
-        """Write what the vehicles publish of their hills; methods may then train elsewhere."""
+        """Write the published elevation map; methods may then train elsewhere."""
         facts: dict[str, Any] = {}
         if self.learned is not None:
             write_learned(self.run.out / "field.parquet", self.learned, self.run.config)
@@ -165,9 +138,9 @@ class Simulation(Site[ModelPredictions, Federation]):
         if learns_elevation(config):
             learners = _names(federation.evaluated)
             alone.append(open_fleet(config, learned_alone(config, learners)))
-            level = level_data(config.data)
-            if level is not None:
-                alone.append(open_fleet(replace(config, data=level)))
+            without = data_without_elevation(config.data)
+            if without is not None:
+                alone.append(open_fleet(replace(config, data=without)))
         return baseline_rows(
             federation.evaluated,
             share,
@@ -178,16 +151,12 @@ class Simulation(Site[ModelPredictions, Federation]):
         )
 
     def evaluate(
-        self,
-        choice: MethodChoice,
-        federation: Federation,
-        state: State,
-        level: ModelPredictions | None,
-    ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
-        """Errors of personalised models and, with a level model, of what vehicles would use."""
+        self, choice: MethodChoice, federation: Federation, state: State
+    ) -> dict[str, list[Row]]:
+        """Return the errors of personalised models and of mixtures with ridges."""
         personalised = _personalised_models(self.run, choice, federation, state)
         evaluated = federation.evaluated
-        final_predictions = predictions_of(evaluated, state.final_weights)
+        final_predictions = predictions_of(evaluated.model, state.final_weights, evaluated.pool)
         mixes = self.run.config.model.mixture
         if mixes:
             final_predictions = mixed_predictions(evaluated, final_predictions)
@@ -196,14 +165,10 @@ class Simulation(Site[ModelPredictions, Federation]):
         write_trip_prior(
             self.run.out, choice.label, evaluated, personalised or final_predictions, state.live
         )
-        predicted = ModelPredictions(final_predictions, personalised, tuple(state.live))
         used = {} if personalised is None else {"personalised": personalised.test}
-        if level is not None:
-            used = used_on_board(evaluated, predicted, level)
-        elif mixes:
+        if mixes:
             used["kept"] = final_predictions.test
-        rows = {name: evaluated.prediction_rows(test) for name, test in used.items()}
-        return rows, predicted if self.of_level_model else None
+        return {name: evaluated.prediction_rows(test) for name, test in used.items()}
 
 
 def _personalised_models(

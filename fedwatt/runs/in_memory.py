@@ -27,7 +27,6 @@ from fedwatt.runs.checkpoint import Origin, save_checkpoint
 from fedwatt.runs.config import MethodChoice, ModelChoice, RunConfig, Source
 from fedwatt.runs.execute import Simulation
 from fedwatt.runs.folder import run_hash
-from fedwatt.runs.level import level_config
 from fedwatt.runs.source import OWN
 from fedwatt.windows import Fleet
 
@@ -148,9 +147,7 @@ class InMemory(Simulation):
         self.opened = self.at_hand.fleet
         return self.opened
 
-    def federation(
-        self, choice: MethodChoice, *, scratch: Path | None = None, level: object = None
-    ) -> Federation:
+    def federation(self, choice: MethodChoice, *, scratch: Path | None = None) -> Federation:
         """Return the federation that was given; what it remembers stays where it is."""
         assert self.at_hand is not None
         return self.at_hand
@@ -169,11 +166,6 @@ def write_run(
     out: Path, federation: Federation, config: RunConfig, state: State, history: History
 ) -> None:
     """Write the folder of a finished run: its checkpoint and everything derived from it."""
-    if level_config(config) is not None:
-        raise SettingError(
-            "A model with hills has a level model beside it, which 'fedwatt run' trains. Save such "
-            "a run by letting 'fedwatt run', or fedwatt.runs.execute, make it."
-        )
     (choice,) = config.methods
     run = Run(config, out, Observers(()), resume=True)
     origin = Origin(run_hash(config), federation.fleet.data_hash())

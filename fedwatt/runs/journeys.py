@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedwatt.elevation.level import Predictions
 from fedwatt.errors import RunError
 from fedwatt.federation import LocalFleet
+from fedwatt.federation.evaluate import Predictions
 from fedwatt.files import parse_json, write_text
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import (

@@ -1,7 +1,6 @@
 """Train one method from its last checkpoint on, whatever its vehicles are."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,12 +22,10 @@ def train_method(
     origin: Origin,
     checkpoint_seconds: float,
     budget: Budget | None,
-    before_round: Callable[[Rounds, State], tuple[Rounds, State]] | None = None,
 ) -> tuple[State, History]:
-    """All rounds of a method, going on after its last checkpoint in `folder` if it has one.
+    """Train all rounds of a method, after its last checkpoint in `folder` if it has one.
 
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
-    `before_round` may give another federation, or another state, to any round.
     """
     seeds = len(federation.seeds)
     epsilon = None if budget is None else budget.epsilon
@@ -45,8 +42,6 @@ def train_method(
     saved_at = time.monotonic()
     try:
         while not federation.finished(state):
-            if before_round is not None:
-                federation, state = before_round(federation, state)
             state, record = federation.advance(choice.method, state)
             record = record.spending(epsilon)
             history.add(state.round, seeds, record)

@@ -28,7 +28,6 @@ from fedwatt.federation.participation import participant_count
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.execute import federation_for
-from fedwatt.runs.level import level_config
 from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
 from fedwatt.tuning.spread import chunks
 from fedwatt.windows import Fleet
@@ -48,8 +47,7 @@ def deals_participants(
     """
     tasks = len(config.methods) * len(chunks(config.seeds, seeds_per_task))
     asked = participant_count(vehicles, config.training.participation) * len(config.seeds)
-    possible = not config.asynchronous.buffer and level_config(config) is None
-    return possible and tasks < workers and asked >= FEWEST * workers
+    return not config.asynchronous.buffer and tasks < workers and asked >= FEWEST * workers
 
 
 class Worker:

@@ -15,7 +15,6 @@ from pathlib import Path
 from fedwatt.observers.progress_log import FILE
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
-from fedwatt.runs.level import level_label
 from fedwatt.watch.local_server import Reply, answering
 
 
@@ -37,7 +36,6 @@ class LivePage:
             "watch.html.jinja",
             run=self.run.name,
             looks=looks,
-            without_elevation=level_label(""),
             light={},
             dark={},
         )

@@ -7,8 +7,6 @@ from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
 from fedwatt.deploy.plan.plan import Plan
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server import members
@@ -26,14 +24,11 @@ from fedwatt.federation import Availability, History, Loop, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding, write_bytes
 from fedwatt.observers import Observer, Observers, ProgressLog
-from fedwatt.runs.carry_out import FINISHED as COMPLETE
 from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.elevation import elevation_facts, learns_elevation, shares_elevation
 from fedwatt.runs.environment import fleet_partition
-from fedwatt.runs.level import LEVEL, level_config
-from fedwatt.runs.model_file import final_weights
 from fedwatt.windows import Fleet
 
 log = logging.getLogger("fedwatt.deploy")
@@ -71,7 +66,6 @@ def refuse_undeployable(config: RunConfig) -> None:
             f"'{config.training.sampling}' drew. Set deploy.over_selection = 0, or sampling = "
             "'fixed'."
         )
-    level_config(config)  # refuses noise for privacy, which a second model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
         if getattr(config.availability, name) != getattr(ideal, name):
@@ -165,15 +159,13 @@ def execute(
 
 
 @dataclass
-class ConnectedFleet(Site[NDArray[Any], Loop]):
+class ConnectedFleet(Site[Loop]):
     """The `Site` of a run whose vehicles are connected to a server."""
 
     on_the_road: ClassVar[bool] = True
 
     run: Run
     roster: Roster
-    part: str = ""
-    """LEVEL for the run of the model without elevation."""
     state: RunState = field(init=False)
     backend: DeployedBackend = field(init=False)
     """The vehicles of the method that trains."""
@@ -184,16 +176,15 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
             self.state.note(status, about)
 
     def open(self) -> Fleet:
-        """Let vehicles enrol; those of the model without elevation have enrolled already."""
+        """Let vehicles enrol."""
         run = self.run
         self.state = RunState.begin(run.out, self.roster.plan.digest, resume=run.resume)
-        if not self.part:
-            if run.resume:
-                self.roster.load()
-            else:  # left by a run that never began
-                self.roster.path.unlink(missing_ok=True)
-            self.roster.wait()
-            write_bytes(run.out / "plan.json", self.roster.signed_plan)
+        if run.resume:
+            self.roster.load()
+        else:  # left by a run that never began
+            self.roster.path.unlink(missing_ok=True)
+        self.roster.wait()
+        write_bytes(run.out / "plan.json", self.roster.signed_plan)
         return self.fleet()
 
     def fleet(self) -> Fleet:
@@ -208,39 +199,17 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
         """Return the plan's digest: vehicles file their state under it."""
         return self.state.plan
 
-    def federation(
-        self,
-        choice: MethodChoice,
-        *,
-        scratch: Path | None = None,
-        level: NDArray[Any] | None = None,
-    ) -> Loop:
+    def federation(self, choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
         """Return the loop over a method's rounds."""
         config = self.run.config
         plain = BufferedBackend if config.asynchronous.buffer else PlainBackend
         kind = SecureBackend if config.secure.enabled else plain
-        self.backend = kind.of(self.roster, config, choice, self.state, self.part, level)
+        self.backend = kind.of(self.roster, config, choice, self.state)
         return self.backend.loop()
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
         """Return the noisy models that were made before a kill and are in no checkpoint."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
-
-    def level_site(self, run: Run) -> "ConnectedFleet":
-        """Return the same vehicles in the run of the model without elevation."""
-        return ConnectedFleet(run, self.roster, LEVEL)
-
-    def finished(self) -> dict[str, NDArray[Any]] | None:
-        """Return the final models of a finished run, so that no vehicle is asked again."""
-        config = self.run.config
-        out = self.run.out
-        if not (out / COMPLETE).exists():
-            return None
-        layout = config.model.on(self.fleet()).layout
-        return {
-            choice.label: final_weights(out, choice.label, config.seeds[0], layout)
-            for choice in config.methods
-        }
 
     def share_elevation(self) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
@@ -270,9 +239,9 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
         return {"cells": len(found.driving.keys), "vehicles": found.vehicles}
 
     def evaluate(
-        self, choice: MethodChoice, federation: Loop, state: State, level: NDArray[Any] | None
-    ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
-        """Return errors of personalised models and of the models that vehicles use."""
+        self, choice: MethodChoice, federation: Loop, state: State
+    ) -> dict[str, list[Row]]:
+        """Return errors of personalised models."""
         self.roster.refresh()
         errors = self.backend.errors
         rows: dict[str, list[Row]] = {}
@@ -280,10 +249,7 @@ class ConnectedFleet(Site[NDArray[Any], Loop]):
             model = state.weights if choice.method.personalised else state.final_weights
             sent = self.backend.broadcast(state) if choice.method.personalised else {}
             rows["personalised"] = errors.personalised(model, state.round, sent)
-        if level is not None:
-            rows["kept"] = errors.in_use(state.final_weights)
-        kept = state.final_weights[0, : federation.model.layout.size].cpu().numpy()
-        return rows, kept if self.part else None
+        return rows
 
 
 class LogLines(Observer):

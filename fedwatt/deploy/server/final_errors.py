@@ -15,7 +15,7 @@ from fedwatt.deploy.server.requests import Reply
 from fedwatt.deploy.server.run_state import RunState, SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
 from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_rows
-from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS, ReplyForm
+from fedwatt.deploy.vehicle.messages import BROADCAST, ReplyForm
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError
 from fedwatt.federation.records import Row, error_columns
@@ -38,37 +38,28 @@ class FinalErrors:
     run: RunState
     config: RunConfig
     common: Mapping[str, Value]
-    level: NDArray[Any] | None = None
-    """The model without elevation [D] that vehicles have beside this one."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """Replies so far, by the digest of the request."""
 
     def of_model(self, weights: Tensor) -> list[Row]:
         """Return errors of the model [1, D]."""
-        return self._rows("final", weights, None)
-
-    def in_use(self, weights: Tensor) -> list[Row]:
-        """Return errors of what vehicles use: the model without elevation where that is better."""
-        return self._rows("final", weights, self.level)
+        return self._rows("final", weights)
 
     def personalised(
         self, weights: Tensor, round: int, sent: Mapping[str, NDArray[Any]]
     ) -> list[Row]:
         """Return errors of the models that vehicles personalise from the model [1, D]."""
         arrays = {BROADCAST + name: array for name, array in sent.items()}
-        return self._rows("personalise", weights, self.level, arrays, {"round": round})
+        return self._rows("personalise", weights, arrays, {"round": round})
 
     def _rows(
         self,
         kind: str,
         weights: Tensor,
-        level: NDArray[Any] | None,
         more: Mapping[str, NDArray[Any]] | None = None,
         values: Mapping[str, Value] | None = None,
     ) -> list[Row]:
         arrays = {"weights": weights[0].cpu().numpy(), **(more or {})}
-        if level is not None:
-            arrays[LEVEL_WEIGHTS] = level
         digests = (sha256(array.tobytes()).hexdigest() for array in arrays.values())
         key = " ".join((kind, *digests))
         if key not in self.rows:

@@ -234,8 +234,6 @@ def _when(line: Line) -> str:
 
 def describe_run(out: Path) -> Iterator[str]:
     """Return lines about the vehicles of a run and how far its methods are."""
-    from fedwatt.runs.level import LEVEL, level_label
-
     state = out / STATE_FILE
     if not state.exists():
         raise RunError(
@@ -243,13 +241,13 @@ def describe_run(out: Path) -> Iterator[str]:
             "one."
         )
 
-    folders = [(level_label(folder.name), folder) for folder in _methods(out / LEVEL)]
-    folders += [(folder.name, folder) for folder in _methods(out)]
+    folders = list(_methods(out))
     if not folders:
         yield "No round is complete yet."
-    for name, folder in folders:
+    for folder in folders:
         done = max((int(f.name.removeprefix("round-")) for f in folder.glob("round-*")), default=0)
-        yield f"{name}: {counted(done, 'round')} done{_epsilon(folder / f'round-{done:06d}')}"
+        epsilon = _epsilon(folder / f"round-{done:06d}")
+        yield f"{folder.name}: {counted(done, 'round')} done{epsilon}"
     yield f"The run is {RunState.read(state).doing}"
     if (out / "report.html").exists():
         yield f"Report: {out / 'report.html'}"

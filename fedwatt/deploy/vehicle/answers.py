@@ -28,9 +28,8 @@ MOST_PLACE_SUMS: Final = 100
 """Sums over places that one plan may ask for; learning a map and routes takes about twenty."""
 MOST_SET_CHANGES: Final = 3
 """How often the vehicles of sums over places may change: each change can show a difference."""
-MOST_FINAL: Final = 5
-"""Evaluations of final models per method: best, last, mean, and in use with the one without
-elevation."""
+MOST_FINAL: Final = 4
+"""Evaluations of final models per method: best, last and mean, and one that is repeated."""
 KEPT_REPLIES: Final = 16
 """Of each kind and method; a backup of the server may be so many rounds old."""
 AFTER_LAST: Final = 2
@@ -42,7 +41,6 @@ class Slot:
     """One answer that a plan allows."""
 
     kind: str
-    part: str
     method: str
     round: int
 
@@ -52,12 +50,12 @@ class Slot:
         values = request.values
         number = values.get("round", values.get("number", 0))
         assert isinstance(number, int)  # requests are checked when they are read
-        return cls(kind, str(values.get("part", "")), str(values.get("method", "")), number)
+        return cls(kind, str(values.get("method", "")), number)
 
     @property
-    def track(self) -> tuple[str, str, str]:
+    def track(self) -> tuple[str, str]:
         """Return what its rounds are counted for."""
-        return self.kind, self.part, self.method
+        return self.kind, self.method
 
 
 class Answers:

@@ -61,7 +61,6 @@ from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import Terms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import shares_elevation
-from fedwatt.runs.level import level_config
 from fedwatt.telemetry.store import read_vehicle
 
 log = logging.getLogger("fedwatt.deploy")
@@ -277,7 +276,7 @@ class Vehicle:
             )
         if terms.length * terms.bits // 8 > self.acceptance.largest_message:
             raise DataError("a contribution would be longer than this vehicle sends")
-        slot = Slot(purpose.kind, purpose.part, purpose.method, purpose.round)
+        slot = Slot(purpose.kind, purpose.method, purpose.round)
         self._refuse_used(slot, "", plan, answers)
 
     def _refuse_used(self, slot: Slot, digest: str, plan: Plan, answers: Answers) -> None:
@@ -295,8 +294,6 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
     if kind != "train":
         return ReplyForm(kind)
     (choice,) = (one for one in config.methods if one.label == request.values["method"])
-    if request.values["part"]:
-        config = level_config(config) or config
     columns = len(config.data.columns)
     model = get_model(
         config.model.name,

@@ -44,7 +44,6 @@ class Purpose:
 
     plan: str
     kind: str
-    part: str
     method: str
     round: int
     request: str
@@ -56,10 +55,8 @@ class Purpose:
         values = request.values
         number = values.get("round", values.get("number", 0))
         assert isinstance(number, int)
-        plan, kind, part, method = (
-            str(values.get(name, "")) for name in ("plan", "kind", "part", "method")
-        )
-        return cls(plan, kind, part, method, number, _digest(request))
+        plan, kind, method = (str(values.get(name, "")) for name in ("plan", "kind", "method"))
+        return cls(plan, kind, method, number, _digest(request))
 
     @property
     def text(self) -> str:
