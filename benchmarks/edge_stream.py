@@ -14,8 +14,7 @@ from fedwatt.edge.trips import predict_trip
 from fedwatt.elevation.climb import LOOK_AHEAD_S
 from fedwatt.elevation.positions import trusted_positions
 from fedwatt.telemetry import Trip, Vehicle
-from fedwatt.telemetry.readers.spill import Spill
-from fedwatt.telemetry.readers.stream import silent
+from fedwatt.telemetry.readers.stream import Spill, silent
 from fedwatt.telemetry.readers.ved import VedReader
 from fedwatt.telemetry.trip import RawTrip
 from fedwatt.windows import DataSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
-from fedwatt.telemetry.frames import vehicles_from_frame
+from fedwatt.telemetry.importing import vehicles_from_frame
 from fedwatt.telemetry.readers import VehicleStream
 
 

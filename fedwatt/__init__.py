@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedwatt.observers import Observer
     from fedwatt.report.write import write_report
     from fedwatt.synthetic import synthetic_fleet
-    from fedwatt.telemetry.frames import fleet_from_frame
+    from fedwatt.telemetry.importing import fleet_from_frame
     from fedwatt.telemetry.store import load_fleet
     from fedwatt.trained import Federation, Trained, load
     from fedwatt.windows import DataSettings, Fleet
@@ -39,7 +39,7 @@ _HOMES = {
     "Observer": "fedwatt.observers",
     "Trained": "fedwatt.trained",
     "Training": "fedwatt.federation",
-    "fleet_from_frame": "fedwatt.telemetry.frames",
+    "fleet_from_frame": "fedwatt.telemetry.importing",
     "load": "fedwatt.trained",
     "load_fleet": "fedwatt.telemetry.store",
     "methods": "fedwatt.methods",

@@ -222,8 +222,8 @@ def source_of(wanted: Wanted) -> str:
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
     """Yield vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
+    from fedwatt.telemetry.maps import EnrichedVehicles
     from fedwatt.telemetry.maps.elevation import read_terrain_model
-    from fedwatt.telemetry.maps.enrich import EnrichedVehicles
     from fedwatt.telemetry.readers import VED_CLEANING, import_eved, import_ved
 
     if name == "traces":

@@ -23,8 +23,8 @@ import numpy as np
 
 from fedwatt.errors import check
 from fedwatt.telemetry.channels import CHANNELS, POSITION
-from fedwatt.telemetry.cleaning.order import RESET_S
 from fedwatt.telemetry.cleaning.resample import any_set, between_updates, held
+from fedwatt.telemetry.cleaning.segments import RESET_S
 from fedwatt.telemetry.trip import FloatArray
 
 SPEED = "speed_mps"

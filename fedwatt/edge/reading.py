@@ -15,8 +15,8 @@ import numpy as np
 from fedwatt.elevation.grid import distance_m
 from fedwatt.errors import DataError, unknown
 from fedwatt.telemetry.channels import CHANNELS, POSITION, STORED
-from fedwatt.telemetry.cleaning.order import in_order
 from fedwatt.telemetry.cleaning.resample import resample
+from fedwatt.telemetry.cleaning.segments import in_order
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, RawTrip, Trip
 from fedwatt.windows.features import CLIMB
 

@@ -1,21 +1,41 @@
-"""From recordings to a stored fleet: read, clean, enrich from maps, write."""
+"""From recordings to a stored fleet: read, clean, enrich from maps, write.
 
-from collections.abc import Callable, Iterable, Iterator
+A fleet from a DataFrame: telemetry that is in memory already, cleaned like files on disk.
+
+    fleet = fleet_from_frame(
+        frame, vehicle="car", trip="trip", time="t",
+        speed=("v", "km/h"), ambient="outside", voltage="U", current=("I", "A", "negative"),
+    )
+    for sentence in fleet.account: print(sentence)
+
+What each column means is a mapping (`readers.mapping`), and its rows take the way of
+`fedwatt data import csv`: the same checks, the same repairs, the same account.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from inspect import isfunction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import polars as pl
+
 from fedwatt import plugins
-from fedwatt.errors import SettingError, unknown
+from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.telemetry import readers
-from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
+from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
+from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
+from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.maps import EnrichedVehicles, Extract, read_terrain_model
-from fedwatt.telemetry.readers.mapping import load_mapping
-from fedwatt.telemetry.readers.stream import Progress, silent
+from fedwatt.telemetry.readers.files import find_tables
+from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, mapping_of
+from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
+from fedwatt.telemetry.readers.stream import Progress, Spill, VehicleStream, silent
 from fedwatt.telemetry.readers.sumo_output import geographic
-from fedwatt.telemetry.store import write_fleet
+from fedwatt.telemetry.store import load_fleet, write_fleet
 from fedwatt.telemetry.trip import Vehicle
+from fedwatt.windows.client import DataSettings, Fleet, build_fleet
 
 USUAL_CLEANING = {
     "ved": VED_CLEANING,
@@ -142,3 +162,153 @@ def import_fleet(
         sentences += [f"Passed over: {name}" for name in vehicles.passed_over]
         sentences += [ONE_VEHICLE] * (vehicles.account.count("kept", "vehicles") == 1)
     return sentences + ([] if enriched is None else enriched.sentences())
+
+
+UNITS = ("mps", "c", "w", "m", "deg", "v", "a", "wh")
+SHORT = {
+    name.rpartition("_")[0] if name.rpartition("_")[2] in UNITS else name: name for name in MAPPABLE
+}
+"""What a channel is called here → its name: "speed" is "speed_mps"."""
+
+Column = str | tuple[str, ...]
+"""A column's name; or its name and unit, and "negative" if it is below 0 while the pack gives
+energy."""
+
+
+def fleet_from_frame(
+    frame: Any,
+    *,
+    vehicle: str,
+    trip: str,
+    time: Column,
+    settings: DataSettings | None = None,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    kind: str = "passenger",
+    labels: str = "measured",
+    facts: Mapping[str, Any] | None = None,
+    out: str | Path | None = None,
+    **channels: Column,
+) -> Fleet:
+    """Return the fleet in the rows of a pandas or polars DataFrame, cleaned as at import.
+
+    vehicle, trip   columns with the names of vehicles and of their trips
+    time            column of times: dates and times, or numbers and their unit, as in ("t", "ms");
+                    seconds if none is given
+    channels        what is measured: speed, voltage, current, power, energy_step, energy_total,
+                    soc, ambient, ac, heater, latitude, longitude, elevation, grade, ...; as in
+                    speed="v", in m/s, or speed=("v", "km/h")
+    settings        how windows are made
+    cleaning        which trips are usable
+    kind, labels    "passenger", "truck" or "bus"; "measured" or "simulated"
+    facts           what else is known of the vehicles, such as {"pack_capacity_wh": 42000}
+    out             folder to store the fleet in, as `data import` does: runs on it can be resumed
+
+    `Fleet.account` says what was kept, repaired and dropped.
+    """
+    columns = {"vehicle": vehicle, "trip": trip, "time": time}
+    description = {"kind": kind, "labels": labels, "facts": dict(facts or {})}
+    stream = vehicles_from_frame(
+        frame, columns, channels, cleaning=cleaning, description=description
+    )
+    settings = settings or DataSettings()
+    if out is None:
+        fleet = build_fleet(stream, settings, "frame")
+    else:
+        write_fleet(Path(out), stream, "frame")
+        fleet = load_fleet(Path(out), settings)
+    return replace(fleet, account=tuple(stream.account.sentences()))
+
+
+def vehicles_from_frame(
+    frame: Any,
+    columns: Mapping[str, Column],
+    channels: Mapping[str, Column],
+    *,
+    cleaning: Cleaning = PLAIN_CLEANING,
+    progress: Progress | None = None,
+    description: Mapping[str, Any] | None = None,
+) -> VehicleStream:
+    """Yield the cleaned vehicles of a DataFrame, for custom readers.
+
+    `columns` are those of "vehicle", "trip" and "time"; otherwise as `fleet_from_frame`.
+    """
+    rows, unit = _timed(_as_polars(frame), columns["time"])
+    tables: dict[str, Any] = {
+        "time": {"column": _parts(columns["time"])[0], "unit": unit},
+        "vehicle": {"column": columns["vehicle"]},
+        "trip": {"column": columns["trip"]},
+        "channels": {},
+    }
+    for name, column in channels.items():
+        full = SHORT.get(name, name)
+        if full not in MAPPABLE:
+            raise SettingError(unknown("channel", name, SHORT))
+        tables["channels"][full] = _channel(full, column)
+    mapping = mapping_of(tables | dict(description or {}), "frame")
+    for names in ("vehicle", "trip"):
+        column = tables[names]["column"]
+        if column not in rows.columns:
+            raise DataError(unknown("column", column, rows.columns))
+        rows = rows.with_columns(pl.col(column).cast(pl.String))
+    reader = FrameReader(rows, mapping, unlabelled=cleaning.unlabelled)
+    return VehicleStream(reader, cleaning_of(mapping, cleaning), progress)
+
+
+class FrameReader(MappingReader):
+    """Reads a frame through a mapping, by way of a file, so that no row is treated otherwise."""
+
+    def __init__(self, frame: pl.DataFrame, mapping: CsvMapping, *, unlabelled: bool) -> None:
+        super().__init__((), mapping, unlabelled=unlabelled)
+        self._frame = frame
+
+    def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
+        """Put all rows into the spill."""
+        with TemporaryDirectory(prefix="fedwatt-") as folder:
+            file = Path(folder) / "frame.parquet"
+            self._frame.write_parquet(file)
+            self._tables = find_tables([file])
+            return super().read(spill, progress)
+
+
+def _as_polars(frame: Any) -> pl.DataFrame:
+    """Return the rows of a polars or pandas frame, or of whatever hands them over as Arrow does."""
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    try:
+        return pl.DataFrame(frame)
+    except (TypeError, ValueError, ImportError) as error:
+        raise DataError(
+            f"A fleet is made of a pandas or polars DataFrame, not of {type(frame).__name__}: "
+            f"{error}."
+        ) from error
+
+
+def _timed(frame: pl.DataFrame, time: Column) -> tuple[pl.DataFrame, str]:
+    """Return the frame and the unit of its times; dates and times become seconds."""
+    name, *unit = _parts(time)
+    if name not in frame.columns:
+        raise DataError(unknown("column", name, frame.columns))
+    kind = frame.schema[name]
+    if isinstance(kind, pl.Datetime | pl.Duration):
+        time_column = pl.col(name).dt
+        us = (
+            time_column.epoch("us")
+            if isinstance(kind, pl.Datetime)
+            else time_column.total_microseconds()
+        )
+        return frame.with_columns(us.cast(pl.Float64) * 1e-6), "s"
+    return frame, unit[0] if unit else "iso" if kind == pl.String else "s"
+
+
+def _parts(column: Column) -> tuple[str, ...]:
+    return (column,) if isinstance(column, str) else tuple(column)
+
+
+def _channel(name: str, column: Column) -> dict[str, str]:
+    """Return the table of a channel in a mapping."""
+    text, *unit_words = _parts(column)
+    base_unit = next(unit for unit, (factor, offset) in CHANNELS[name].units.items() if factor == 1)
+    table = {"column": text, "unit": unit_words[0] if unit_words else base_unit}
+    return table | ({"discharge": unit_words[1]} if len(unit_words) > 1 else {})

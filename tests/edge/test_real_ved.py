@@ -14,12 +14,10 @@ from fedwatt.elevation.learn import learn
 from fedwatt.elevation.positions import trusted_positions
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.cleaning import VED_CLEANING
 from fedwatt.telemetry.cleaning.clean import clean_vehicle
-from fedwatt.telemetry.cleaning.cleaning import VED_CLEANING
-from fedwatt.telemetry.readers.powertrain import engine_reason
-from fedwatt.telemetry.readers.spill import Spill
-from fedwatt.telemetry.readers.stream import silent
-from fedwatt.telemetry.readers.ved import VedReader
+from fedwatt.telemetry.readers.stream import Spill, silent
+from fedwatt.telemetry.readers.ved import VedReader, engine_reason
 from fedwatt.windows.client import split_of_trips
 
 from .toys import trained

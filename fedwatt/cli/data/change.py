@@ -16,7 +16,7 @@ def merge(
     out: Out,
 ) -> None:
     """Put fleets together; a vehicle whose name clashes gets its fleet's name before its own."""
-    from fedwatt.telemetry.merge import merge_fleets
+    from fedwatt.telemetry.store import merge_fleets
 
     refuse_filled(out)
     with console.status("Merging ..."):

@@ -12,7 +12,7 @@ from fedwatt.cli.data.understood import keep_mapping, say_next, understood
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
-    from fedwatt.telemetry.cleaning.cleaning import Cleaning
+    from fedwatt.telemetry.cleaning import Cleaning
     from fedwatt.telemetry.importing import Maps, Recordings
 
 Paths = Annotated[
@@ -162,7 +162,7 @@ def _cleaning(
     kind: str, trips: int | None, seconds: float, metres: float, gap_s: float | None
 ) -> "Cleaning":
     """Return the usual cleaning of a kind of recordings, with the limits asked for."""
-    from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING
+    from fedwatt.telemetry.cleaning import PLAIN_CLEANING
     from fedwatt.telemetry.importing import USUAL_CLEANING, own_reader
 
     if kind not in USUAL_CLEANING:
@@ -193,7 +193,7 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
 ) -> None:
     """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
-    from fedwatt.telemetry.recognise.mapping_text import mapping_text
+    from fedwatt.telemetry.recognise.describe import mapping_text
     from fedwatt.telemetry.recognise.understand import understand
 
     text = mapping_text(understand(path))

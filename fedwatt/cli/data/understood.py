@@ -23,7 +23,7 @@ ONLY_CHARGE = (
 
 def understood(paths: list[Path], answers: "Answers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
-    from fedwatt.telemetry.recognise.shown import column_lines, refuse_incomplete, sentences
+    from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
     from fedwatt.telemetry.recognise.understand import understand
 
     with console.status("Looking at the files ..."):
@@ -88,7 +88,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
 
 def keep_mapping(understanding: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
-    from fedwatt.telemetry.recognise.mapping_text import mapping_text
+    from fedwatt.telemetry.recognise.describe import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)

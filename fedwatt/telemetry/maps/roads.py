@@ -6,19 +6,149 @@ wins by a metre), within `REACH_M`. Flags are set within `NEAR_M` of their place
 (junctions, signals, crossings) only on that road, not on a bridge above it.
 
 Each second's answer depends on the roads within reach and on nothing else of the map.
+
+The part of the earth a vehicle's trips lie in: a box of latitudes and longitudes.
+
+Find what lies near many positions at once: boxes sorted into the cells of a grid.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import cos, radians
 from typing import NamedTuple
 
 import numpy as np
 
+from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.cleaning.glitches import METRES_PER_DEGREE
 from fedwatt.telemetry.cleaning.resample import last_known
-from fedwatt.telemetry.maps.box_index import BoxIndex
-from fedwatt.telemetry.maps.region import has_positions, places
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+
+
+@dataclass(frozen=True)
+class Box:
+    """Sides in degrees, WGS 84; a box does not cross the 180th meridian."""
+
+    south: float
+    west: float
+    north: float
+    east: float
+
+    def covers(self, other: "Box") -> bool:
+        """Return whether no part of `other` lies outside."""
+        within_latitudes = self.south <= other.south and other.north <= self.north
+        return within_latitudes and self.west <= other.west and other.east <= self.east
+
+    def meets(self, other: "Box") -> bool:
+        """Return whether the two have a place in common."""
+        same_latitudes = self.south <= other.north and other.south <= self.north
+        return same_latitudes and self.west <= other.east and other.west <= self.east
+
+    def joined(self, other: "Box") -> "Box":
+        """Return the smallest box that covers both."""
+        south = min(self.south, other.south)
+        west = min(self.west, other.west)
+        return Box(south, west, max(self.north, other.north), max(self.east, other.east))
+
+    def widened(self, metres: float) -> "Box":
+        """Return the box with a margin of `metres` all around.
+
+        >>> Box(60, 10, 60, 10).widened(111_195).east.__round__(2)
+        12.06
+        """
+        up = metres / METRES_PER_DEGREE
+        # Degrees of longitude are shortest at the side nearer to a pole.
+        pole = min(max(abs(self.south), abs(self.north)) + up, 89.0)
+        aside = up / cos(radians(pole))
+        return Box(self.south - up, self.west - aside, self.north + up, self.east + aside)
+
+    def __str__(self) -> str:
+        latitudes = f"latitude {self.south:.1f} to {self.north:.1f}"
+        return f"{latitudes} and longitude {self.west:.1f} to {self.east:.1f}"
+
+
+def has_positions(trip: Trip) -> bool:
+    """Return whether the trip has a latitude and a longitude at least once."""
+    recorded = all(name in trip.channels for name in POSITION)
+    return recorded and bool(np.isfinite(places(trip)).all(axis=1).any())
+
+
+def places(trip: Trip) -> FloatArray:
+    """Latitude and longitude of a trip, degrees. [seconds, 2]."""
+    return np.stack([trip.channels[name] for name in POSITION], axis=1)
+
+
+def region(trips: Iterable[Trip]) -> Box | None:
+    """Return the box around all positions; None if there are none."""
+    located = [places(trip) for trip in trips if has_positions(trip)]
+    if not located:
+        return None
+    south, west = np.min([np.nanmin(place_deg, axis=0) for place_deg in located], axis=0).tolist()
+    north, east = np.max([np.nanmax(place_deg, axis=0) for place_deg in located], axis=0).tolist()
+    return Box(south, west, north, east)
+
+
+CELL_DEG = 0.001
+# More than the columns around the earth, so that a row and a column make one number.
+COLUMNS = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class BoxIndex:
+    """`items[starts[i]:starts[i + 1]]` are the boxes that touch the cell `cells[i]`."""
+
+    cells: IntArray
+    starts: IntArray
+    items: IntArray
+
+    @staticmethod
+    def of(low_deg: FloatArray, high_deg: FloatArray) -> "BoxIndex":
+        """Return a grid of boxes given by their south-west and north-east corners. Both [items, 2].
+
+        >>> low = np.zeros((2, 2))
+        >>> boxes = BoxIndex.of(low, low + [[0.0, 0.0], [0.0, 0.001]])
+        >>> boxes.pairs(np.array([[0.0, 0.0015], [0.0, 0.0005], [1.0, 1.0]]))
+        (array([0, 1, 1]), array([1, 0, 1]))
+        """
+        first = _cell(low_deg)
+        last = _cell(high_deg)
+        rows, columns = (last - first + 1).T
+        item, place = _expanded(rows * columns)
+        row = first[item, 0] + place // columns[item]
+        column = first[item, 1] + place % columns[item]
+        key = row * COLUMNS + column
+        # Stable, so that a cell lists its boxes in their order whatever else the grid holds.
+        order = np.argsort(key, kind="stable")
+        cells, starts = np.unique(key[order], return_index=True)
+        return BoxIndex(cells, np.append(starts, len(key)), item[order])
+
+    def pairs(self, place_deg: FloatArray) -> tuple[IntArray, IntArray]:
+        """Every (position, box) that share a cell, in order of positions. Both [pairs]."""
+        if not len(self.cells):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        row, column = _cell(place_deg).T
+        key = row * COLUMNS + column
+        places = np.minimum(np.searchsorted(self.cells, key), len(self.cells) - 1)
+        hit = self.cells[places] == key
+        counts = np.where(hit, self.starts[places + 1] - self.starts[places], 0)
+        position, place = _expanded(counts)
+        return position, self.items[self.starts[places[position]] + place]
+
+
+def _cell(place_deg: FloatArray) -> IntArray:
+    return np.floor(place_deg / CELL_DEG).astype(np.int64)
+
+
+def _expanded(counts: IntArray) -> tuple[IntArray, IntArray]:
+    """For each of `counts[i]` entries: i, and its place 0, 1, ... among them.
+
+    >>> _expanded(np.array([2, 0, 1]))
+    (array([0, 0, 2]), array([0, 1, 0]))
+    """
+    owner = np.repeat(np.arange(len(counts)), counts)
+    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+
 
 REACH_M = 30.0
 NEAR_M = 25.0

@@ -6,14 +6,12 @@
 Importing this package loads polars.
 """
 
-from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
-from fedwatt.telemetry.readers.eved import import_eved
+from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, shipped_mappings
 from fedwatt.telemetry.readers.mapping_reader import import_csv
-from fedwatt.telemetry.readers.powertrain import POWERTRAINS
 from fedwatt.telemetry.readers.stream import VehicleStream
 from fedwatt.telemetry.readers.sumo_output import import_sumo
-from fedwatt.telemetry.readers.ved import import_ved
+from fedwatt.telemetry.readers.ved import POWERTRAINS, import_eved, import_ved
 
 __all__ = [
     "PLAIN_CLEANING", "POWERTRAINS", "VED_CLEANING", "Cleaning", "CsvMapping", "VehicleStream",

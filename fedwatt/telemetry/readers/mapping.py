@@ -41,7 +41,7 @@ from fedwatt.errors import SettingError, unknown
 from fedwatt.files import parse_toml
 from fedwatt.settings import from_table
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, MAPPABLE
-from fedwatt.telemetry.readers.table_blocks import COMMAS, TextForm
+from fedwatt.telemetry.readers.tables import COMMAS, TextForm
 from fedwatt.telemetry.trip import KINDS, LABELS
 
 SHIPPED = resources.files("fedwatt.telemetry.readers") / "mappings"

@@ -20,10 +20,9 @@ import numpy as np
 
 from fedwatt.errors import DataError
 from fedwatt.files import Bounded, unpacked_bound
-from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.cleaning import PLAIN_CLEANING, Cleaning
+from fedwatt.telemetry.cleaning.account import Account, nothing_left
 from fedwatt.telemetry.cleaning.clean import clean_vehicle
-from fedwatt.telemetry.cleaning.cleaning import PLAIN_CLEANING, Cleaning
-from fedwatt.telemetry.cleaning.refusal import nothing_left
 from fedwatt.telemetry.trip import FloatArray, RawTrip, Vehicle
 
 Columns = dict[str, FloatArray]  # "time" and the attributes of one vehicle, each [steps]

@@ -4,31 +4,172 @@ Oh, LeBlanc and Peng, "Vehicle Energy Dataset (VED)", IEEE T-ITS 2022. Rows are 
 channel repeats its last value until it is read again. A negative current discharges the pack, so it
 is turned round here. Air conditioning is in kW for some cars and in W for others. A state of charge
 of exactly 0 means that a hybrid did not report it. Only three vehicles are battery-electric.
+
+Selection of VED's vehicles by powertrain, and the powertrain where no file states it.
+
+`ev` battery-electric; `phev` plug-in hybrid, all trips; `phev-electric` only those of its trips in
+which the engine never turned; `hev` and `ice` have no pack signals, only driving; `all` is all.
+
+VED's two static files: one row a vehicle, with type, class, engine and weight.
+
+The type is called `EngineType` in one file and `Vehicle Type` in the other; missing values are the
+text `NO DATA`; the weight is in pounds, rounded to 500.
+
+Read the extended Vehicle Energy Dataset: VED's columns and what map matching adds.
+
+Zhang, Fatih, Abdulqadir, Schwarz and Ma, "Extended Vehicle Energy Dataset (eVED)", 2022. Grade is
+taken from `Gradient` (a ratio from smoothed elevations), elevation from `Elevation Smoothed[m]`.
+The speed limit is the one for the direction driven where given; a range such as `48-40` (one limit
+each way) counts as its mean. Flags are empty unless set. Positions stay the receiver's own, as in
+VED; `Energy_Consumption` is ignored, since its unit is not certain: energy comes from V and I.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, SettingError, unknown
+from fedwatt.telemetry.cleaning import VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.cleaning.cleaning import VED_CLEANING, Cleaning
-from fedwatt.telemetry.readers.find_files import FoundTable, as_paths, find_static, find_tables
-from fedwatt.telemetry.readers.powertrain import (
-    asked_types,
-    electric_trips_only,
-    engine_reason,
-    inferred_type,
+from fedwatt.telemetry.readers.files import FoundTable, as_paths, find_static, find_tables
+from fedwatt.telemetry.readers.stream import (
+    KEYS,
+    Candidate,
+    Progress,
+    Spill,
+    VehicleStream,
+    keep_trip,
 )
-from fedwatt.telemetry.readers.read_tables import Source, read_tables
-from fedwatt.telemetry.readers.spill import KEYS, Spill
-from fedwatt.telemetry.readers.stream import Candidate, Progress, VehicleStream, keep_trip
-from fedwatt.telemetry.readers.table_blocks import TableLayout, WantedColumn
-from fedwatt.telemetry.readers.ved_static import StaticFacts, read_static
-from fedwatt.telemetry.trip import Vehicle
+from fedwatt.telemetry.readers.tables import Source, TableLayout, WantedColumn, read_tables
+from fedwatt.telemetry.trip import RawTrip, Vehicle
+
+POWERTRAINS = ("ev", "phev-electric", "phev", "hev", "ice", "all")
+TYPES = ("ev", "phev", "hev", "ice")
+WITHOUT_PACK_SIGNALS = ("hev", "ice")
+
+
+def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str]:
+    """Vehicle types that the selection covers.
+
+    >>> sorted(asked_types(("ev", "phev-electric"), unlabelled=False))
+    ['ev', 'phev']
+    """
+    names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
+    for name in names:
+        if name not in POWERTRAINS:
+            raise SettingError(unknown("powertrain", name, POWERTRAINS))
+    if not names:
+        raise SettingError(f"No powertrain is asked for. Choose among {', '.join(POWERTRAINS)}.")
+    if not unlabelled and set(names) <= set(WITHOUT_PACK_SIGNALS):
+        raise SettingError(
+            f"powertrain {', '.join(names)}: VED records no pack signals for these, so there is no "
+            "energy to learn. Ask for unlabelled trips to electrify their driving."
+        )
+    types = TYPES if "all" in names else (name.removesuffix("-electric") for name in names)
+    return frozenset(types)
+
+
+def electric_trips_only(powertrain: Iterable[str]) -> bool:
+    """Return whether a plug-in hybrid gives only the trips its engine took no part in."""
+    names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
+    return "phev-electric" in names and not {"phev", "all"} & set(names)
+
+
+def engine_reason(trip: RawTrip) -> str:
+    """Return the reason why a hybrid's trip is not all-electric, or "" when it is: engine speed 0
+    in every row.
+    """
+    if not trip.has("engine_rpm"):
+        return "engine speed unknown"
+    return "engine ran" if np.nanmax(trip.channels["engine_rpm"]) > 0 else ""
+
+
+def inferred_type(*, pack_rows: int, engine_rows: int) -> str:
+    """Type of a vehicle missing from the static files, from which signals it ever sent.
+
+    Pack signals and no engine speed: `ev`; both: `phev`; no pack signals: `ice`, though it may be a
+    hybrid, whose pack VED does not record either.
+
+    >>> inferred_type(pack_rows=900, engine_rows=0)
+    'ev'
+    """
+    if not pack_rows:
+        return "ice"
+    return "phev" if engine_rows else "ev"
+
+
+KG_PER_LB = 0.45359237
+TYPE_COLUMNS = ("EngineType", "Vehicle Type")
+FACTS = {
+    "Vehicle Class": "class",
+    "Engine Configuration & Displacement": "engine",
+    "Transmission": "transmission",
+    "Drive Wheels": "drive_wheels",
+}
+
+
+@dataclass(frozen=True)
+class StaticFacts:
+    """Facts of a vehicle in the static files; `powertrain` is "" when they lack it."""
+
+    powertrain: str = ""
+    facts: Mapping[str, str | float] = field(default_factory=dict)
+
+
+def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
+    """Rows of all static files by vehicle number."""
+    facts: dict[int, StaticFacts] = {}
+    for path in paths:
+        for row in _rows(path):
+            if (number := _as_number(row.get("VehId"))) is not None:
+                facts[int(number)] = _static(row)
+    return facts
+
+
+def _rows(path: Path) -> list[dict[str, object]]:
+    try:
+        table = pl.read_excel(path)
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"{path.name}: static data needs fastexcel: pip install 'fedwatt[ved]'."
+        ) from error
+    except Exception as error:  # fastexcel has no error base of its own
+        raise DataError(
+            f"{path.name} is not a readable .xlsx file ({str(error).splitlines()[0]}). "
+            "Download it again or leave it out."
+        ) from error
+    if "VehId" not in table.columns or not set(TYPE_COLUMNS) & set(table.columns):
+        raise DataError(
+            f"{path.name} has no column 'VehId' or none of {' and '.join(TYPE_COLUMNS)}. "
+            "Is it one of VED's static files?"
+        )
+    return table.to_dicts()
+
+
+def _static(row: Mapping[str, object]) -> StaticFacts:
+    kind = next((text for name in TYPE_COLUMNS if (text := _text(row.get(name)))), "").lower()
+    texts = {fact: _text(row.get(column)) for column, fact in FACTS.items()}
+    facts: dict[str, str | float] = {fact: text for fact, text in texts.items() if text}
+    if pounds := _as_number(row.get("Generalized_Weight")):
+        facts["mass_kg"] = round(pounds * KG_PER_LB, 1)
+    return StaticFacts(kind if kind in TYPES else "", facts)
+
+
+def _text(value: object) -> str:
+    text = "" if value is None else str(value).strip()
+    return "" if text.upper() == "NO DATA" else text
+
+
+def _as_number(value: object) -> float | None:
+    try:
+        return float(_text(value))
+    except ValueError:
+        return None
+
 
 KMH_PER_MPS = 3.6
 PACK = ("HV Battery Current[A]", "HV Battery Voltage[V]")
@@ -217,3 +358,71 @@ class VedReader:
                 self._spilled.add(number)
                 spill.add(str(number), part.select(self.columns).to_numpy())
         return Account.passed_over("rows", frame.height - keyed.height, "no vehicle, trip or time")
+
+
+DIRECTED_LIMIT = "Speed Limit with Direction[km/h]"
+
+EVED_RAW_COLUMNS: dict[str, WantedColumn] = {
+    **RAW_COLUMNS,
+    "Elevation Smoothed[m]": WantedColumn(),
+    "Gradient": WantedColumn(),
+    "Speed Limit[km/h]": WantedColumn(text=True),
+    DIRECTED_LIMIT: WantedColumn(("Speed Limit Direction[km/h]",), text=True, required=False),
+    "Intersection": WantedColumn(("Intersections",), text=True),
+    "Bus Stops": WantedColumn(("Bus Stop",), text=True),
+    "Focus Points": WantedColumn(("Focus Point",), text=True),
+}
+
+
+def limit_kmh(column: str) -> pl.Expr:
+    """Speed limit written as `48`, `48.0` or `48-40` (the mean of both), null otherwise.
+
+    >>> texts = {"limit": ["48", "48-40;", "none", None]}
+    >>> pl.DataFrame(texts).select(limit_kmh("limit"))["limit"].to_list()
+    [48.0, 44.0, None, None]
+    """
+    ends = pl.col(column).str.strip_chars(" ;").str.split("-")
+    numbers = ends.list.eval(pl.element().cast(pl.Float64, strict=False))
+    # A list that holds something else than numbers has a mean of the rest: not to be trusted.
+    all_numbers = numbers.list.eval(pl.element().is_not_null()).list.all()
+    return pl.when(all_numbers).then(numbers.list.mean())
+
+
+def flag(column: str) -> pl.Expr:
+    """1 where the column holds anything but nothing, 0 or no; else 0.
+
+    >>> marks = {"mark": ["1.0", "0", ";", None, "crossing;"]}
+    >>> pl.DataFrame(marks).select(flag("mark"))["mark"].to_list()
+    [1.0, 0.0, 0.0, 0.0, 1.0]
+    """
+    text = pl.col(column).str.strip_chars(" ;").str.to_lowercase()
+    unset = text.is_in(["", "0", "0.0", "no", "false", "none", "nan"])
+    return pl.when(text.is_null() | unset).then(0.0).otherwise(1.0).alias(column)
+
+
+EVED = VedFormat(
+    "eVED",
+    EVED_RAW_COLUMNS,
+    {
+        **EXPRESSIONS,
+        "grade": pl.col("Gradient"),
+        "elevation_m": pl.col("Elevation Smoothed[m]"),
+        "speed_limit_mps": pl.coalesce(limit_kmh(DIRECTED_LIMIT), limit_kmh("Speed Limit[km/h]"))
+        / KMH_PER_MPS,
+        "intersection": flag("Intersection"),
+        "bus_stop": flag("Bus Stops"),
+        "focus_point": flag("Focus Points"),
+    },
+    "Is it one of eVED's weekly files (eVED_*_week.csv)?",
+)
+
+
+def import_eved(
+    paths: Iterable[str | Path],
+    *,
+    powertrain: Sequence[str] = ("ev",),
+    cleaning: Cleaning = VED_CLEANING,
+    progress: Progress | None = None,
+) -> VehicleStream:
+    """Vehicles of eVED: as `import_ved`, with grade, elevation, speed limit and road flags."""
+    return import_ved(paths, powertrain=powertrain, cleaning=cleaning, progress=progress, form=EVED)

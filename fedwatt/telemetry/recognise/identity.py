@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 
 from fedwatt.errors import SettingError, unknown
-from fedwatt.telemetry.cleaning.pauses import DATED_S
+from fedwatt.telemetry.cleaning.segments import DATED_S
+from fedwatt.telemetry.recognise.clock import PAUSE_S
 from fedwatt.telemetry.recognise.header_words import names_id
-from fedwatt.telemetry.recognise.spacing import PAUSE_S
 from fedwatt.telemetry.recognise.table_sample import TableSample
 
 Origin = dict[str, str]

@@ -1,6 +1,11 @@
-"""Look at files of telemetry and decide what they are; every decision comes with its reason."""
+"""Look at files of telemetry and decide what they are; every decision comes with its reason.
 
-from collections.abc import Mapping, Sequence
+Files of a program that fedwatt has a mapping for, known by the columns of its `signature`.
+
+Files with other columns than the rest: read along where they have what every trip needs.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -8,12 +13,12 @@ from typing import Any
 import polars as pl
 
 from fedwatt.errors import SettingError, unknown
-from fedwatt.telemetry.channels import CHANNELS
-from fedwatt.telemetry.readers.find_files import as_paths, find_tables
-from fedwatt.telemetry.readers.mapping import named_columns
-from fedwatt.telemetry.readers.table_blocks import COMMAS
+from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES
+from fedwatt.telemetry.readers.files import as_paths, find_tables
+from fedwatt.telemetry.readers.mapping import named_columns, shipped_mappings, shipped_tables
+from fedwatt.telemetry.readers.tables import COMMAS, tidy
 from fedwatt.telemetry.recognise.channel_columns import discharge_sign, find_channels
-from fedwatt.telemetry.recognise.clock import Clock, find_clock
+from fedwatt.telemetry.recognise.clock import Clock, Spacing, find_clock, spacing
 from fedwatt.telemetry.recognise.header_words import fit
 from fedwatt.telemetry.recognise.identity import (
     are_drives,
@@ -25,15 +30,126 @@ from fedwatt.telemetry.recognise.identity import (
     unused_ids,
     vehicles_of_files,
 )
-from fedwatt.telemetry.recognise.known_format import better_reader, known_format, tables_of
-from fedwatt.telemetry.recognise.other_columns import read_along, used_columns
-from fedwatt.telemetry.recognise.spacing import Spacing, spacing
 from fedwatt.telemetry.recognise.table_sample import TableSample, files_alike
 from fedwatt.telemetry.trip import FloatArray
 
+VED = {"daynum", "vehid", "trip", "timestamp(ms)", "hv battery current[a]"}
+
+
+def known_format(columns: Iterable[str]) -> str:
+    """Name of the shipped mapping whose signature is among the columns, or "".
+
+    >>> known_format(["date", "car_id", "drive_id", "speed", "power", "battery_level",
+    ...               "ideal_battery_range_km"])
+    'teslamate'
+    """
+    present = {tidy(name) for name in columns}
+    for name in shipped_mappings():
+        signature = shipped_tables(name).get("signature", ())
+        if signature and present.issuperset(map(tidy, signature)):
+            return name
+    return ""
+
+
+def better_reader(columns: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence where a reader of its own knows more about these files than a mapping
+    says.
+    """
+    if not {tidy(name) for name in columns}.issuperset(VED):
+        return ()
+    return (
+        "These are VED's columns: 'fedwatt data import ved', or eved, knows its vehicles, units "
+        "and days better.",
+    )
+
+
+def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
+    """Return the tables of a shipped mapping, without optional channels that the files do not
+    have.
+    """
+    tables = shipped_tables(name)
+    present = {tidy(column): column for column in columns}
+    channels: dict[str, Any] = {}
+    for channel, values in tables["channels"].items():
+        spellings = map(tidy, [values["column"], *values.get("aliases", ())])
+        matches = [present[spelling] for spelling in spellings if spelling in present]
+        if matches:
+            entries = {k: v for k, v in values.items() if k not in ("aliases", "optional")}
+            channels[channel] = {**entries, "column": matches[0]}
+    spelled = {key: _spelled(tables[key], present) for key in ("time", "vehicle", "trip")}
+    return {**tables, **spelled, "channels": channels}
+
+
+def _spelled(origin: dict[str, Any], present: Mapping[str, str]) -> dict[str, Any]:
+    """Return a table that names a column, or several, as the files spell them."""
+    spelled = [present.get(tidy(name), name) for name in named_columns(origin)]
+    column = {"column": spelled[0] if len(spelled) == 1 else spelled} if spelled else {}
+    return {**origin, **column}
+
+
+Tables = dict[str, Any]
+PACK = {name for names in ENERGY_SOURCES for name in names}
+
+
+def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
+    """Columns that a mapping names for time, vehicles, trips and these channels."""
+    named = [tables["time"], tables["vehicle"], tables["trip"]]
+    named += [tables["channels"][name] for name in channels]
+    return {column for table in named for column in named_columns(table)}
+
+
+def read_along(
+    candidates: Sequence[TableSample],
+    first: TableSample,
+    clock: Clock,
+    tables: Tables,
+    reasons: Tables,
+) -> tuple[list[TableSample], list[str]]:
+    """Return the tables that the mapping of `first` can read, and sentences on all of them.
+
+    Channels that only they have go to the mapping; those that not all have become optional.
+    """
+    channels = tables["channels"]
+    needed = {"speed_mps", *(PACK & set(channels) or {"soc"})} & set(channels)
+    columns = sorted(used_columns(tables, needed))
+    why_not = {sample: _why_not(sample, first, columns) for sample in candidates}
+    joined = [sample for sample, why in why_not.items() if not why]
+    for sample in joined:
+        taken = [*first.columns, *used_columns(tables, channels)]
+        for name, guess in find_channels(sample, taken, clock.seconds(sample)).items():
+            if name not in channels and name not in PACK:
+                channels[name] = {"column": guess.column, "unit": guess.unit}
+                reasons[name] = guess.why
+    sparse = []
+    for channel in channels.values():
+        named = set(named_columns(channel))
+        if not all(named.issubset(sample.columns) for sample in (first, *joined)):
+            channel["optional"] = True
+            sparse += sorted(named)
+    sentences = [f"Not all files have the columns {', '.join(sparse)}."] if sparse else []
+    advice = "If it is a recording, import it by itself and add it with 'fedwatt data merge'."
+    sentences += [
+        f"{candidate.path.name} {why}, and is left out. {advice}"
+        for candidate, why in why_not.items()
+        if why
+    ]
+    return joined, sentences
+
+
+def _why_not(sample: TableSample, first: TableSample, columns: Sequence[str]) -> str:
+    """Return the reason why a file cannot be read like the first, or ""."""
+    missing = [f"'{column}'" for column in columns if column not in sample.columns]
+    if missing:
+        return f"lacks what {first.path.name} has, {', '.join(missing)}"
+    if not sample.rows.height:
+        return "has a header and no rows"
+    if sample.layout.form != first.layout.form:
+        return f"has another separator, decimal sign or place of its header than {first.path.name}"
+    return ""
+
+
 TRACKS = ("latitude_deg", "longitude_deg", "soc")
 """Channels that change steadily in a vehicle."""
-Tables = dict[str, Any]
 Reasons = dict[str, str]
 
 

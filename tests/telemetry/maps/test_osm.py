@@ -15,7 +15,7 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.maps import EnrichedVehicles, Extract, osm, with_map
-from fedwatt.telemetry.maps.region import Box
+from fedwatt.telemetry.maps.roads import Box
 from tests.telemetry.maps.osm_files import osm_xml, place, write_osm
 
 osmium = pytest.importorskip("osmium", reason="osmium is absent: pip install 'fedwatt[osm]'")

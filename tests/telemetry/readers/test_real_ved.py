@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedwatt.telemetry.cleaning.plausible import _speed_over_position
+from fedwatt.telemetry.cleaning.glitches import _speed_over_position
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips

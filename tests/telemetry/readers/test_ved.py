@@ -210,7 +210,7 @@ def test_nothing_is_read_before_the_first_vehicle_is_asked_for(write_ved, rows):
 def test_blocks_do_not_change_the_result(write_ved, rows, monkeypatch):
     path = write_ved(rows())
     (whole,) = import_ved([path], **LOOSE)
-    monkeypatch.setattr("fedwatt.telemetry.readers.table_blocks.BLOCK_BYTES", 1000)
+    monkeypatch.setattr("fedwatt.telemetry.readers.tables.BLOCK_BYTES", 1000)
     (blocks,) = import_ved([path], **LOOSE)
     energy = [vehicle.trips[0].channels["energy_wh"].tolist() for vehicle in (whole, blocks)]
     assert energy[0] == energy[1]

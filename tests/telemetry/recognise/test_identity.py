@@ -8,7 +8,7 @@ import pytest
 from fedwatt.errors import SettingError
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.mapping_text import mapping_text
+from fedwatt.telemetry.recognise.describe import mapping_text
 from fedwatt.telemetry.recognise.understand import Answers, understand
 from tests.telemetry.recognise.drives import START, drive, drives, fleet
 

@@ -1,10 +1,126 @@
-"""Samples of files: all rows of a small one, each once."""
+"""Samples of files: all rows of a small one, each once.
+
+How text tables are written: separators, preambles, units, decimal signs, encodings.
+"""
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from fedwatt.telemetry.recognise.table_sample import HEAD_BYTES, PIECE_BYTES, PIECES, read_sample
+from fedwatt.telemetry.readers import import_csv
+from fedwatt.telemetry.readers.mapping import parse_mapping
+from fedwatt.telemetry.recognise.describe import mapping_text
+from fedwatt.telemetry.recognise.table_sample import (
+    HEAD_BYTES,
+    PIECE_BYTES,
+    PIECES,
+    number_style,
+    read_sample,
+)
+from fedwatt.telemetry.recognise.understand import understand
+from tests.telemetry.recognise.drives import drives
+
+
+@pytest.mark.parametrize(
+    ("cells", "style"),
+    [
+        (["1,5", "2,25"], (True, "")),
+        (["1.5", "2.25"], (False, "")),
+        (["1.234,5", "12"], (True, ".")),
+        (["1,234.5", "12"], (False, ",")),
+        (["1 234,5"], (True, " ")),
+        (["1'234.5"], (False, "'")),
+        (["360", "12"], (False, "")),
+        # A position with three digits behind its point is no number of thousands.
+        (["48.123", "360.5"], (False, "")),
+        (["48,123", "360,5"], (True, "")),
+        (["2024-03-09", "12:00:00"], (False, "")),
+    ],
+)
+def test_decimal_sign_and_thousands(cells, style) -> None:
+    assert number_style(cells) == style
+
+
+def table(separator: str, *, comma: bool) -> str:
+    rows = drives(2, step=2.0).select(
+        time=pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.strftime("%d.%m.%Y %H:%M:%S"),
+        speed=(pl.col("speed") * 3.6).round(2),
+        power=(pl.col("volt") * pl.col("amp")).round(1),
+    )
+    text = rows.rename({"speed": "Geschwindigkeit", "power": "Leistung"}).write_csv(
+        separator=separator, float_precision=2
+    )
+    if comma:
+        head, _, body = text.partition("\n")
+        text = head + "\n" + body.replace(".", ",").replace(",03,2024", ".03.2024")
+    return text
+
+
+def energy_wh(path) -> list[float]:
+    found = understand(path)
+    mapping = parse_mapping(mapping_text(found), "kept.toml")
+    (vehicle,) = import_csv(found.paths, mapping)
+    return [float(trip.channels["energy_wh"].sum()) for trip in vehicle.trips]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (table(",", comma=False), "utf-8"),
+        (table(";", comma=True), "utf-8-sig"),
+        (table("\t", comma=True), "utf-8"),
+        (table("|", comma=False), "utf-8"),
+        ("Logger 2.1; serial 77\nsep=;\n\n" + table(";", comma=True), "utf-8"),
+        (table(";", comma=True).replace("keit", "keit über Grund"), "cp1252"),
+        (table(";", comma=True).replace("\n", "\n;km/h;W\n", 1), "utf-8"),
+        (table(";", comma=False).replace("\n", "\r\n"), "utf-8"),
+        (table(";", comma=True).replace("\n", ";\n").replace(";\n", "\n", 1), "utf-8"),
+    ],
+    ids=["comma", "bom", "tab", "bar", "preamble", "latin", "units", "windows", "trailing"],
+)
+def test_a_table_is_read_however_it_is_written(tmp_path, text, encoding) -> None:
+    (tmp_path / "log.csv").write_bytes(text.encode(encoding))
+    # 900 s at 5 kW, without the last two seconds.
+    assert energy_wh(tmp_path) == pytest.approx([1247.2, 1247.2], rel=0.01)
+
+
+def test_thousands_are_read(tmp_path) -> None:
+    lines = ["time;v;Leistung"]
+    lines += [f"{second};{30 + second % 7};1.{234 + second % 3},5" for second in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert read_sample(tmp_path / "log.csv").layout.form.thousands == "."
+    # 1,235.5 W on average over 299 s.
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_a_large_file_is_looked_at_everywhere(tmp_path) -> None:
+    rows = pl.DataFrame({"time": pl.int_range(300_000, eager=True), "speed": 1.5, "van": "a"})
+    rows = rows.with_columns(
+        van=pl.when(pl.col("time") > 200_000).then(pl.lit("b")).otherwise("van")
+    )
+    for write in (rows.write_csv, rows.write_parquet):
+        path = tmp_path / f"log.{write.__name__.removeprefix('write_')}"
+        write(path)
+        sample = read_sample(path)
+        assert sample.rows["#"].n_unique() > 1
+        assert sample.rows.height < 150_000
+        assert set(sample.rows["van"]) == {"a", "b"}
+
+
+def test_quoted_decimal_commas_between_commas(tmp_path) -> None:
+    lines = ['"time","v (km/h)","power (W)"']
+    lines += [f'"{s}","{30 + s % 7},5","{1234 + s % 3},5"' for s in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert energy_wh(tmp_path) == pytest.approx([1235.5 * 299 / 3600], rel=1e-3)
+
+
+def test_doubled_and_nameless_columns_do_no_harm(tmp_path) -> None:
+    lines = ["time,speed_kmh,power_w,speed_kmh,"]
+    lines += [f"{s},{30 + s % 7},{1234 + s % 3},0," for s in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert energy_wh(tmp_path) == pytest.approx([1235 * 299 / 3600], rel=1e-3)
+
 
 ROW = "2024-03-01 08:00:00,12.5,360.0\n"
 LARGEST = HEAD_BYTES + PIECES * PIECE_BYTES

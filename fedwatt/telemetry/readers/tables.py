@@ -3,12 +3,15 @@
 Numbers are parsed by polars; a block it refuses is read again as text, and what is not a number
 becomes "no reading", counted. A column that is mostly text is refused: it is the wrong column.
 Quoted line breaks are not supported: telemetry has one row a line.
+
+Go through the files of an import, whatever their kind, block by block and with progress.
 """
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +19,8 @@ import polars as pl
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry.cleaning.account import Account
+from fedwatt.telemetry.readers.files import FoundTable, read_members
+from fedwatt.telemetry.readers.stream import Progress
 
 BLOCK_BYTES = 16 << 20
 BLOCK_ROWS = 400_000
@@ -325,3 +330,56 @@ def read_parquet(
         sink(frame, account, start + 1)
         seen(size * count // rows)
     return True
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or a member of an archive: its path, its name in messages, and its number."""
+
+    table: FoundTable
+    path: Path
+    where: str
+    number: int
+
+
+def read_tables(
+    tables: Sequence[FoundTable],
+    layout_of: Callable[[FoundTable], TableLayout],
+    add: Callable[[pl.DataFrame, Source, int], Account],
+    progress: Progress,
+) -> tuple[Account, list[str]]:
+    """Hand all rows to `add`; what became of them, and the names of files that were passed over.
+
+    `add(rows, source, number of the first row)` is called block by block.
+    """
+    total = sum(table.size() for table in tables)
+    done = 0
+    accounts: list[Account] = []
+    feeds: list[CsvFeed] = []
+
+    def seen(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(min(done, total), total, f"reading {feeds[-1].where}")
+
+    def begin(table: FoundTable, member: str = "") -> CsvFeed:
+        path = table.path / member if member else table.path
+        where = f"{table.path.name}/{member}" if member else table.path.name
+        source = Source(table, path, where, len(feeds))
+
+        def sink(frame: pl.DataFrame, account: Account, first_row: int) -> None:
+            accounts.append(account + add(frame, source, first_row))
+
+        feeds.append(CsvFeed(where, layout_of(table), sink))
+        return feeds[-1]
+
+    for table in tables:
+        if table.kind == "csv":
+            read_csv(table.path, begin(table), seen)
+        elif table.kind == "parquet":
+            feed = begin(table)
+            read = read_parquet(table.path, feed.layout, feed.sink, seen, feed.where)
+            feed.passed_over = not read
+        else:
+            read_members(table.path, partial(begin, table), seen)
+    return Account.total(accounts), [feed.where for feed in feeds if feed.passed_over]

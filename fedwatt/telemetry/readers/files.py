@@ -1,15 +1,95 @@
-"""Read the CSV members of a .7z archive as a stream: nothing is unpacked to disk."""
+"""Find the files an import is pointed at: files by name, folders by what lies in them.
+
+Read the CSV members of a .7z archive as a stream: nothing is unpacked to disk.
+"""
 
 import lzma
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedwatt.errors import DataError, optional
 from fedwatt.files import MOST_TIMES, unpacked_bound
-from fedwatt.telemetry.readers.table_blocks import CsvFeed
+
+if TYPE_CHECKING:
+    from fedwatt.telemetry.readers.tables import CsvFeed
+
+TABLES = (".csv", ".tsv", ".parquet", ".7z")
+# In a folder, text is rather a note than a table.
+NAMED_ONLY = (".txt",)
+
+
+@dataclass(frozen=True)
+class FoundTable:
+    """A table to read; `named` tells a file the user named from one met in a folder."""
+
+    path: Path
+    named: bool
+
+    @property
+    def kind(self) -> str:
+        """csv (text, whatever separates its columns), parquet or 7z."""
+        suffix = self.path.suffix.lower().lstrip(".")
+        return suffix if suffix in ("parquet", "7z") else "csv"
+
+    def size(self) -> int:
+        """Bytes to read, unpacked."""
+        if self.kind == "7z":
+            return sum(csv_members(self.path).values())
+        return self.path.stat().st_size
+
+
+def find_tables(paths: Iterable[str | Path]) -> list[FoundTable]:
+    """CSV, Parquet and .7z files, each once; folders are searched with everything below them."""
+    tables: dict[Path, FoundTable] = {}
+    paths = as_paths(paths)
+    for path in paths:
+        if path.is_dir():
+            inside = [file for file in sorted(path.rglob("*")) if _is_table(file)]
+            if not inside and not any(path.rglob("*.xlsx")):
+                raise DataError(f"{path} holds no .csv, .parquet or .7z file.")
+            for file in inside:
+                tables.setdefault(file.resolve(), FoundTable(file, False))
+        elif not path.exists():
+            raise DataError(f"{path} does not exist.")
+        elif _is_table(path) or path.suffix.lower() in NAMED_ONLY:
+            tables[path.resolve()] = FoundTable(path, True)
+        elif path.suffix.lower() != ".xlsx":
+            raise DataError(
+                f"{path.name} cannot be read: telemetry is {', '.join(TABLES)} "
+                "(and .xlsx for VED's static data). Unpack archives and save spreadsheets as CSV."
+            )
+    if not tables:
+        raise DataError(
+            f"No telemetry to read among {', '.join(map(str, paths))}. Save spreadsheets as CSV."
+        )
+    return list(tables.values())
+
+
+def find_static(paths: Iterable[str | Path]) -> list[Path]:
+    """Return static .xlsx files: named, in the folders named, or beside the files named."""
+    files: dict[Path, Path] = {}
+    for path in as_paths(paths):
+        if path.suffix.lower() == ".xlsx":
+            files[path.resolve()] = path
+            continue
+        inside = path.rglob("*.xlsx") if path.is_dir() else path.parent.glob("*.xlsx")
+        for file in sorted(inside):
+            if "static" in file.name.lower() and not file.name.startswith("~"):
+                files.setdefault(file.resolve(), file)
+    return list(files.values())
+
+
+def as_paths(paths: Iterable[str | Path] | str | Path) -> list[Path]:
+    """Return the paths as a list; a single path is a list of one."""
+    return [Path(p) for p in ([paths] if isinstance(paths, str | Path) else paths)]
+
+
+def _is_table(path: Path) -> bool:
+    return path.is_file() and path.suffix.lower() in TABLES and not path.name.startswith(".")
 
 
 def csv_members(path: Path) -> dict[str, int]:
@@ -36,7 +116,7 @@ def csv_members(path: Path) -> dict[str, int]:
     return sizes
 
 
-def read_members(path: Path, feed: Callable[[str], CsvFeed], seen: Callable[[int], None]) -> None:
+def read_members(path: Path, feed: "Callable[[str], CsvFeed]", seen: Callable[[int], None]) -> None:
     """Stream every CSV member into the feed made for it; `seen` is told the bytes of each piece."""
     py7zr = _py7zr(path)
     sizes = csv_members(path)
@@ -80,7 +160,7 @@ def _damaged(path: Path, error: Exception) -> DataError:
 class _Member:
     """Passes what py7zr unpacks to a feed (the interface of py7zr.io.Py7zIO)."""
 
-    def __init__(self, feed: CsvFeed, size: int, seen: Callable[[int], None]) -> None:
+    def __init__(self, feed: "CsvFeed", size: int, seen: Callable[[int], None]) -> None:
         self._feed = feed
         self._expected = size
         self._seen = seen
@@ -118,7 +198,7 @@ class _Members:
     """Makes a `_Member` for every file (the interface of py7zr.io.WriterFactory)."""
 
     def __init__(
-        self, sizes: dict[str, int], feed: Callable[[str], CsvFeed], seen: Callable[[int], None]
+        self, sizes: dict[str, int], feed: "Callable[[str], CsvFeed]", seen: Callable[[int], None]
     ) -> None:
         self.made: list[_Member] = []
         self._sizes = sizes

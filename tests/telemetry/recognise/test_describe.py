@@ -6,7 +6,7 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.mapping_text import mapping_text
+from fedwatt.telemetry.recognise.describe import mapping_text
 from fedwatt.telemetry.recognise.understand import understand
 from tests.telemetry.readers.test_mapping_reader import table
 
