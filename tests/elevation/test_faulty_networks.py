@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.learn import add_elevation, learn
-from fedwatt.elevation.level import Predictions
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation, Training
+from fedwatt.federation.evaluate import Predictions, predictions_of
 from fedwatt.models import get_model
-from fedwatt.runs.level import predictions_of, with_level
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_fleet
 from fedwatt.windows.client import build_client
@@ -38,7 +37,7 @@ def trained(vehicles: list[Vehicle], *, hills: bool) -> Trained:
     federation = Federation(built, model, training=TRAINING, seeds=SEEDS, device="cpu")
     weights = federation.train("fedavg").state.weights
     personalised = personalise(federation, weights, TUNING)
-    return federation, predictions_of(federation, weights), personalised
+    return federation, predictions_of(model, weights, federation.pool), personalised
 
 
 def errors_wh(federation: Federation, test: np.ndarray) -> np.ndarray:
@@ -53,7 +52,7 @@ def with_and_without(vehicles: list[Vehicle], level: Trained) -> list[tuple[np.n
     federation, *hilly = trained(vehicles, hills=True)
     below, *others = level
     return [
-        (errors_wh(federation, with_level(federation, own, other)), errors_wh(below, other.test))
+        (errors_wh(federation, own.test), errors_wh(below, other.test))
         for own, other in zip(hilly, others, strict=True)
     ]
 
@@ -116,7 +115,8 @@ def driven(name: str, climb_m: np.ndarray) -> Trip:
     flat = np.zeros(len(climb_m))
     speed = 10 + np.sin(np.arange(len(climb_m)))
     channels = {"speed_mps": speed, "energy_wh": 4 * climb_m + speed}
-    return Trip(name, {**channels, "climb_m": climb_m, "descent_m": flat})
+    climb = {"climb_m": climb_m, "descent_m": flat, "climb_known": np.sign(climb_m)}
+    return Trip(name, channels | climb)
 
 
 @pytest.mark.parametrize("known", [10, 5, 1])

@@ -64,7 +64,7 @@ class Answers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "answers.jsonl"
-        self._latest: dict[tuple[str, str, str], int] = {}
+        self._latest: dict[tuple[str, str], int] = {}
         self._given: dict[Slot, str] = {}
         self._counts: dict[str, int] = {}
         self._sets: list[str] = []

@@ -112,7 +112,7 @@ def test_requests_cannot_bring_settings(vehicle: Vehicle, fleet: Path) -> None:
     plan = plan_of(content)
     assert enrol(vehicle, content) == "done"
     size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
-    request = {"plan": plan.digest, "part": "", "method": "fedavg", "round": 0}
+    request = {"plan": plan.digest, "method": "fedavg", "round": 0}
     weights = {"weights": np.zeros(size, dtype=np.float32)}
     for extra in ("config", "horizon", "data.horizon", "features", "model", "seed"):
         assert status(vehicle, "evaluate", weights, **request, **{extra: "1"}) == "failed"
@@ -126,7 +126,7 @@ def test_a_round_is_answered_once_and_rounds_only_grow(vehicle: Vehicle, fleet: 
     content = signed(config_text(fleet))
     enrol(vehicle, content)
     size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
-    request = {"plan": plan_of(content).digest, "part": "", "method": "fedavg"}
+    request = {"plan": plan_of(content).digest, "method": "fedavg"}
     sent = {"population": 4, "population_windows": 400.0, "counted": -1}
 
     def train(round: int, value: float) -> bytes:
