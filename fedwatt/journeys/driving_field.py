@@ -18,6 +18,7 @@ the fleet's.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from fedwatt.elevation.elevation_map import find
 from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.route import HEADINGS, Route
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
+
+if TYPE_CHECKING:
+    from fedwatt.journeys.road_classes import RoadClasses
 
 SUMS = ("route_m", "wheel_m", "seconds", "air", "drive", "brake", "standing")
 STANDING_MPS = 0.5
@@ -134,6 +138,8 @@ class DrivingField:
 
     grid: Grid
     cells: DrivingSums
+    roads: "RoadClasses | None" = None
+    """What is expected where nobody has driven; None: the mean of all cells."""
 
     @cached_property
     def places(self) -> DrivingSums:
@@ -146,29 +152,40 @@ class DrivingField:
         total: FloatArray = self.cells.sums.sum(axis=0)
         return total
 
+    def along(
+        self, route: Route, without: DrivingSums = NO_PASSES
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return what `read` does for a route, with its shape where nobody has driven."""
+        expected = None if self.roads is None else self.roads.read(route)
+        return self.read(route.cells(self.grid), without, expected)
+
     def read(
-        self, keys: IntArray, without: DrivingSums = NO_PASSES
+        self,
+        keys: IntArray,
+        without: DrivingSums = NO_PASSES,
+        expected: FloatArray | None = None,
     ) -> tuple[FloatArray, FloatArray]:
         """Return sums per metre of route, [steps, 6] without route_m, and whether each step is
         known.
 
         `keys` are a route's (`Route.cells`); `without` are passes that the reader must not see:
-        those of the very trip that is predicted.
+        those of the very trip that is predicted. `expected` [steps, 7] are sums per metre where
+        nobody has driven, by default the mean of all cells.
         """
         # A trip can only take out what was put in: cells that the field has.
         without = without.within(self.cells.keys)
-        cell = _look_up(self.cells, keys) - _look_up(without, keys)
+        cell = look_up(self.cells, keys) - look_up(without, keys)
         by_place = _summed(without.keys // HEADINGS, without.sums)
-        place = _look_up(self.places, keys // HEADINGS) - _look_up(by_place, keys // HEADINGS)
+        place = look_up(self.places, keys // HEADINGS) - look_up(by_place, keys // HEADINGS)
         everywhere = self.everywhere - without.sums.sum(axis=0)
         cell, place = np.maximum(cell, 0.0), np.maximum(place, 0.0)
-        usual = everywhere / max(everywhere[0], 1.0)
+        usual = everywhere / max(everywhere[0], 1.0) if expected is None else expected
         around = (place + PLACE_M * usual) / (place[:, :1] + PLACE_M)
         here = (cell + HEADING_M * around) / (cell[:, :1] + HEADING_M)
         return here[:, 1:], (place[:, 0] > 1.0).astype(np.float64)
 
 
-def _look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
+def look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
     """Return the sums of `keys` [n, 7]; 0 where there are none."""
     if not len(sums.keys):
         return np.zeros((len(keys), len(SUMS)))
@@ -177,7 +194,12 @@ def _look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
 
 
 def on_board(
-    shared: DrivingSums, own: DrivingSums, grid: Grid, *, contributed: bool
+    shared: DrivingSums,
+    own: DrivingSums,
+    grid: Grid,
+    *,
+    contributed: bool,
+    roads: "RoadClasses | None" = None,
 ) -> DrivingField:
     """Return the field that a vehicle reads: what is shared and, counted twice, its own passes.
 
@@ -186,4 +208,4 @@ def on_board(
     again = own.times(OWN_WEIGHT - 1) if contributed else own.times(OWN_WEIGHT)
     alone = own.outside(shared.keys).times(OWN_WEIGHT)
     merged = add([shared, again.within(shared.keys), alone])
-    return DrivingField(grid, merged)
+    return DrivingField(grid, merged, roads)

@@ -12,6 +12,7 @@ from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.journeys.driving_field import DrivingSums, on_board
 from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
+from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_board import Learnable, VehicleRoutes, left_out_errors, mass_factor
 from fedwatt.journeys.route_intervals import (
     Bars,
@@ -40,6 +41,7 @@ class FleetRoutes:
     insiders    names of those whose passes are in `driving`
     wh_per_km   what their trips took in the mean, per km and in proportion to the reference mass
     hills       the elevations that the fleet publishes, for unseen vehicles; None: it has none
+    roads       how the fleet drives classes of roads, for ground that it has not driven
     """
 
     grid: Grid
@@ -52,6 +54,7 @@ class FleetRoutes:
     insiders: frozenset[str]
     wh_per_km: float
     hills: Field | None = None
+    roads: RoadClasses | None = None
 
     def unseen_vehicle(self, mass_kg: float, consumption: float | None = None) -> RouteModel:
         """Return the model of a vehicle with no trips of its own: the fleet's coefficients, its
@@ -79,7 +82,9 @@ class FleetRoutes:
         """Return a vehicle's own model; `contributed` says whether its passes are in the
         fleet's.
         """
-        field = on_board(self.driving, board.sums, board.grid, contributed=contributed)
+        field = on_board(
+            self.driving, board.sums, board.grid, contributed=contributed, roads=self.roads
+        )
         own = board.inside(field)
         parts = {target: self._personal(target, own, contributed) for target in TARGETS}
         return RouteModel(

@@ -17,7 +17,7 @@ import numpy as np
 from fedwatt.elevation.grid import EARTH_RADIUS_M, Grid, distance_m
 from fedwatt.errors import DataError
 from fedwatt.telemetry.channels import POSITION
-from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
 
 STEP_M = 20.0
 APART_M = 15.0
@@ -38,6 +38,8 @@ class Route:
     latitude_deg: FloatArray
     longitude_deg: FloatArray
     step_m: float
+    elevation_m: FloatArray | None = None
+    """Of the points, NaN where not known; None: nobody gave any."""
 
     @property
     def steps(self) -> int:
@@ -68,13 +70,19 @@ class Route:
         return nearest * HEADINGS + heading
 
 
-def route_of(name: str, latitude_deg: FloatArray, longitude_deg: FloatArray) -> Route:
+def route_of(
+    name: str,
+    latitude_deg: FloatArray,
+    longitude_deg: FloatArray,
+    elevation_m: FloatArray | None = None,
+) -> Route:
     """Return the route through points [points]; those without a position are left out.
 
     >>> route_of("up", np.array([0.0, 0.009]), np.array([10.0, 10.0])).steps  # 1 km
     50
     """
-    lat, lon = _checked(name, latitude_deg, longitude_deg)
+    placed = _checked(name, latitude_deg, longitude_deg)
+    lat, lon = latitude_deg[placed], longitude_deg[placed]
     kept = apart(lat, lon)
     lat, lon = lat[kept], lon[kept]
     if len(lat) < 2:
@@ -94,13 +102,15 @@ def route_of(name: str, latitude_deg: FloatArray, longitude_deg: FloatArray) -> 
     at_m = np.concatenate([[0.0], np.cumsum(legs)])
     steps = max(round(at_m[-1] / STEP_M), 1)
     even = np.linspace(0.0, at_m[-1], steps + 1)
-    return Route(name, np.interp(even, at_m, lat), np.interp(even, at_m, lon), at_m[-1] / steps)
+    height = None if elevation_m is None else np.interp(even, at_m, elevation_m[placed][kept])
+    position = np.interp(even, at_m, lat), np.interp(even, at_m, lon)
+    return Route(name, *position, at_m[-1] / steps, height)
 
 
-def _checked(name: str, lat: FloatArray, lon: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the points that have a position, refused where one cannot be."""
-    known = np.isfinite(lat) & np.isfinite(lon) & ~((lat == 0) & (lon == 0))
-    lat, lon = lat[known], lon[known]
+def _checked(name: str, lat: FloatArray, lon: FloatArray) -> BoolArray:
+    """Return which points have a position; refuse one that cannot be."""
+    placed = np.isfinite(lat) & np.isfinite(lon) & ~((lat == 0) & (lon == 0))
+    lat, lon = lat[placed], lon[placed]
     if not len(lat):
         raise DataError(f"Route '{name}' has no point with a position.")
     wrong = (np.abs(lat) > 90) | (np.abs(lon) > 360)
@@ -111,7 +121,7 @@ def _checked(name: str, lat: FloatArray, lon: FloatArray) -> tuple[FloatArray, F
             f"Route '{name}' has a point at latitude {lat[at]:g}°, longitude {lon[at]:g}°, which "
             f"is nowhere.{swapped}"
         )
-    return lat, lon
+    return placed
 
 
 def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:

@@ -29,6 +29,7 @@ from fedwatt.journeys.mixed_effects import (
     solved,
     unit_sums,
 )
+from fedwatt.journeys.road_classes import RoadClasses, road_sums
 from fedwatt.journeys.route import Route, outside_c, recorded_route
 from fedwatt.journeys.route_features import NAMES, route_features, route_rise_m
 from fedwatt.journeys.route_intervals import (
@@ -62,6 +63,11 @@ class Pass:
     at_m: FloatArray
     cells: IntArray
     sums: DrivingSums
+
+    @cached_property
+    def roads(self) -> DrivingSums:
+        """Its sums by class of road."""
+        return road_sums(self.trip, self.route, self.at_m)
 
     @property
     def temperature_c(self) -> float:
@@ -115,6 +121,11 @@ class VehicleRoutes:
         return vehicle_sums(one.sums for one in self.passes)
 
     @cached_property
+    def roads(self) -> DrivingSums:
+        """All its passes by class of road."""
+        return vehicle_sums(driven.roads for driven in self.passes)
+
+    @cached_property
     def taught(self) -> tuple[Pass, ...]:
         """The passes that are long enough to teach what a route costs."""
         return tuple(one for one in self.passes if one.route.metres >= SHORTEST_M)
@@ -131,7 +142,7 @@ class VehicleRoutes:
 
         What is read off the field is without the pass.
         """
-        rates, _ = field.read(one.cells, one.sums.times(own_weight))
+        rates, _ = field.along(one.route, one.sums.times(own_weight))
         return route_features(one.route, rates, rise, one.temperature_c)
 
     def inside(self, field: DrivingField) -> "Learnable":
@@ -151,16 +162,22 @@ class VehicleRoutes:
 
         return moments(trips())
 
-    def lessons(self, shared: DrivingSums, hills: Field | None, least: int) -> "Lessons":
+    def lessons(
+        self,
+        shared: DrivingSums,
+        hills: Field | None,
+        least: int,
+        roads: RoadClasses | None = None,
+    ) -> "Lessons":
         """Return everything that the vehicle's passes teach, once driving field and hills are
         shared.
 
         `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
         more than k drive, an unseen vehicle in the place of this vehicle would find nothing.
         """
-        field = on_board(shared, self.sums, self.grid, contributed=True)
+        field = on_board(shared, self.sums, self.grid, contributed=True, roads=roads)
         others, usual = (
-            DrivingField(self.grid, own)
+            DrivingField(self.grid, own, roads)
             for own in (_without(shared, self.sums, least), _nowhere(shared))
         )
         shown, level = (
@@ -247,7 +264,7 @@ class Lessons:
     inside  in the fleet's field and its own, without the pass itself
     new     in the field of the others, which has no pass of the vehicle, and in published hills
             where at least k others drive; there its own energy is one share in k + 1 or fewer
-    lost    with no field but the fleet's usual driving, and no hills
+    lost    with no field but the classes of roads, or the fleet's usual driving, and no hills
     """
 
     inside: Learnable

@@ -24,6 +24,7 @@ from fedwatt.journeys.driving_field import DrivingSums, published
 from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.in_trip import REWEIGHTINGS, USUAL, corrected, narrower_intervals
 from fedwatt.journeys.mixed_effects import FleetEffects, fit
+from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_board import VehicleRoutes
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_requests import COLUMNS, Pupil, RouteRequest, SharedDriving
@@ -69,6 +70,7 @@ def learn_from_pupils(
     insiders: frozenset[str],
     settings: ElevationSettings,
     hills: Field | None,
+    roads: RoadClasses | None = None,
 ) -> FleetRoutes:
     """Return everything that follows once it is known how the `insiders` drive; `hills` are the
     published ones.
@@ -77,7 +79,7 @@ def learn_from_pupils(
     """
     least = settings.minimum_vehicles
     known = None if hills is None else hills.only(hills.vehicles > least)
-    shared = SharedDriving(driving, known, least)
+    shared = SharedDriving(driving, known, least, roads)
     asking = _Asking(pupils, pupils.share(shared, insiders), fewest_teachers(settings))
     fitted = fit(asking.sums, COLUMNS, SPREADS)
     effects = {target: own.effects for target, own in fitted.items()}
@@ -99,6 +101,7 @@ def learn_from_pupils(
         insiders,
         asking.wh_per_km,
         hills,
+        roads,
     )
 
 
@@ -162,8 +165,11 @@ def learn_routes(
     *,
     add_up: AddUp | None = None,
     hills: Field | None = None,
+    roads: RoadClasses | None = None,
 ) -> FleetRoutes:
     """Return the routes that a simulated fleet learns; `hills` are those that it publishes.
+
+    With `roads` it also knows ground that it has not driven, by the shape of the road.
 
     `add_up` adds answers as a secure sum does, over `settings.area`; without it cells are added as
     they are.
@@ -178,4 +184,4 @@ def learn_routes(
     else:
         driving, _ = learn_driving(in_process(add_up or plainly, sums), everyone, settings)
     pupils = SimulatedPupils(boards, add_up or plainly)
-    return learn_from_pupils(pupils, driving, everyone, settings, hills)
+    return learn_from_pupils(pupils, driving, everyone, settings, hills, roads)

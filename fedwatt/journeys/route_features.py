@@ -26,17 +26,35 @@ NAMES = (
 COLD_C = 18.0
 FROST_C = 5.0
 HOT_C = 22.0
+SMOOTH_M = 200.0
 START_S = 300.0
 SLOW_START_S = 900.0
 
 
 def route_rise_m(route: Route, hills: Field | None) -> tuple[FloatArray, FloatArray]:
-    """Metres gained in each step and whether that is known, each [steps]; level where it is not."""
-    if hills is None:
-        return np.zeros(route.steps), np.zeros(route.steps)
-    elevation_m, region = hills.read(route.latitude_deg, route.longitude_deg)
-    rise = rise_m(elevation_m, region, np.full(len(elevation_m), route.step_m))[1:]
+    """Return metres gained in each step and whether that is known, each [steps]; level elsewhere.
+
+    Elevations that came with the route count before those of the map `hills`.
+    """
+    rise = np.full(route.steps, np.nan)
+    metres = np.full(route.steps + 1, route.step_m)
+    if hills is not None:
+        rise = rise_m(*hills.read(route.latitude_deg, route.longitude_deg), metres)[1:]
+    if route.elevation_m is not None:
+        region = np.zeros(route.steps + 1, dtype=np.int64)
+        from_route = rise_m(_smoothed(route.elevation_m, route.step_m), region, metres)[1:]
+        rise = np.where(np.isfinite(from_route), from_route, rise)
     return np.nan_to_num(rise), np.isfinite(rise).astype(np.float64)
+
+
+def _smoothed(elevation_m: FloatArray, step_m: float) -> FloatArray:
+    """Return elevations averaged over `SMOOTH_M`, so that their noise is not climb and descent."""
+    reach = round(SMOOTH_M / step_m / 2)
+    kernel = np.ones(2 * reach + 1)
+    finite = np.isfinite(elevation_m)
+    total = np.convolve(np.pad(np.where(finite, elevation_m, 0.0), reach), kernel, "valid")
+    count = np.convolve(np.pad(finite.astype(np.float64), reach), kernel, "valid")
+    return np.where(finite, total / np.maximum(count, 1.0), np.nan)
 
 
 def route_features(

@@ -21,6 +21,7 @@ from fedwatt.files import inflate, parse_json
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums
 from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
+from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_intervals import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
 
@@ -36,6 +37,7 @@ KINDS: dict[np.dtype[Any], str] = {
 }
 Arrays = dict[str, np.ndarray[Any, Any]]
 Part = TypeVar("Part")
+ROADS = "roads."
 NUMBERS = ("vehicle", "trips", "fleet_vehicles", "mass_kg", "capacity_wh")
 
 
@@ -43,7 +45,7 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     """Return the file of a fleet's routes."""
     arrays = _named(fleet.driving)
     arrays |= {"correction": fleet.correction, "narrower": fleet.narrower}
-    arrays |= _named_elevation(fleet.hills)
+    arrays |= _named_elevation(fleet.hills) | _named_roads(fleet.roads)
     for target in TARGETS:
         arrays |= _named(fleet.effects[target], f"{target}.")
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
@@ -74,6 +76,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
             insiders=frozenset(str(name) for name in about["insiders"]),
             wh_per_km=float(about["wh_per_km"]),
             hills=_hills(arrays, grid),
+            roads=_roads(arrays),
         )
 
 
@@ -85,7 +88,7 @@ def model_to_text(model: RouteModel) -> str:
     for target in TARGETS:
         arrays |= _named(model.coefficients[target], f"{target}.")
         arrays |= _named(model.bars[target], f"{target}.")
-    arrays |= _named_elevation(model.hills)
+    arrays |= _named_elevation(model.hills) | _named_roads(model.field.roads)
     about = {name: getattr(model, name) for name in NUMBERS}
     content = save_arrays(arrays, about | {"cell_m": model.field.grid.cell_m})
     return b64encode(zlib.compress(content, 9)).decode("ascii")
@@ -98,7 +101,7 @@ def model_from_text(text: str, where: str) -> RouteModel:
         grid = Grid(cell_m=float(about["cell_m"]))
         return RouteModel(
             **{name: about[name] for name in NUMBERS},
-            field=DrivingField(grid, _driving(arrays)),
+            field=DrivingField(grid, _driving(arrays), _roads(arrays)),
             coefficients={target: _part(Coefficients, arrays, f"{target}.") for target in TARGETS},
             bars={target: _part(Bars, arrays, f"{target}.") for target in TARGETS},
             correction=arrays["correction"],
@@ -141,6 +144,23 @@ def _hills(arrays: Arrays, grid: Grid) -> Field | None:
         return None
     heights = arrays["hills.elevation_m"].astype(np.float64)
     return bare_field(grid, arrays["hills.keys"], heights, arrays["hills.region"])
+
+
+def _named_roads(roads: RoadClasses | None) -> Arrays:
+    """Return sums by class of road as named arrays, in float32; none where there are none."""
+    if roads is None:
+        return {}
+    arrays = _named(roads.sums, ROADS)
+    return arrays | {f"{ROADS}sums": arrays[f"{ROADS}sums"].astype(np.float32)}
+
+
+def _roads(arrays: Arrays) -> RoadClasses | None:
+    """Return the sums by class that `_named_roads` stored."""
+    prefixed = {name: array for name, array in arrays.items() if name.startswith(ROADS)}
+    if not prefixed:
+        return None
+    named = {name.removeprefix(ROADS): array for name, array in prefixed.items()}
+    return RoadClasses(_driving(named))
 
 
 def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:

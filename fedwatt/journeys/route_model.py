@@ -120,18 +120,20 @@ class RouteModel:
             raise SettingError(
                 f"An outside temperature of {temperature_c:g} °C cannot be: give degrees Celsius."
             )
-        rates, known = self.field.read(route.cells(self.field.grid))
+        rates, known = self.field.along(route)
         share = float(known.mean())
-        if share < LEAST_KNOWN:
+        if share < LEAST_KNOWN and (self.field.roads is None or self._exchanged(route, share)):
             raise DataError(self._unknown(route, share))
         rise, hilly = route_rise_m(route, self.hills)
+        # A model of roads alone was calibrated with known climb and no place.
+        sure = share if len(self.field.cells.keys) else float(hilly.mean())
         x = route_features(route, rates, rise, temperature_c)
         metres = route.metres_at
         energy = x @ self.coefficients["energy"].beta
         seconds = seconds_along(x, self.coefficients["duration"].beta)
         seconds = np.maximum(seconds, metres / FASTEST_MPS)
-        errors = self.bars["energy"].errors(metres, energy, 1 - share)
-        late = self.bars["duration"].errors(metres[-1:], seconds[-1:], 1 - share)[0]
+        errors = self.bars["energy"].errors(metres, energy, 1 - sure)
+        late = self.bars["duration"].errors(metres[-1:], seconds[-1:], 1 - sure)[0]
         return RouteForecast(
             route,
             metres,
@@ -156,13 +158,17 @@ class RouteModel:
             self.narrower,
         )
 
+    def _exchanged(self, route: Route, share: float) -> bool:
+        """Return whether the fleet knows the route with latitude and longitude exchanged."""
+        swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
+        if np.abs(swapped.latitude_deg).max() > 90:
+            return False
+        driven = self.field.read(swapped.cells(self.field.grid))[1]
+        return float(driven.mean()) > max(LEAST_KNOWN, share)
+
     def _unknown(self, route: Route, share: float) -> str:
         """Return the reason why a route is refused, with the way out where there is one."""
-        swapped = Route(route.name, route.longitude_deg, route.latitude_deg, route.step_m)
-        inside = np.abs(swapped.latitude_deg).max() <= 90
-        if inside and self.field.read(swapped.cells(self.field.grid))[1].mean() > max(
-            LEAST_KNOWN, share
-        ):
+        if self._exchanged(route, share):
             return (
                 f"Route '{route.name}': latitude and longitude seem to be exchanged; the other way "
                 "round it goes where the fleet drives."

@@ -33,6 +33,7 @@ from fedwatt.journeys.mixed_effects import (
     sum_fields,
     unit_fields,
 )
+from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_board import Lessons, VehicleRoutes, evaluated
 from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
@@ -70,11 +71,13 @@ class SharedDriving:
     driving  the cells that at least k vehicles drive
     hills    the published hills that more than k vehicles drive; None: there are none
     least    k
+    roads    how they drive classes of roads; not in a message, so None in a real fleet
     """
 
     driving: DrivingSums
     hills: Field | None
     least: int
+    roads: RoadClasses | None = None
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -117,7 +120,9 @@ class Pupil:
     @cached_property
     def lessons(self) -> Lessons:
         """Return everything that its passes teach."""
-        return self.board.lessons(self.shared.driving, self.shared.hills, self.shared.least)
+        return self.board.lessons(
+            self.shared.driving, self.shared.hills, self.shared.least, self.shared.roads
+        )
 
     def moments(self, effects: Mapping[str, FleetEffects]) -> Moments:
         """Moments under way in its trips, forecast with its own coefficients."""
@@ -131,7 +136,13 @@ class Pupil:
                 ).beta
                 for target, fleet in effects.items()
             }
-            driven = on_board(self.shared.driving, board.sums, board.grid, contributed=True)
+            driven = on_board(
+                self.shared.driving,
+                board.sums,
+                board.grid,
+                contributed=True,
+                roads=self.shared.roads,
+            )
             self._moments = about, board.in_trip(driven, beta)
         return self._moments[1]
 
