@@ -41,8 +41,8 @@ from fedwatt.elevation.compare import against_baseline
 from fedwatt.elevation.learn import Learned, learn, learn_shared
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
+from fedwatt.federation.evaluate import predictions_of
 from fedwatt.models import get_model
-from fedwatt.runs.level import predictions_of
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.maps import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
@@ -220,7 +220,7 @@ def network_rows(folder: Path, posts: Path, seed: int, device: str, kind: str) -
     federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
     best = federation.train(METHOD).state.best_weights
     found = {
-        "global": predictions_of(federation, best).test[0],
+        "global": predictions_of(federation.model, best, federation.pool).test[0],
         "personalised": personalise(federation, best, Personalisation()).test[0],
     }
     rows: dict[str, dict[str, float]] = {}

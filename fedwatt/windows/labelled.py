@@ -16,8 +16,8 @@ from fedwatt.windows.reduction import principal_mix, selection_mix
 from fedwatt.windows.scaling import Scaler
 from fedwatt.windows.windows import window_means
 
-MASKED_EVERY = 8
-"""One training window in eight is repeated with its elevation masked."""
+MASKED_EVERY = 16
+"""One training window in sixteen is repeated with its elevation masked."""
 
 Strata = dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]
 """Stratum -> names of its classes, and the class of each window, [windows]."""

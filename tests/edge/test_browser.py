@@ -12,7 +12,7 @@ from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import charge_over_time, estimate_range, predict_trip
 
-from .test_hills import elevation_field, located_vehicle
+from .test_elevation import elevation_field, located_vehicle
 from .toys import trained
 
 WIDTHS = (1280, 480, 360)

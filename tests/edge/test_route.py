@@ -13,7 +13,7 @@ from fedwatt.elevation.store import write_field
 from fedwatt.errors import DataError, FedwattError
 from fedwatt.telemetry.store import write_vehicle
 
-from .test_hills import LATITUDE, LONGITUDE, M_PER_DEGREE, elevation_field, located_vehicle
+from .test_elevation import LATITUDE, LONGITUDE, M_PER_DEGREE, elevation_field, located_vehicle
 from .toys import run_folder, trained
 
 

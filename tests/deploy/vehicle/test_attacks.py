@@ -240,7 +240,7 @@ def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path)
     answers = Answers(tmp_path)
     for number in range(MOST_SET_CHANGES + 1):
         own = answers.check_set([f"car-{n}" for n in range(10 - number)])
-        answers.give(Slot("elevation", "", "", number), "r", vehicles=own)
+        answers.give(Slot("elevation", "", number), "r", vehicles=own)
     answers.check_set([f"car-{n}" for n in range(10 - MOST_SET_CHANGES)])
     with pytest.raises(DataError, match="changed too often"):
         Answers(tmp_path).check_set(["car-0", "car-1"])
