@@ -93,6 +93,32 @@ def fault_words() -> str:
     )
 
 
+def mask_words() -> str:
+    """Return how one network compares with two, one for each of known and unknown elevation."""
+    cells: Cells = read("masked_elevation.json")
+    if not cells:
+        return ""
+
+    def compared(which: str, other: str) -> str:
+        ours = by_seed(cells[f"one network, {which}"])
+        theirs = by_seed(cells[f"{other}, recorded"])
+        changes = [100 * (ours[seed] / theirs[seed] - 1) for seed in ours]
+        return (
+            f"{np.mean(list(ours.values())):.1f} instead of {np.mean(list(theirs.values())):.1f} Wh "
+            f"({np.mean(changes):+.1f} %)"
+        )
+
+    splits = len(by_seed(cells["one network, recorded"]))
+    return (
+        "One network serves known and unknown elevation: one training window in sixteen is repeated "
+        "with its elevation masked. Over "
+        f"{splits} splits its personalised models have {compared('recorded', 'network with elevation')} "
+        "of a network that sees no masked window, and, where all elevation is masked, "
+        f"{compared('masked', 'network without elevation')} of a network without elevation "
+        "(`python -m benchmarks.masked_elevation`)."
+    )
+
+
 def change(
     ours: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]], vehicles: Sequence[str]
 ) -> float:
@@ -124,6 +150,7 @@ def noise_words() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "unseen": unseen_table,
+    "one network": mask_words,
     "faults in words": fault_words,
     "reference": reference.table,
     "reference in words": reference.words,

@@ -94,9 +94,7 @@ TABLES: Final = {
     "clients": "A row for each vehicle that was asked in a round.",
     "vehicles": 'Test errors of the models that runs keep ("kept": as a rule the mean of the other '
     'two), of the best-validated ("best") and the final ("last") ones, and of those that vehicles '
-    'made of the kept one for themselves ("personalised"). In a run with a level model the kept '
-    "and the personalised ones are what vehicles would use: the level model where climb is not "
-    "known or not borne out. In a run with mixtures they are mixed.",
+    'made of the kept one for themselves ("personalised"). In a run with mixtures they are mixed.',
     "baselines": "Test errors of models that are not federated: each vehicle's mean, ridge and "
     "network from its own trips, the one of these that validates best, and one network on pooled "
     "data, which only a simulation can have. Missing where baselines are switched "

@@ -167,8 +167,7 @@ class Trained(Outcome):
         fleet     vehicle → [windows], for its test windows; `Client.labels` has what was measured
 
         Trips come as they were recorded: with `data.align` they are delayed by the vehicle's time
-        offset. With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with
-        hills is predicted by the network that knows them, without the level model beside it.
+        offset. With `model.mixture` the network is mixed with the vehicle's ridges.
         """
         if isinstance(what, Fleet):
             self._refuse_other_windows(what)

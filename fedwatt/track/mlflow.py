@@ -82,9 +82,7 @@ class MLflow(Observer):
 def _settings(config: RunConfig, label: str) -> dict[str, str]:
     """Return the settings of a run with one of its methods, by their names in TOML."""
     tables = to_tables(config)
-    # A level model is labelled after its method.
-    methods = [method for method in tables.pop("method") if method["label"] in label]
-    method = max(methods, key=lambda entry: len(entry["label"]))
+    (method,) = (method for method in tables.pop("method") if method["label"] == label)
     flat = {f"method.{name}": str(value) for name, value in method.items()}
     for section, values in tables.items():
         if isinstance(values, dict):
