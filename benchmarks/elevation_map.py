@@ -23,8 +23,8 @@ from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_bytes, write_text
 from fedwatt.report.figures.elevation import relief_of
+from fedwatt.report.page import saved
 from fedwatt.report.style import styled
-from fedwatt.report.svg import saved
 
 ROOT: Final = Path(__file__).parents[1]
 FIGURE: Final = ROOT / "docs" / "figures" / "elevation_map.png"

@@ -18,7 +18,7 @@ from fedwatt.files import write_bytes, write_text
 from fedwatt.observers import Observers
 from fedwatt.runs import execute
 from fedwatt.runs.config import RunConfig, from_tables, from_toml, to_tables
-from fedwatt.runs.defaults import with_recipe
+from fedwatt.runs.defaults import choose_recipe
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "first_run.json"
@@ -29,7 +29,7 @@ BLOCK: Final = "first run"
 
 def first_config() -> RunConfig:
     """Return the configuration of `fedwatt run` without options."""
-    return from_tables(with_recipe({}))
+    return from_tables(choose_recipe({}).applied({}))
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
 def recorded(folder: Path) -> dict[str, Any]:
     """Return what the report of a run says first, its stages and its settings."""
     from fedwatt.report.answer import answer
+    from fedwatt.report.baselines import baseline_stages, federated_stages
     from fedwatt.report.load import load_run
-    from fedwatt.report.stages import baseline_stages, federated_stages
 
     run = load_run(folder)
     told = answer(run)
@@ -74,9 +74,9 @@ def outdated(readme: str, record: dict[str, Any]) -> bool:
 
 def drawn(folder: Path) -> bytes:
     """Return the report's first figure."""
-    from fedwatt.report.figures.stages import stages_figure
+    from fedwatt.report.figures.models import stages_figure
     from fedwatt.report.load import load_run
-    from fedwatt.report.svg import saved
+    from fedwatt.report.page import saved
 
     return saved(stages_figure(load_run(folder)))
 

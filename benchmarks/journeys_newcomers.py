@@ -19,7 +19,7 @@ from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.learn import learn, own_fields, survey_fleet
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
-from fedwatt.journeys.route_board import Pass
+from fedwatt.journeys.fleet_routes import Pass
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import RouteModel

@@ -10,7 +10,7 @@ from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
-from fedwatt.journeys.route_board import Pass, VehicleRoutes, passes
+from fedwatt.journeys.fleet_routes import Pass, VehicleRoutes, passes
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows.client import split_of_trips
 

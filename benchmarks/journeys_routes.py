@@ -47,7 +47,7 @@ from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.elevation.learn import learn
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.journeys.route_board import Pass
+from fedwatt.journeys.fleet_routes import Pass
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_intervals import crps, interval
 from fedwatt.journeys.route_model import RouteModel

@@ -30,13 +30,15 @@ from fedwatt.journeys.filter import coldness, in_trip
 from fedwatt.journeys.intervals import (
     KINDS,
     contribution,
+    fitted_prior,
     fleet_intervals,
     fleet_means,
+    in_wh,
+    residual_sums,
     score_sums,
     validation_scores,
 )
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
-from fedwatt.journeys.prior import fitted_prior, in_wh, residual_sums
 from fedwatt.journeys.ridge import fleet_ridge, local_ridge, mixed_ridge, series_features
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.models import get_model

@@ -24,8 +24,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from benchmarks.marked import write_blocks
+from fedwatt.report.page import saved
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
-from fedwatt.report.svg import saved
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.synthetic.arrays import FloatArray
 from fedwatt.synthetic.electrify import Channels, driving_power_w
@@ -73,7 +73,7 @@ PRIOR = 0.5
 
 def trip_energy_wh(vehicle: VehicleParameters, channels: Channels) -> float:
     """Energy of one trip with the heater and air conditioning that were measured."""
-    climate_w = channels["heater_w"] + channels["ac_w"]
+    climate_w = np.nan_to_num(channels["heater_w"]) + np.nan_to_num(channels["ac_w"])
     power_w = driving_power_w(vehicle, channels) + climate_w + vehicle.auxiliary_w
     return float(power_w.sum() / 3600)
 

@@ -43,8 +43,8 @@ from fedwatt.deploy.plan.certificates import (
 )
 from fedwatt.deploy.plan.plan import make_plan
 from fedwatt.deploy.plan.store import KeyStore
-from fedwatt.deploy.server.events import FAILED, LATE, REJECTED
 from fedwatt.deploy.server.events import FILE as EVENTS
+from fedwatt.deploy.server.requests import FAILED, LATE, REJECTED
 from fedwatt.deploy.transport.control import Control
 from fedwatt.deploy.transport.processes import Flower
 from fedwatt.deploy.transport.version import SWITCH
@@ -78,7 +78,7 @@ vehicles = {connected}
 enrolment_seconds = 1800
 round_seconds = {round_seconds}
 evaluation_seconds = {round_seconds}
-close_share = {close_share}
+over_selection = {over_selection}
 [[method]]
 name = "fedavg"
 """
@@ -98,7 +98,7 @@ class Load:
     fast_path: bool = True
     """Whether the fast path is on (`deploy.transport`); without it, Flower's public interface."""
     round_seconds: float = 600.0
-    close_share: float = 1.0
+    over_selection: float = 0.0
     """As in `[deploy]`."""
 
     @property
@@ -190,7 +190,7 @@ def _measured(
     idle_mb = peak_mb(link)
     say("Submitting the run ...")
     submitted = time.monotonic()
-    run = start("submit", "deploy", "submit", "--out", "run", "--address", flower.address)
+    run = start("submit", "deploy", "run", "--out", "run", "--address", flower.address)
     watched = Watched(folder / "run" / FILE)
     until(lambda: watched.rounds() >= 1, run)
     both = link, pid_of("flwr-serverapp", str(folder))
@@ -379,7 +379,7 @@ ROWS: Final = (
     Load(30, 30, rounds=3),
     Load(1000, 100, rounds=4, fast_path=False),
     Load(1000, 100, rounds=9),
-    Load(1000, 100, rounds=9, faulty=20, round_seconds=60.0, close_share=0.8),
+    Load(1000, 100, rounds=9, faulty=20, round_seconds=60.0, over_selection=0.25),
     Load(10_000, 100),
     Load(10_000, 1000, rounds=4),
 )

@@ -20,10 +20,10 @@ from fedwatt.elevation.learn import learn
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import OWN_WEIGHT, on_board
+from fedwatt.journeys.fleet_routes import USUAL_C, Pass
 from fedwatt.journeys.route import outside_c
-from fedwatt.journeys.route_board import USUAL_C, Pass
 from fedwatt.journeys.route_exchange import learn_routes
-from fedwatt.journeys.route_features import route_rise_m
+from fedwatt.journeys.route_model import route_rise_m
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.client import split_of_trips
@@ -173,7 +173,7 @@ def _driven(trip: Trip, length_m: int) -> pd.DataFrame:
         "rise": channels["climb_m"] - channels["descent_m"],
         "standing": (speed < STANDING_MPS).astype(float),
         "drive": np.maximum(speed * acceleration(speed), 0.0),
-        "climate": channels["heater_w"] + channels["ac_w"],
+        "climate": np.nan_to_num(channels["heater_w"]) + np.nan_to_num(channels["ac_w"]),
     }
     energy = np.bincount(link, channels["energy_wh"], int(link.max()) + 1)
     outside = outside_c(trip)

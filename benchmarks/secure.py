@@ -23,19 +23,19 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from benchmarks.marked import write_blocks
 from fedwatt.deploy.plan.certificates import VEHICLE, Owner, owner_certificate
 from fedwatt.deploy.plan.plan import Plan
-from fedwatt.deploy.vehicle.errors import EVALUATION
 from fedwatt.deploy.vehicle.handler import Credentials
+from fedwatt.federation.error_sums import EVALUATION
 from fedwatt.methods import get
 from fedwatt.models import get_model
-from fedwatt.privacy.fixed_point import Layout, reduced, unpacked
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure.graph import degree
 from fedwatt.privacy.secure.identity import CURVE, Trust
-from fedwatt.privacy.secure.plain import to_plain
+from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import RunConfig
+from fedwatt.sums import Layout, reduced, unpacked
 
 ROOT = Path(__file__).parents[1]
 FLEETS = (3, 10, 30, 100, 300, 1000)

@@ -4,10 +4,10 @@
 
 One vehicle at a time is given one fault in all its trips; the other eleven stay sound. The fleet
 learns its elevation map (k = 3 and private nodes, the defaults) and trains as in terrain_ved.py,
-the faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and under
-its personalised one, and the RMSE of the eleven others together under the global model. Beside
-them: every vehicle sound; no elevation; and no elevation from another initial model, which says how
-much of a vehicle's difference is chance.
+the faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and
+under its personalised one, and the RMSE of the eleven others together under the global model.
+Beside them: every vehicle sound; no elevation; and no elevation from another initial model, which
+says how much of a vehicle's difference is chance.
 
 Fills results/terrain_faults.json cell by cell (what is there is kept, so a stopped run goes on);
 terrain_tables.py writes the table of docs/accuracy.md from it. A task takes about half a minute of

@@ -102,18 +102,16 @@ def mask_words() -> str:
     def compared(which: str, other: str) -> str:
         ours = by_seed(cells[f"one network, {which}"])
         theirs = by_seed(cells[f"{other}, recorded"])
-        changes = [100 * (ours[seed] / theirs[seed] - 1) for seed in ours]
-        return (
-            f"{np.mean(list(ours.values())):.1f} instead of {np.mean(list(theirs.values())):.1f} Wh "
-            f"({np.mean(changes):+.1f} %)"
-        )
+        change = np.mean([100 * (ours[seed] / theirs[seed] - 1) for seed in ours])
+        means = (float(np.mean(list(errors.values()))) for errors in (ours, theirs))
+        return "{:.1f} instead of {:.1f} Wh ({:+.1f} %)".format(*means, change)
 
-    splits = len(by_seed(cells["one network, recorded"]))
     return (
-        "One network serves known and unknown elevation: one training window in sixteen is repeated "
-        "with its elevation masked. Over "
-        f"{splits} splits its personalised models have {compared('recorded', 'network with elevation')} "
-        "of a network that sees no masked window, and, where all elevation is masked, "
+        "One network serves known and unknown elevation: one training window in sixteen is "
+        "repeated with its elevation masked. Over "
+        f"{len(by_seed(cells['one network, recorded']))} splits its personalised models have "
+        f"{compared('recorded', 'network with elevation')} of a network that sees no masked "
+        "window, and, where all elevation is masked, "
         f"{compared('masked', 'network without elevation')} of a network without elevation "
         "(`python -m benchmarks.masked_elevation`)."
     )

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.configure import Ray
 from fedwatt.cli.console import console, errors
+from fedwatt.cli.options import Ray
 from fedwatt.errors import SettingError
 
 

@@ -165,7 +165,7 @@ def rows(records: Records) -> Iterator[tuple[str, ...]]:
                 *(_cell(value) for value in (own.difference.mean, own.difference.low)),
                 _cell(own.difference.high),
                 "" if isnan(own.p) else f"{own.p:.3g}",
-                f"{settings['rate']:.4g}",
+                f"{settings['learning_rate']:.4g}",
             )
 
 

@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from fedwatt.cli.configure import Ray
 from fedwatt.cli.console import console, errors
+from fedwatt.cli.options import Ray
 from reproduction.verify_cli import verify
 
 if TYPE_CHECKING:

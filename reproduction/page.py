@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from fedwatt.files import write_text
+from fedwatt.report.page import inline, saved
 from fedwatt.report.style import LOOKS, PARTS, looks, name_of
-from fedwatt.report.svg import inline, saved
 from fedwatt.report.write import VARIABLES
 from reproduction.cell import Cell
 from reproduction.claims import RULES, headline_verdicts, verdicts

@@ -121,7 +121,7 @@ def test_a_table_of_one_endless_line(tmp_path: Path) -> None:
     said = refusal(
         "data", "import", "csv", "day.csv", "--map", "map.toml", "--out", "f", cwd=tmp_path
     )
-    assert "row 0: a line is longer than 16 MB, so it is no table" in said
+    assert "day.csv: a line is longer than 16 MB, so it is no table" in said
 
 
 DEEP = "[" * 100_000

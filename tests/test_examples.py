@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from fedwatt import DataSettings, Federation, Training, load, load_fleet
 from fedwatt.cli import app
-from fedwatt.cli.configure import configuration
+from fedwatt.cli.options import configuration
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.methods import get

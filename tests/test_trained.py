@@ -19,8 +19,8 @@ from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
 from fedwatt.observers import Observers
 from fedwatt.privacy import Budget
+from fedwatt.report.facts import privacy_table
 from fedwatt.report.load import load_run, load_runs, where
-from fedwatt.report.privacy import privacy_table
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.execute import execute
 from fedwatt.runs.in_memory import named

@@ -59,7 +59,7 @@ class Limits:
     function: int = 60
     file: int = 500
     files: int = 480
-    tokens: int = 405_000
+    tokens: int = 408_000
     vague_names: int = 615
     openers: int = 0
     packed: int = 5

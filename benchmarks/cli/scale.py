@@ -147,7 +147,7 @@ def fleet(
         int,
         typer.Option(
             help="Of a hundred vehicles, how many misbehave: silent, garbage, slow, dropping or "
-            "with a wrong clock. Rounds then close early (deploy.close_share = 0.8).",
+            "with a wrong clock. Rounds then call a quarter more (deploy.over_selection).",
             min=0,
             max=100,
         ),
@@ -164,7 +164,7 @@ def fleet(
 
     if asked > vehicles:
         raise typer.BadParameter(f"{asked} of {vehicles} vehicles cannot be asked.")
-    seconds, share = (60.0, 0.8) if faulty else (600.0, 1.0)
+    seconds, share = (60.0, 0.25) if faulty else (600.0, 0.0)
     load = Load(vehicles, asked, rounds, poll, faulty, fast_path, seconds, share)
     cost = measured(load, lambda text: console.print(text, highlight=False))
     table = Table("", "", title=f"{vehicles:,} vehicles, {asked:,} asked a round")

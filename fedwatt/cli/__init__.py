@@ -1,8 +1,10 @@
-"""The command line: one file a command; each parses, calls and shows."""
+"""The command line: each command parses, calls the library and prints."""
 
 import signal
 import sys
-from typing import Annotated
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
@@ -14,46 +16,102 @@ from fedwatt.cli import (
     deploy,
     elevation,
     export,
-    methods,
-    plugins,
+    listing,
     predict,
-    report,
+    results,
     route,
     run,
     tune,
-    watch,
 )
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.repository import PACKAGES, mount
-from fedwatt.errors import FedwattError, needs_extra
+from fedwatt.cli.panels import Panels
+from fedwatt.errors import FedwattError, RunError, needs_extra
+
+TRAIN: Final = "Train"
+PREDICT: Final = "Predict"
+DATA: Final = "Data"
+DEPLOY: Final = "Deploy"
+ANALYSE: Final = "Analyse"
+MAINTAIN: Final = "Maintain (in a checkout of fedwatt's repository)"
+PACKAGES: Final = {
+    "compare": "comparison",
+    "reproduce": "reproduction",
+    "bench": "benchmarks",
+}
+"""Command → top-level package of the repository; its module `cli` adds the command."""
 
 app = typer.Typer(
     name="fedwatt",
-    help="Learn energy models of electric vehicles across a fleet, without moving anybody's data.",
+    cls=Panels,
+    help="Learn energy models of electric vehicles across a fleet; driving data stay in place.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(run.run)
-app.command("tune")(tune.tune)
-app.command("methods")(methods.methods)
-app.command("plugins")(plugins.plugins)
-app.command("report")(report.report)
-app.command("watch")(watch.watch)
-app.command("export")(export.export)
-app.command("predict")(predict.predict)
-app.command("route")(route.route)
-app.command("card")(card.card)
-app.add_typer(data.app, name="data")
-app.add_typer(elevation.app, name="elevation")
-app.add_typer(deploy.app, name="deploy")
+app.command("run", rich_help_panel=TRAIN)(run.run)
+app.command("tune", rich_help_panel=TRAIN)(tune.tune)
+app.command("export", rich_help_panel=PREDICT)(export.export)
+app.command("predict", rich_help_panel=PREDICT)(predict.predict)
+app.command("route", rich_help_panel=PREDICT)(route.route)
+app.command("inspect", rich_help_panel=PREDICT)(card.card)
+app.add_typer(
+    data.app,
+    name="data",
+    rich_help_panel=DATA,
+    help="Make fleets: import, generate, change and describe them.",
+)
+app.add_typer(
+    elevation.app,
+    name="elevation",
+    rich_help_panel=DATA,
+    help="Learn elevation maps, draw and compare them.",
+)
+app.add_typer(
+    deploy.app, name="deploy", rich_help_panel=DEPLOY, help="Train on connected vehicles."
+)
+app.command("report", rich_help_panel=ANALYSE)(results.report)
+app.add_typer(
+    results.runs_app,
+    name="runs",
+    rich_help_panel=ANALYSE,
+    help="List runs, compare and delete them.",
+)
+app.command("watch", rich_help_panel=ANALYSE)(results.watch)
+app.command("list", rich_help_panel=ANALYSE)(listing.list_parts)
+
+
+def mount(app: typer.Typer, command: str, package: str) -> None:
+    """Add the command of `package`, or one that says how to get it where it is not installed."""
+    if find_spec(package) is not None and find_spec(f"{package}.cli") is not None:
+        import_module(f"{package}.cli").add_to(app)
+        registered: list[Any] = [*app.registered_commands, *app.registered_groups]
+        for added in registered:
+            if added.name == command:
+                added.rich_help_panel = MAINTAIN
+        return
+
+    @app.command(
+        command,
+        hidden=True,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def missing() -> None:
+        """Say how to get a command of the repository."""
+        raise RunError(
+            f"'fedwatt {command}' belongs to fedwatt's repository, not to the installed library: "
+            "clone the repository, run 'make setup' in it and use its .venv/bin/fedwatt."
+        )
+
+
 for command, package in PACKAGES.items():
     mount(app, command, package)
 
 
-def say_version(asked: bool) -> None:
-    """Print the version and end, if that is what was asked for."""
-    if asked:
+def print_version(requested: bool) -> None:
+    """Print the version and end, if that is requested."""
+    if requested:
         console.print(f"fedwatt {__version__}")
         raise typer.Exit
 
@@ -62,14 +120,14 @@ def say_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version.", callback=say_version, is_eager=True),
+        typer.Option("--version", help="Show the version.", callback=print_version, is_eager=True),
     ] = False,
 ) -> None:
     """Options of fedwatt itself, before any command."""
 
 
 def main() -> None:
-    """Entry point: what the user can put right is one sentence, not a traceback."""
+    """Run the command line; an error that the user can correct is one sentence."""
     # A service manager stops a run as Ctrl-C does: cleanly, with a checkpoint.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

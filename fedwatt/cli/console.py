@@ -1,11 +1,15 @@
 """The two streams that commands write to, and what several commands show there."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +23,35 @@ console = Console(markup=False, highlight=False)
 errors = Console(stderr=True, markup=False, highlight=False)
 
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON; numbers that are not finite become null."""
+    console.print(json.dumps(_plain(value), indent=2, ensure_ascii=False), soft_wrap=True)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value made of types that JSON has."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else str(value)
+
+
+def print_table(
+    title: str, headings: Sequence[str], rows: Sequence[Sequence[str]], *, as_json: bool = False
+) -> None:
+    """Print rows as a table, or as JSON with one object per row."""
+    if as_json:
+        print_json([dict(zip(headings, row, strict=True)) for row in rows])
+    else:
+        console.print(ruled_table(title, headings, rows))
+
+
 def plain_table(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> Table:
     """Return a table without lines."""
     table = Table(*headings, box=None, pad_edge=False)
@@ -29,7 +62,7 @@ def plain_table(headings: Sequence[str], rows: Iterable[Iterable[object]]) -> Ta
 
 def ruled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     """Return a table of names and, right-aligned beside them, numbers; nothing is cut off."""
-    table = Table(title=title)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(headings):
         table.add_column(name, justify="right" if place else "left", overflow="fold")
     for row in rows:
@@ -39,7 +72,7 @@ def ruled_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str
 
 def write_figure(path: Path, figure: "Figure") -> None:
     """Write a figure as SVG and say where it is."""
-    from fedwatt.report.svg import saved
+    from fedwatt.report.page import saved
 
     write_bytes(path, saved(figure))
     console.print(f"Figure: {path}")

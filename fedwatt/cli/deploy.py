@@ -1,52 +1,81 @@
 """`fedwatt deploy`: train on a real fleet, with Flower between the server and the vehicles."""
 
 import os
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli import deploy_operate, deploy_owner
-from fedwatt.cli.configure import Resume, refuse_folder, resumable
-from fedwatt.cli.console import console, plain_table
-from fedwatt.cli.deploy_shared import LOCAL, STORE, Address, StoreFolder, flower_of, show_command
+from fedwatt.cli import deploy_owner
+from fedwatt.cli.console import (
+    Json,
+    console,
+    errors,
+    plain_table,
+    print_json,
+    wait_for_interrupt,
+)
+from fedwatt.cli.deploy_owner import STORE, Keys, StoreFolder
+from fedwatt.cli.options import OUT_HELP, Resume, refuse_folder, resumable
+from fedwatt.cli.panels import Panels
 from fedwatt.cli.progress import show_results
 from fedwatt.errors import counted
 
-app = typer.Typer(help="Train on a real fleet, with Flower.", no_args_is_help=True)
-app.command()(deploy_owner.quickstart)
-app.command()(deploy_owner.owner)
-app.command()(deploy_owner.request)
-app.command()(deploy_owner.sign)
-app.command()(deploy_owner.plan)
-app.command()(deploy_owner.show)
-app.command()(deploy_owner.add)
-app.command()(deploy_operate.dashboard)
-app.command()(deploy_operate.alerts)
-app.command()(deploy_operate.backup)
-app.command()(deploy_operate.restore)
+if TYPE_CHECKING:
+    from fedwatt.deploy.transport.processes import Flower
+
+app = typer.Typer(cls=Panels, no_args_is_help=True)
+app.command(rich_help_panel="Try it")(deploy_owner.quickstart)
+OWNER = "Owner"
+app.command(rich_help_panel=OWNER)(deploy_owner.owner)
+app.command(rich_help_panel=OWNER)(deploy_owner.sign)
+app.command(rich_help_panel=OWNER)(deploy_owner.plan)
+VEHICLE = "Vehicle"
+SERVER = "Server"
+app.command(rich_help_panel=VEHICLE)(deploy_owner.request)
+app.command(rich_help_panel=VEHICLE)(deploy_owner.show)
+app.command(rich_help_panel=SERVER)(deploy_owner.add)
 
 WORDS = {"registered": "not seen yet", "unregistered": "refused"}
 """For Flower's words, where they say little."""
 PATIENCE = 60.0
 """Seconds in which a server that has just been started is to answer."""
 BEFORE = (
-    "alerts.jsonl", "app", "deployment.json", "events.jsonl", "members.jsonl",
+    "app", "deployment.json", "events.jsonl", "members.jsonl",
     ".lock", ".run.lock", ".submit.lock",
 )  # fmt: skip
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 
-Server = Annotated[str, typer.Option("--server", help="host:port of the server.")]
-Keys = Annotated[
-    Path, typer.Option("--keys", help="Folder with key.pem, certificate.pem, owner.pem.")
+State = Annotated[
+    Path, typer.Option("--state", help="Folder with the vehicle's state between rounds.")
 ]
-State = Annotated[Path, typer.Option(help="Folder for answers and state between rounds.")]
-Poll = Annotated[float, typer.Option(help="Longest pause between polls, in seconds.")]
-Patience = Annotated[float, typer.Option(help="Seconds to retry when the server refuses the key.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check data and keys, and do not join.")]
+Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
+Port = Annotated[int, typer.Option("--port", help="Port of the page; 0: any that is free.", min=0)]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; all who reach it see the page.")
+]
+Address = Annotated[str, typer.Option("--address", help="Address of the server, host:port.")]
+LOCAL = "127.0.0.1:9092"
 
 
-@app.command()
+def flower_of(store: Path, address: str) -> "Flower":
+    """Return Flower's commands for the server at `address`; RunError without Flower."""
+    from fedwatt.deploy import need_flower
+
+    need_flower()
+    from fedwatt.deploy.plan.store import KeyStore
+    from fedwatt.deploy.transport.processes import Flower
+
+    return Flower(KeyStore(store), address)
+
+
+def show_command(command: list[str]) -> None:
+    """Show a Flower command, as it could be typed."""
+    console.print(f"$ {shlex.join(command)}", soft_wrap=True)
+
+
+@app.command(rich_help_panel=SERVER)
 def server(store: StoreFolder = STORE, address: Address = LOCAL) -> None:
     """Run the server (Flower's SuperLink) for the vehicles of its key store."""
     flower = flower_of(store, address)
@@ -68,26 +97,30 @@ def server(store: StoreFolder = STORE, address: Address = LOCAL) -> None:
     raise typer.Exit(status)
 
 
-@app.command()
+@app.command(rich_help_panel=VEHICLE)
 def vehicle(
-    folder: Annotated[Path, typer.Argument(help="This vehicle's folder of the fleet.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of this vehicle in its fleet.")],
     keys: Keys,
-    server: Server = LOCAL,
+    address: Address = LOCAL,
     state: State = Path("state"),
     threads: Annotated[int, typer.Option(help="Threads that training may use.")] = 1,
     nice: Annotated[int, typer.Option(help="Niceness of the computing process, 0 to 19.")] = 10,
-    poll: Poll = 1.0,
-    patience: Patience = 120.0,
-    dry_run: DryRun = False,
+    poll: Annotated[float, typer.Option(help="Longest pause between polls, s.")] = 1.0,
+    patience: Annotated[
+        float, typer.Option(help="Seconds to retry when the server refuses the key.")
+    ] = 120.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
+    ] = False,
 ) -> None:
-    """Run the vehicle client: answer the plans that its owner signed and it accepts."""
+    """Run the vehicle client, which computes what an accepted plan says."""
     from fedwatt.deploy import need_flower, show_log
     from fedwatt.deploy.vehicle.acceptance import bytes_per_second
     from fedwatt.deploy.vehicle.handler import open_vehicle
 
-    own = open_vehicle(folder, state, keys, threads=threads, nice=nice)
+    client = open_vehicle(folder, state, keys, threads=threads, nice=nice)
     if dry_run:
-        console.print(f"{own.name}: data and keys are in order. Nothing was sent.")
+        console.print(f"{client.name}: data and keys are in order. Nothing was sent.")
         return
     need_flower()
     # Before Flower is loaded, which reads them.
@@ -97,13 +130,13 @@ def vehicle(
     from fedwatt.deploy.transport.node import Connection, serve
 
     show_log()
-    bandwidth = bytes_per_second(own.acceptance.bandwidth)
+    bandwidth = bytes_per_second(client.acceptance.bandwidth)
     try:
         serve(
-            own.handle,
-            Connection.of(server, keys, bandwidth),
-            name=own.name,
-            largest=own.acceptance.largest_message,
+            client.handle,
+            Connection.of(address, keys, bandwidth),
+            name=client.name,
+            largest=client.acceptance.largest_message,
             poll_seconds=poll,
             patience_seconds=patience,
         )
@@ -111,14 +144,14 @@ def vehicle(
         console.print("Stopped.")
 
 
-@app.command()
-def submit(
-    out: Annotated[Path, typer.Option(help="Run folder on this machine.")] = Path("runs/fleet"),
+@app.command("run", rich_help_panel=SERVER)
+def run_plan(
+    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("runs/fleet"),
     resume: Resume = False,
     store: StoreFolder = STORE,
     address: Address = LOCAL,
 ) -> None:
-    """Carry out the key store's plan on the vehicles of the running server."""
+    """Run the key store's plan on the vehicles of the running server."""
     flower = flower_of(store, address)
     from fedwatt.deploy.server.execute import refuse_undeployable
     from fedwatt.deploy.transport import processes
@@ -133,32 +166,108 @@ def submit(
     with Control(flower) as control:
         with console.status(f"Waiting for the server at {address} ..."):
             processes.wait_until_up(control, lambda: True, PATIENCE)
-        kept = resumable(out, "Completed rounds", "fedwatt deploy submit")
-        with kept, processes.only_submission(out):
+        stoppable = resumable(out, "Completed rounds", "fedwatt deploy run")
+        with stoppable, processes.only_submission(out):
             processes.submit(control, out, resume=resume, show=show_command)
     show_results(out)
 
 
-@app.command()
+@app.command(rich_help_panel=SERVER)
 def status(
-    out: Annotated[Path | None, typer.Option(help="A run folder to describe.")] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Run folder; repeatable.")] = None,
     store: StoreFolder = STORE,
     address: Address = LOCAL,
+    as_json: Json = False,
 ) -> None:
-    """Show the server's vehicles and runs, and how far a run is."""
+    """Show the server's vehicles and runs, and the progress of a run."""
     flower = flower_of(store, address)
     from fedwatt.deploy.transport.control import Control
 
     with Control(flower) as control:
         nodes = [
-            (one.name, one.number, WORDS.get(one.status, one.status), one.since)
-            for one in control.nodes()
+            (node.name, node.number, WORDS.get(node.status, node.status), node.since)
+            for node in control.nodes()
         ]
-        console.print(plain_table(("vehicle", "node", "is", "since (UTC)"), nodes))
-        runs = [(one.number, one.status, one.since) for one in control.runs()]
-        console.print(plain_table(("run", "is", "since (UTC)"), runs))
-    if out is not None:
-        from fedwatt.deploy.server.status import describe_run
+        runs = [(entry.number, entry.status, entry.since) for entry in control.runs()]
+    lines: list[str] = []
+    if run is not None:
+        from fedwatt.deploy.operate.fleet_view import FleetView
 
-        for line in describe_run(out):
-            console.print(line)
+        lines = [*FleetView(run).lines()]
+    vehicle_columns = ("vehicle", "node", "is", "since (UTC)")
+    run_columns = ("run", "is", "since (UTC)")
+    if as_json:
+        vehicles = [dict(zip(vehicle_columns, map(str, row), strict=True)) for row in nodes]
+        started = [dict(zip(run_columns, map(str, row), strict=True)) for row in runs]
+        print_json({"vehicles": vehicles, "runs": started, "run": lines})
+        return
+    console.print(plain_table(vehicle_columns, nodes))
+    console.print(plain_table(run_columns, runs))
+    for line in lines:
+        console.print(line)
+
+
+@app.command(rich_help_panel=SERVER)
+def dashboard(
+    run: Run = Path("runs"),
+    port: Port = 8601,
+    host: Host = "127.0.0.1",
+    store: StoreFolder = STORE,
+    address: Address = LOCAL,
+) -> None:
+    """Serve the operator's page of vehicles and rounds, and /metrics."""
+    flower = flower_of(store, address)
+    from fedwatt.deploy.operate.dashboard import dashboard as serving
+    from fedwatt.deploy.operate.fleet_view import FleetView, ServerFacts
+
+    facts = ServerFacts(flower) if flower.store.owner.exists() else None
+    with serving(FleetView(run, facts), port=port, host=host) as page:
+        console.print(f"The fleet is shown at {page} until Ctrl-C.")
+        if host not in ("127.0.0.1", "::1", "localhost"):
+            errors.print(
+                f"Everybody who reaches {host} can read it: names of vehicles, rounds and reasons. "
+                "Put a proxy with TLS and a password in front of it."
+            )
+        wait_for_interrupt()
+        console.print("No longer shown; the fleet goes on.")
+
+
+@app.command(rich_help_panel=SERVER)
+def backup(
+    file: Annotated[Path, typer.Argument(help="Tar file to write.")],
+    runs: Annotated[
+        list[Path] | None, typer.Option("--run", help="Run folder; repeatable.")
+    ] = None,
+    private_keys: Annotated[
+        bool, typer.Option("--private-keys", help="Include private keys; lock such a file away.")
+    ] = False,
+    store: StoreFolder = STORE,
+) -> None:
+    """Back up the key store and runs into one file while they go on."""
+    from fedwatt.deploy.operate.backup import back_up
+
+    content = back_up(file, store if store.exists() else None, runs or [], keys=private_keys)
+    console.print(f"{file}: {counted(len(content.sha256), 'file')}")
+    if content.left_out:
+        left = counted(len(content.left_out), "private key")
+        console.print(f"{left} left out; --private-keys includes them.")
+
+
+@app.command("restore", rich_help_panel=SERVER)
+def restore_backup(
+    file: Annotated[Path, typer.Argument(help="File of 'fedwatt deploy backup'.")],
+    folder: Annotated[Path, typer.Argument(help="New folder for store/ and runs/.")],
+) -> None:
+    """Restore a backup into a new folder and check it."""
+    from fedwatt.deploy.operate.backup import restore
+
+    content = restore(file, folder)
+    console.print(
+        f"{folder}: {counted(len(content.sha256), 'file')} of {content.at}, written by fedwatt "
+        f"{content.version}."
+    )
+    for name in content.left_out:
+        console.print(f"Put back the private key {folder / name}")
+    for name in content.runs:
+        again = f"fedwatt deploy run --resume --out {folder / 'runs' / name}"
+        console.print(f"Go on with: {again} --store {folder / 'store'}")

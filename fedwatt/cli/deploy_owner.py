@@ -5,20 +5,21 @@ from typing import Annotated
 
 import typer
 
-from fedwatt.cli.configure import Assignments, Methods, Rounds, configuration
 from fedwatt.cli.console import console
-from fedwatt.cli.deploy_shared import STORE, StoreFolder
+from fedwatt.cli.options import OUT_HELP, Assignments, Config, Methods, Rounds, configuration
 
-OwnerKey = Annotated[Path, typer.Option("--key", help="The owner's private key.")]
+OwnerKey = Annotated[Path, typer.Option("--key", help="Private key of the owner.")]
+Keys = Annotated[Path, typer.Option("--keys", help="Folder with keys and certificates.")]
+StoreFolder = Annotated[Path, typer.Option("--store", help="Key store of the server.")]
+STORE = Path("server")
+DAYS_HELP = "Days until it expires."
 OWNER_KEY = Path("owner/key.pem")
 
 
 def owner(
-    out: Annotated[Path, typer.Option(help="New folder for key.pem and owner.pem.")] = Path(
-        "owner"
-    ),
+    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("owner"),
 ) -> None:
-    """Make the owner's key and certificate, on a machine that is neither server nor vehicle."""
+    """Make the owner's key and certificate."""
     from fedwatt.deploy.plan.certificates import create_owner
 
     create_owner(out)
@@ -26,16 +27,17 @@ def owner(
 
 
 def request(
-    name: Annotated[str, typer.Argument(help="Name of the vehicle in the fleet, or of a server.")],
-    keys: Annotated[Path, typer.Option("--keys", help="New folder for the key.")],
-    host: Annotated[
-        list[str] | None, typer.Option("--host", help="Of a server: its names and addresses.")
+    name: Annotated[str, typer.Argument(help="Name of the vehicle, or of a server.")],
+    keys: Keys,
+    hostname: Annotated[
+        list[str] | None,
+        typer.Option("--hostname", help="Name or address of a server; repeatable."),
     ] = None,
 ) -> None:
-    """Make a key where it is used, and a request that the owner signs."""
+    """Make a key here, and a request that the owner signs."""
     from fedwatt.deploy.plan.certificates import REQUEST, make_request
 
-    fingerprint = make_request(name, keys, host or [])
+    fingerprint = make_request(name, keys, hostname or [])
     console.print(f"{name}: its key is {fingerprint}", soft_wrap=True)
     console.print(f"Send {keys / REQUEST} to the owner: 'fedwatt deploy sign' answers it.")
 
@@ -43,12 +45,12 @@ def request(
 def sign(
     requests: Annotated[list[Path], typer.Argument(help="Requests, or folders that hold one.")],
     role: Annotated[
-        str, typer.Option(help="'vehicle' or 'server'; the owner decides.")
+        str, typer.Option(help="Role of the certificate: vehicle or server.")
     ] = "vehicle",
     key: OwnerKey = OWNER_KEY,
-    days: Annotated[int, typer.Option(help="Days until the certificates expire.", min=1)] = 365,
+    days: Annotated[int, typer.Option(help=DAYS_HELP, min=1)] = 365,
 ) -> None:
-    """Sign requests as the owner; compare the fingerprints with what their makers saw."""
+    """Sign requests as the owner and print their fingerprints to compare."""
     from fedwatt.deploy.plan.certificates import (
         CERTIFICATE,
         OWNER,
@@ -66,24 +68,24 @@ def sign(
         folder = path if path.is_dir() else path.parent
         write_certificate(folder / CERTIFICATE, certificate)
         write_certificate(folder / OWNER, signer.certificate)
-        shown = fingerprint(certificate.public_key())  # type: ignore[arg-type]
-        console.print(f"{folder / CERTIFICATE}: {role}, {shown}", soft_wrap=True)
+        printed = fingerprint(certificate.public_key())  # type: ignore[arg-type]
+        console.print(f"{folder / CERTIFICATE}: {role}, {printed}", soft_wrap=True)
         console.print(f"  serial number {certificate.serial_number:x}", soft_wrap=True)
 
 
 def plan(
-    config: Annotated[Path | None, typer.Argument(help="TOML file.", metavar="[CONFIG]")] = None,
+    config: Config = None,
     key: OwnerKey = OWNER_KEY,
-    out: Annotated[Path, typer.Option(help="The signed plan.")] = Path("plan.json"),
-    days: Annotated[float, typer.Option(help="Days for which it is valid.")] = 90.0,
+    out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("plan.json"),
+    days: Annotated[float, typer.Option(help=DAYS_HELP)] = 90.0,
     revoke: Annotated[
-        list[str] | None, typer.Option("--revoke", help="Serial number of a certificate.")
+        list[str] | None, typer.Option("--revoke", help="Serial number to revoke; repeatable.")
     ] = None,
     method: Methods = None,
     rounds: Rounds = None,
     assignments: Assignments = None,
 ) -> None:
-    """Resolve a configuration completely and sign it with the owner's key."""
+    """Plan a run: resolve its configuration completely and sign it."""
     from fedwatt.deploy.plan.certificates import Owner
     from fedwatt.deploy.plan.plan import make_plan, read_plan, serial_numbers
     from fedwatt.deploy.server.execute import refuse_undeployable
@@ -107,12 +109,10 @@ def plan(
 
 
 def show(
-    plan: Annotated[Path, typer.Argument(help="A signed plan.")],
-    keys: Annotated[
-        Path, typer.Option("--keys", help="Folder with owner.pem, and acceptance.toml if any.")
-    ],
+    plan: Annotated[Path, typer.Argument(help="Signed plan.")],
+    keys: Keys,
 ) -> None:
-    """Verify a plan, show it completely, and tell whether this vehicle would accept it."""
+    """Verify a plan, show it completely, and check it against acceptance.toml."""
     from fedwatt.deploy.plan.certificates import OWNER, read_certificate
     from fedwatt.deploy.plan.plan import read_plan
     from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance
@@ -130,26 +130,28 @@ def show(
 
 
 def add(
-    files: Annotated[list[Path], typer.Argument(help="Vehicles' certificates, or a signed plan.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Certificates of vehicles, or a signed plan.")
+    ],
     store: StoreFolder = STORE,
 ) -> None:
-    """Put vehicles' certificates, or a new plan, into the server's key store."""
+    """Add vehicles' certificates or a new plan to the server's key store."""
     from fedwatt.deploy.plan.certificates import CERTIFICATE
     from fedwatt.deploy.plan.store import KeyStore
 
-    own = KeyStore(store)
+    key_store = KeyStore(store)
     for file in files:
         if file.suffix == ".json":
-            plan = own.install_plan(file.read_bytes())
+            plan = key_store.install_plan(file.read_bytes())
             console.print(f"{store}: plan {plan.digest[:16]}")
         else:
-            name = own.add_vehicle(file / CERTIFICATE if file.is_dir() else file)
+            name = key_store.add_vehicle(file / CERTIFICATE if file.is_dir() else file)
             console.print(f"{store}: vehicle {name}")
 
 
 def quickstart(
     folder: Annotated[Path, typer.Argument(help="New folder for the trial.")] = Path("trial"),
-    rounds: Annotated[int, typer.Option(help="Rounds of the trial's plan.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1)] = 5,
 ) -> None:
     """Make a trial on this machine: keys, a plan with secure aggregation, three vehicles."""
     from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
@@ -167,6 +169,4 @@ def quickstart(
             f"{folder}/state/{name}",
             soft_wrap=True,
         )
-    console.print(
-        f"  fedwatt deploy submit --store {folder}/server --out runs/trial", soft_wrap=True
-    )
+    console.print(f"  fedwatt deploy run --store {folder}/server --out runs/trial", soft_wrap=True)

@@ -66,7 +66,7 @@ def map_(
 ) -> None:
     """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
     from fedwatt.elevation.store import driven_nodes, read_field
-    from fedwatt.report.field_map import write_map
+    from fedwatt.report.figures.elevation import write_map
 
     file = map_file(field)
     write_map(read_field(file), out, driven=driven_nodes(file))
@@ -136,8 +136,8 @@ def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str
 
     found = against_baseline(field, read_terrain_model([model]))
     if figure is not None:
-        from fedwatt.report.figures.baselines import baseline_figure
-        from fedwatt.report.svg import saved
+        from fedwatt.report.figures.elevation import baseline_figure
+        from fedwatt.report.page import saved
 
         figure.write_bytes(saved(baseline_figure(found)))
     rows = {

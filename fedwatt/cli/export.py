@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console
+from fedwatt.cli.options import Trust
 
 if TYPE_CHECKING:
     from fedwatt.edge.card import ModelCard

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console, write_figure, write_page
+from fedwatt.cli.options import Trust
 from fedwatt.cli.route import parse_charge
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich import progress as bars
 from rich.console import Console
-from rich.table import Table
 
-from fedwatt.cli.console import console, ruled_table
+from fedwatt.cli.console import console, print_json, print_table
 from fedwatt.errors import counted
 from fedwatt.observers import Observer
 
@@ -183,19 +182,24 @@ def describe_elevation(learned: "Learned", elevation: "ElevationSettings") -> st
     )
 
 
-def results_table(run: Path) -> Table:
-    """Return the closing table of a run."""
-    from fedwatt.report.tables import final_results
-
-    title = "Test error, mean ± standard deviation over seeds"
-    return ruled_table(title, *final_results(run))
-
-
-def show_results(run: Path, *, baselines: bool = False) -> None:
+def show_results(run: Path, *, baselines: bool = False, as_json: bool = False) -> None:
     """Print the results of a finished run and the place of its report."""
-    console.print(results_table(run))
-    if baselines:
-        from fedwatt.report.tables import baseline_results
+    from fedwatt.report.tables import baseline_results, final_results
 
-        console.print(ruled_table(*baseline_results(run)))
-    console.print(f"Report: {run / 'report.html'}")
+    headings, rows = final_results(run)
+    title, baseline_headings, baseline_rows = baseline_results(run) if baselines else ("", [], [])
+    report = run / "report.html"
+    if as_json:
+        tables = {"results": (headings, rows), "baselines": (baseline_headings, baseline_rows)}
+        print_json(
+            {
+                name: [dict(zip(head, row, strict=True)) for row in body]
+                for name, (head, body) in tables.items()
+            }
+            | {"run": run, "report": report}
+        )
+        return
+    print_table("Test error, mean ± standard deviation over seeds", headings, rows)
+    if baselines:
+        print_table(title, baseline_headings, baseline_rows)
+    console.print(f"Report: {report}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.configure import Trust
 from fedwatt.cli.console import console, ruled_table, write_page
+from fedwatt.cli.options import Trust
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedwatt.cli import configure
-from fedwatt.cli.console import console, wait_for_interrupt
+from fedwatt.cli import options
+from fedwatt.cli.console import Json, console, errors, wait_for_interrupt
 from fedwatt.cli.progress import RunView, show_results
 from fedwatt.errors import counted
 
@@ -19,72 +19,75 @@ if TYPE_CHECKING:
     from fedwatt.windows import Fleet
 
 Participation = Annotated[
-    float | None, typer.Option(help="Share of available vehicles that train in a round, C.")
+    float | None,
+    typer.Option("--participation", metavar="X", help="Share of vehicles that train in a round."),
 ]
 Personalise = Annotated[
     bool | None,
     typer.Option(
         "--personalise/--no-personalise",
-        help="Fine-tune the shared model in each vehicle. [default: on for the built-in fleet]",
-        show_default=False,
+        help="Fine-tune the model in each vehicle. [default: on]",
     ),
 ]
 Elevation = Annotated[
     bool | None,
     typer.Option(
         "--elevation/--no-elevation",
-        help="Learn an elevation map from the fleet's energy. [default: on for the built-in fleet]",
+        help="Use measured or learned elevation. [default: on, where data allow]",
+    ),
+]
+Plain = Annotated[bool, typer.Option("--plain", help="Train the paper's set-up without a recipe.")]
+Baselines = Annotated[
+    bool,
+    typer.Option(
+        "--baselines/--no-baselines",
+        help="Train local-only models, too. [default: on]",
         show_default=False,
     ),
 ]
-Baselines = Annotated[
-    bool,
-    typer.Option(help="Also train baselines: local-only models, and one network on pooled data."),
-]
-Watch = Annotated[
-    bool, typer.Option("--watch", help="Serve a page that shows the run; it stays until Ctrl-C.")
-]
+Watch = Annotated[bool, typer.Option("--watch", help="Serve a live page of the run.")]
 SeedsPerTask = Annotated[
-    int, typer.Option(help="With --ray, seeds trained in one task; 0: all of a method.", min=0)
+    int, typer.Option("--seeds-per-task", metavar="N", help="Seeds of one task with --ray; 0: all.")
 ]
 
 
 def run(
-    config: configure.Config = None,
-    method: configure.Methods = None,
-    data: configure.Data = None,
-    rounds: configure.Rounds = None,
-    vehicles: configure.Vehicles = None,
-    participation: Participation = None,
-    seeds: configure.Seeds = None,
-    device: configure.Device = None,
-    assignments: configure.Assignments = None,
+    config: options.Config = None,
+    data: options.Data = None,
+    method: options.Methods = None,
     elevation: Elevation = None,
     personalise: Personalise = None,
+    plain: Plain = False,
     baselines: Baselines = True,
-    ray: configure.Ray = None,
+    rounds: options.Rounds = None,
+    learning_rate: options.LearningRate = None,
+    vehicles: options.Vehicles = None,
+    participation: Participation = None,
+    seeds: options.Seeds = None,
+    assignments: options.Assignments = None,
+    device: options.Device = None,
+    ray: options.Ray = None,
     seeds_per_task: SeedsPerTask = 0,
-    trust: configure.Trust = None,
-    resume: configure.Resume = False,
-    out: configure.Out = None,
+    trust: options.Trust = None,
+    resume: options.Resume = False,
+    out: options.Out = None,
     watch: Watch = False,
+    as_json: Json = False,
 ) -> None:
-    """Train one or several methods on a fleet and write a run folder with a report."""
+    """Train methods on a fleet and write a run folder with a report."""
     from fedwatt.runs import execute
-    from fedwatt.runs.defaults import WITH_ELEVATION, with_recipe
-    from fedwatt.windows import DataSettings
+    from fedwatt.runs.defaults import WITH_ELEVATION, WITHOUT_ELEVATION, choose_recipe
 
-    out = configure.folder_for(out, resume)
-    features = None
-    if elevation is not None:
-        features = WITH_ELEVATION if elevation else DataSettings().features
-    chosen = configure.configuration(
+    out = options.folder_for(out, resume)
+    features = {True: WITH_ELEVATION, False: WITHOUT_ELEVATION}.get(elevation)  # type: ignore[arg-type]
+    chosen = options.configuration(
         config,
         out,
         resume=resume,
         methods=method,
         options={
             "training.rounds": rounds,
+            "training.learning_rate": learning_rate,
             "training.participation": participation,
             "fleet.vehicles": vehicles,
             "fleet.data": data,
@@ -95,32 +98,47 @@ def run(
         },
         seeds=seeds,
         assignments=assignments,
-        recipe=with_recipe,
+        recipe=None if plain else choose_recipe,
     )
-    observer = RunView(console)
-    cluster = _on_cluster(chosen, ray, seeds_per_task, out, observer.say)
+    view = RunView(errors if as_json else console)
+    if not (plain or config or resume):
+        _say_recipe(view, chosen)
+    cluster = _on_cluster(chosen, ray, seeds_per_task, out, view.say)
     with _watched(out) if watch else nullcontext(), cluster as spread:
-        with configure.resumable(out, "Completed rounds", "fedwatt run"), observer.progress:
-            followed = _followed(observer, chosen, out, elsewhere="elsewhere" in spread)
-            execute(chosen, out, followed, resume=resume, **spread)
-        show_results(out, baselines=chosen.baselines.enabled)
+        with options.resumable(out, "Completed rounds", "fedwatt run"), view.progress:
+            observers = _observers(view, chosen, out, elsewhere="elsewhere" in spread)
+            execute(chosen, out, observers, resume=resume, **spread)
+        show_results(out, baselines=chosen.baselines.enabled, as_json=as_json)
 
 
-def _followed(view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool) -> "Observer":
+def _say_recipe(view: RunView, chosen: "RunConfig") -> None:
+    """Print what the recipe of a run chose, and why."""
+    from fedwatt.runs.config import to_tables
+    from fedwatt.runs.defaults import choose_recipe
+
+    for line in choose_recipe(to_tables(chosen)).sentences(chosen):
+        view.say(line)
+
+
+def _observers(
+    view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool
+) -> "Observer":
     """Return the observers of a run: the terminal, its report, then trackers, which may log it."""
     from fedwatt.observers import Observers
     from fedwatt.report.write import Reporter
     from fedwatt.track import trackers
     from fedwatt.track.replayed import Replayed
 
-    found = trackers(chosen, out)
-    return Observers((view, Reporter(), *(map(Replayed, found) if elsewhere else found)))
+    followers = trackers(chosen, out)
+    if elsewhere:
+        followers = [*map(Replayed, followers)]
+    return Observers((view, Reporter(), *followers))
 
 
 @contextmanager
 def _watched(out: "Path") -> "Iterator[None]":
     """Serve the live page of a run; on a terminal it stays afterwards, until Ctrl-C."""
-    from fedwatt.watch.serve import serving
+    from fedwatt.report.live import serving
 
     with serving(out, port=0) as address:
         console.print(f"Watch it at {address}")

@@ -3,38 +3,42 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 from rich.progress import TaskID
 from rich.table import Table
 
-from fedwatt.cli import configure
-from fedwatt.cli.console import console
+from fedwatt.cli import options
+from fedwatt.cli.console import Json, console, errors, print_json, ruled_table
 from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
+    from fedwatt.report.table import Table as TuningTable
     from fedwatt.tuning.tune import Tuned
     from fedwatt.windows.targets import Target
 
 
 def tune(
-    config: configure.Config = None,
+    config: options.Config = None,
     trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 20,
-    method: configure.Methods = None,
-    data: configure.Data = None,
-    rounds: configure.Rounds = None,
-    vehicles: configure.Vehicles = None,
-    seeds: configure.Seeds = None,
-    device: configure.Device = None,
-    assignments: configure.Assignments = None,
-    ray: configure.Ray = None,
-    trust: configure.Trust = None,
-    resume: configure.Resume = False,
-    out: configure.Out = None,
+    method: options.Methods = None,
+    data: options.Data = None,
+    rounds: options.Rounds = None,
+    vehicles: options.Vehicles = None,
+    seeds: options.Seeds = None,
+    device: options.Device = None,
+    assignments: options.Assignments = None,
+    ray: options.Ray = None,
+    trust: options.Trust = None,
+    resume: options.Resume = False,
+    out: options.Out = None,
+    as_json: Json = False,
 ) -> None:
     """Tune methods on equal terms by their validation error and write best.toml."""
     from fedwatt.tuning.tune import tune as tune_methods
+    from fedwatt.tuning.tune import tuning_table
 
-    out = configure.folder_for(out, resume)
-    chosen = configure.configuration(
+    out = options.folder_for(out, resume)
+    chosen = options.configuration(
         config,
         out,
         resume=resume,
@@ -49,23 +53,30 @@ def tune(
         assignments=assignments,
     )
     target = chosen.data.predicts
-    view = _TrialView(target)
+    view = _TrialView(target, errors if as_json else console)
     command = f"fedwatt tune --trials {trials}"
-    with configure.resumable(out, "Finished trials", command), view.progress:
+    with options.resumable(out, "Finished trials", command), view.progress:
         tuned = tune_methods(
             chosen, out, trials=trials, on_trial=view.trial, resume=resume, ray=ray
         )
-    console.print(_summary(tuned, target))
+    table = tuning_table(tuned, target)
+    if as_json:
+        headings = [column.heading for column in table.columns]
+        rows = [dict(zip(headings, row, strict=True)) for row in table.text_rows()]
+        print_json({"trials": rows, "best": out / "best.toml"})
+        return
+    console.print(_summary(table, target))
     console.print(f"Train with the chosen values: fedwatt run {out / 'best.toml'}")
 
 
 class _TrialView:
     """A bar for each method where there is a terminal, a line for each trial elsewhere."""
 
-    def __init__(self, target: "Target") -> None:
+    def __init__(self, target: "Target", screen: Console) -> None:
         self.target = target
+        self.screen = screen
         self.unit = f" {target.unit}"
-        self.progress = method_bars(console, "best {task.fields[best]}")
+        self.progress = method_bars(screen, "best {task.fields[best]}")
         self.tasks: dict[str, TaskID] = {}
 
     def trial(self, label: str, wanted: int, study: "Tuned") -> None:
@@ -76,22 +87,20 @@ class _TrialView:
         best = shown_score(study.best, self.target, self.unit) if done else "…"
         if label not in self.tasks:
             self.tasks[label] = self.progress.add_task(label, total=wanted, best=best)
-        elif not console.is_terminal:
+        elif not self.screen.is_terminal:
             last = shown_score(study.trials[-1], self.target, self.unit)
-            console.print(f"{label}: trial {done}/{wanted}  {last}  best {best}")
+            self.screen.print(f"{label}: trial {done}/{wanted}  {last}  best {best}")
         self.progress.update(self.tasks[label], completed=done, best=best)
 
 
-def _summary(tuned: "list[Tuned]", target: "Target") -> Table:
+def _summary(table: "TuningTable", target: "Target") -> Table:
     """Return the table of tuning.md in the width of a terminal."""
-    from fedwatt.tuning.tune import tuning_table
-
-    made = tuning_table(tuned, target)
-    table = Table(title=made.title, caption=made.note, caption_justify="left")
     headings = ("Method", "Hyperparameter", "Range", "Configured → chosen", f"RMSE ({target.unit})")
-    for name in headings:
-        table.add_column(name, overflow="fold")
-    for method, _, name, values, first, best, before, after in made.text_rows():
+    rows = []
+    for method, _, name, values, first, best, before, after in table.text_rows():
         change = f"{before} → {after}" if method else ""
-        table.add_row(method, name, values, f"{first} → {best}", change)
-    return table
+        rows.append((method, name, values, f"{first} → {best}", change))
+    summary = ruled_table(table.title, headings, rows)
+    summary.caption = table.note
+    summary.caption_justify = "left"
+    return summary

@@ -7,9 +7,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import Locator
 
-from fedwatt.report.page import fill
+from fedwatt.report.page import fill, inline, saved
 from fedwatt.report.style import GRID, INK, MUTED, PAPER, WIDTH_IN, Look, styled
-from fedwatt.report.svg import inline, saved
 
 HEIGHT_IN = 2.35
 COLOURS = {INK: "--ink", MUTED: "--muted", GRID: "--grid", PAPER: "--paper"}

@@ -26,9 +26,8 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.final_model import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.intervals import Intervals
+from fedwatt.journeys.intervals import USUAL, Intervals, in_wh
 from fedwatt.journeys.mixture import chosen_mixture
-from fedwatt.journeys.prior import USUAL, in_wh
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel

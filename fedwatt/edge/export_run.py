@@ -10,7 +10,7 @@ from fedwatt.edge.about import about_fleet, about_run
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, personalised, read_trained
 from fedwatt.errors import DataError, SettingError, unknown
-from fedwatt.journeys.prior import USUAL
+from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig

@@ -5,9 +5,8 @@ from typing import Any
 
 from fedwatt.edge.calibration import LEVEL, Calibration
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.intervals import Intervals, contribution, validation_scores
+from fedwatt.journeys.intervals import Intervals, contribution, in_wh, validation_scores
 from fedwatt.journeys.mixture import Mixture
-from fedwatt.journeys.prior import in_wh
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows import Client
 

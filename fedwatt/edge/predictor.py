@@ -36,6 +36,7 @@ from fedwatt.windows.features import (
     CLIMB,
     CLIMB_KNOWN,
     FEATURES,
+    MAY_BE_UNKNOWN,
     MEMORY_S,
     STREAMING_DELAY_S,
     feature_columns,
@@ -43,8 +44,8 @@ from fedwatt.windows.features import (
 from fedwatt.windows.time_offset import MOTION, delayed_by
 from fedwatt.windows.windows import known_windows
 
-# As an import has it: climate devices that never report are taken as off.
-TAKEN_AS_OFF = {"ac_w": 0.0, "heater_w": 0.0}
+# As after an import: climate devices that never report are unknown.
+UNKNOWN_UNTIL_READ = dict.fromkeys(MAY_BE_UNKNOWN, math.nan)
 FORMAT = 2
 
 
@@ -76,7 +77,7 @@ class EnergyPredictor:
         model: EnergyModel | str | Path,
         *,
         timing: Timing | None = None,
-        assumed: Mapping[str, float] = TAKEN_AS_OFF,
+        assumed: Mapping[str, float] = UNKNOWN_UNTIL_READ,
     ) -> None:
         """Open a model with its vehicle's scaling.
 

@@ -8,6 +8,7 @@ recorded trip.
 
 import csv
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,10 @@ from fedwatt.telemetry.channels import CHANNELS, POSITION, STORED
 from fedwatt.telemetry.cleaning.resample import resample
 from fedwatt.telemetry.cleaning.segments import in_order
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, RawTrip, Trip
-from fedwatt.windows.features import CLIMB
+from fedwatt.windows.features import CLIMB, MAY_BE_UNKNOWN
 
 TIME = "time_s"
 SPEED = "speed_mps"
-CLIMATE = ("ac_w", "heater_w")
 
 
 def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
@@ -33,7 +33,10 @@ def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
     """
     path = Path(path)
     if path.is_file():
-        return _from_csv(path, route), ""
+        trip = _from_csv(path, route)
+        # A plan seldom says: unknown, as devices that a recording never reports.
+        unknown_w = {name: np.full(trip.seconds, np.nan) for name in MAY_BE_UNKNOWN}
+        return replace(trip, channels={**unknown_w, **trip.channels}), ""
     if route:
         raise DataError(f"There is no route '{path}'. Give a CSV file with a row for each point.")
     if (path.parent / "vehicle.json").is_file():
@@ -58,9 +61,6 @@ def _from_csv(path: Path, route: bool) -> Trip:
     columns = _columns(path)
     if SPEED not in columns:
         raise DataError(f"{path} has no column {SPEED}, without which there is no trip.")
-    # A plan seldom says; an import takes devices that never report as off as well.
-    for name in CLIMATE:
-        columns.setdefault(name, np.full(len(columns[SPEED]), CHANNELS[name].fallback))
     time_s = columns.pop(TIME, None)
     if route:
         if time_s is not None:

@@ -95,6 +95,24 @@ class Grid:
         (one, one_share), (two, two_share) = self._on_row(above, longitude_deg)
         return east, np.stack([one, two], axis=-1), np.stack([one_share, two_share], axis=-1)
 
+    def neighbours(self, keys: IntArray) -> list[IntArray]:
+        """Return the nearest nodes one cell north, south, east and west of each node, 4 · [nodes].
+
+        >>> north, south, east, west = Grid().neighbours(np.array([5 << ROW_SHIFT]))
+        >>> north >> ROW_SHIFT, south >> ROW_SHIFT, east & COLUMN_MASK, west & COLUMN_MASK
+        (array([6]), array([4]), array([1]), array([30]))
+        """
+        latitude_deg, longitude_deg = self.positions(keys)
+        north = 180.0 / self.rows
+        east = 360.0 / self.columns(keys >> ROW_SHIFT)
+        found = []
+        for rows, columns in ((1, 0), (-1, 0), (0, 1), (0, -1)):
+            nodes, weights = self.corners(
+                latitude_deg + rows * north, longitude_deg + columns * east
+            )
+            found.append(np.take_along_axis(nodes, weights.argmax(axis=1)[:, None], axis=1)[:, 0])
+        return found
+
     def blocks(self, keys: IntArray, cells: int) -> IntArray:
         """Key of the square of about `cells` × `cells` nodes that each node is in, [nodes]."""
         coarse = Grid(cell_m=self.cell_m * cells)

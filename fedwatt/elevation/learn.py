@@ -25,6 +25,7 @@ from fedwatt.elevation.private import own_field
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import NOTHING, Contribution, add, contribution, touched_nodes
 from fedwatt.elevation.survey import Survey, whole_survey
+from fedwatt.elevation.undriven import with_undriven_ground
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import IntArray
@@ -121,16 +122,20 @@ def own_fields(
 ) -> dict[str, Field]:
     """Return each vehicle's map; vehicles without a survey read the shared one.
 
+    Undriven ground beside each map is interpolated (`undriven`).
+
     With the source "auto" a vehicle reads its measured elevation first, unless its validation trips
     clearly speak for the field.
     """
-    fields = dict.fromkeys(names, replace(shared, measured=True) if settings.measures else shared)
+    read = with_undriven_ground(shared)
+    fields = dict.fromkeys(names, replace(read, measured=True) if settings.measures else read)
     for name, one in surveys.items():
         candidates = [shared, empty_field(shared.grid)]
         if settings.private:
             candidates.insert(0, own_field(one, shared, settings))
         best = best_field(candidates, one)
-        fields[name] = replace(best, measured=measured_is_better(one, best))
+        measured = measured_is_better(one, best)
+        fields[name] = replace(with_undriven_ground(best), measured=measured)
     return fields
 
 

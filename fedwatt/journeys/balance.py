@@ -10,8 +10,9 @@ the share of a trip. The correction is a shift of a trip's mean window, in units
 over training trips t with mean energy e_t, by reweighted least squares (Schlossmacher, JASA 68,
 1973). What bounds it: directions that are constant or collinear with an earlier one are dropped;
 the ridge is worth 20 trips in the data's own scale; `limit` is the 99th percentile of the shifts of
-its training trips; and a vehicle uses it only if its validation trips gain. Windows are left as
-they are.
+its training trips; a trip that lies more than `FAR` deviations from the training trips in any
+direction is not shifted; and a vehicle uses it only if its validation trips gain. Windows are left
+as they are. Worst case for a trip: a shift by `limit` in the wrong direction.
 """
 
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ LEAST_ENERGY = 0.5
 and nobody minds their share."""
 COLLINEAR = 0.98
 MOST = 0.99
+FAR = 4.0
+"""Standard deviations of a direction beyond which a trip is unlike all training trips."""
 LEAST_TRIPS = 5
 
 
@@ -80,9 +83,13 @@ class TripBalance:
     limit: float
 
     def shift(self, means: FloatArray) -> FloatArray:
-        """Return the shift of each trip's mean window, [trips], from means [trips, features]."""
-        raw = _directions(means[:, self.columns], self.center, self.scale) @ self.delta
-        return np.clip(raw, -self.limit, self.limit)
+        """Return the shift of each trip's mean window, [trips], from means [trips, features].
+
+        It is 0 for a trip that lies more than `FAR` deviations from the training trips.
+        """
+        z = _directions(means[:, self.columns], self.center, self.scale)
+        familiar = np.abs(z).max(axis=1) <= FAR
+        return np.where(familiar, np.clip(z @ self.delta, -self.limit, self.limit), 0.0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the correction as values that JSON can hold."""

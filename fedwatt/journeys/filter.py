@@ -10,8 +10,8 @@ a factor on the prediction (passengers, wind, tyres). Their covariance before th
     a₀² + a₁² c² + l² p p' + (d₀ + d₁ c)² e^(-Δ/τ),   noise n₀² + n₁² |p| + n₂² v³ / 10⁴,
 
 with a window's mean speed v in m/s and the trip's coldness c (`coldness`): in the cold a heater
-that no channel reports decides. The fleet knows these sizes (`journeys.prior`); their values in a
-trip stay in the vehicle.
+that no channel reports decides. The fleet knows these sizes (`journeys.intervals`); their values
+in a trip stay in the vehicle.
 
 Windows overlap and their noise with them, so windows of one phase (those that end a multiple of a
 window's length apart) have a filter each. A filter's correction of a window comes from windows that

@@ -1,29 +1,329 @@
 """The fleet's route model, and a vehicle's version of it.
 
 How the fleet learns it is in `route_exchange`.
+
+A vehicle's part in learning routes: the passes that it keeps, and the sums that it answers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import Field, find
 from fedwatt.elevation.grid import Grid
-from fedwatt.journeys.driving_field import DrivingSums, on_board
-from fedwatt.journeys.mixed_effects import FleetEffects, OwnEffects, own_effects
-from fedwatt.journeys.road_classes import RoadClasses
-from fedwatt.journeys.route_board import Learnable, VehicleRoutes, left_out_errors, mass_factor
+from fedwatt.errors import DataError
+from fedwatt.journeys.driving_field import (
+    OWN_WEIGHT,
+    DrivingField,
+    DrivingSums,
+    add,
+    on_board,
+    trip_sums,
+    vehicle_sums,
+)
+from fedwatt.journeys.in_trip import SHARES, Moments, UnderWay, driven, moments
+from fedwatt.journeys.mixed_effects import (
+    FleetEffects,
+    Observations,
+    OwnEffects,
+    effect_sums,
+    left_out,
+    own_effects,
+    own_equations,
+    solved,
+    unit_sums,
+)
+from fedwatt.journeys.road_classes import RoadClasses, road_sums
+from fedwatt.journeys.route import Route, outside_c, recorded_route
 from fedwatt.journeys.route_intervals import (
+    BASE_KM,
     Bars,
     error_counts,
     filled,
     quantiles,
+    relative_errors,
+    sigma,
     vehicle_quantiles,
     vehicle_sizes,
 )
-from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
-from fedwatt.telemetry.trip import FloatArray
+from fedwatt.journeys.route_model import (
+    NAMES,
+    TARGETS,
+    Coefficients,
+    RouteModel,
+    route_features,
+    route_rise_m,
+    seconds_along,
+)
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
+
+SHORTEST_M = 500.0
+REFERENCE_MASS_KG = 1700.0
+USUAL_C = 20.0
+"""Outside temperature of a recorded trip that says none: neither cold nor hot to `route_features`,
+so nothing is learned about heating from it. A forecast never assumes it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A recorded trip as a route was driven.
+
+    at_m   metres along the route, [seconds]
+    cells  places and headings of the route's steps, [steps]
+    sums   what it adds to the driving field
+    """
+
+    trip: Trip
+    route: Route
+    at_m: FloatArray
+    cells: IntArray
+    sums: DrivingSums
+
+    @cached_property
+    def roads(self) -> DrivingSums:
+        """Its sums by class of road."""
+        return road_sums(self.trip, self.route, self.at_m)
+
+    @property
+    def temperature_c(self) -> float:
+        """Outside temperature, as a forecast would have it."""
+        known = outside_c(self.trip)
+        return USUAL_C if known is None else known
+
+    def measured(self, target: str) -> float:
+        """Wh, or seconds."""
+        if target == "duration":
+            return self.trip.seconds * self.trip.interval_s
+        return float(self.trip.channels["energy_wh"].sum())
+
+    def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:
+        """Return the pass at its start, forecast by features [steps, 17]."""
+        energy = x @ beta["energy"]
+        seconds = seconds_along(x, beta["duration"])
+        return UnderWay(self.route.metres_at, energy, seconds)
+
+    def driven(self, going: UnderWay, share: float) -> UnderWay:
+        """Return a forecast of the pass after `share` of its way."""
+        spent = np.cumsum(self.trip.channels["energy_wh"])
+        return driven(going, self.at_m, spent, self.trip.channels["speed_mps"], share)
+
+
+def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
+    """Return the trips whose positions make a route; the others teach nothing about routes."""
+    found = []
+    for trip in trips:
+        try:
+            route, at_m = recorded_route(trip)
+        except DataError:
+            continue
+        cells = route.cells(grid)
+        found.append(Pass(trip, route, at_m, cells, trip_sums(trip, route, at_m, cells)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class VehicleRoutes:
+    """A vehicle's data for learning routes; only its contributions leave the vehicle."""
+
+    passes: tuple[Pass, ...]
+    hills: Field | None
+    mass_kg: float
+    grid: Grid
+
+    @cached_property
+    def sums(self) -> DrivingSums:
+        """All its passes."""
+        return vehicle_sums(one.sums for one in self.passes)
+
+    @cached_property
+    def roads(self) -> DrivingSums:
+        """All its passes by class of road."""
+        return vehicle_sums(driven.roads for driven in self.passes)
+
+    @cached_property
+    def taught(self) -> tuple[Pass, ...]:
+        """The passes that are long enough to teach what a route costs."""
+        return tuple(one for one in self.passes if one.route.metres >= SHORTEST_M)
+
+    @cached_property
+    def rises(self) -> tuple[FloatArray, ...]:
+        """Metres that each taught pass gains in each step."""
+        return tuple(route_rise_m(one.route, self.hills)[0] for one in self.taught)
+
+    def features(
+        self, one: Pass, rise: FloatArray, field: DrivingField, own_weight: float
+    ) -> FloatArray:
+        """Features of a pass's route, [steps, 17], in a field that has the pass so many times.
+
+        What is read off the field is without the pass.
+        """
+        rates, _ = field.along(one.route, one.sums.times(own_weight))
+        return route_features(one.route, rates, rise, one.temperature_c)
+
+    def inside(self, field: DrivingField) -> "Learnable":
+        """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
+        return self._learnable(field, self.rises, OWN_WEIGHT)
+
+    def in_trip(self, field: DrivingField, beta: Mapping[str, FloatArray]) -> Moments:
+        """Moments of its passes of 2 km and more, forecast with coefficients by target [17]."""
+
+        def trips() -> Iterator[tuple[UnderWay, float]]:
+            for one, rise in zip(self.taught, self.rises, strict=True):
+                if one.route.metres < BASE_KM * 1000:
+                    continue
+                x = self.features(one, rise, field, OWN_WEIGHT)
+                for share in SHARES:
+                    yield one.driven(one.forecast(x, beta), share), one.measured("energy")
+
+        return moments(trips())
+
+    def lessons(
+        self,
+        shared: DrivingSums,
+        hills: Field | None,
+        least: int,
+        roads: RoadClasses | None = None,
+    ) -> "Lessons":
+        """Return everything that the vehicle's passes teach, once driving field and hills are
+        shared.
+
+        `hills` are the published ones that more than k vehicles drive, and `least` is k: where no
+        more than k drive, an unseen vehicle in the place of this vehicle would find nothing.
+        """
+        field = on_board(shared, self.sums, self.grid, contributed=True, roads=roads)
+        others, usual = (
+            DrivingField(self.grid, own, roads)
+            for own in (_without(shared, self.sums, least), _nowhere(shared))
+        )
+        shown, level = (
+            [route_rise_m(one.route, own)[0] for one in self.taught] for own in (hills, None)
+        )
+        return Lessons(
+            self.inside(field),
+            self._learnable(others, shown, 0.0),
+            self._learnable(usual, level, 0.0),
+        )
+
+    def _learnable(
+        self, field: DrivingField, rises: Iterable[FloatArray], own_weight: float
+    ) -> "Learnable":
+        """Every pass in a field that has it `own_weight` times."""
+        rows = [
+            self.features(one, rise, field, own_weight)[-1]
+            for one, rise in zip(self.taught, rises, strict=True)
+        ]
+        x = np.array(rows).reshape(len(self.taught), len(NAMES))
+        metres = np.array([one.route.metres for one in self.taught])
+        measured = {
+            name: np.array([one.measured(name) for one in self.taught], dtype=np.float64)
+            for name in TARGETS
+        }
+        return Learnable(x, metres, measured, self.mass_kg)
+
+
+def _without(shared: DrivingSums, own: DrivingSums, least: int) -> DrivingSums:
+    """Return the shared sums as they would be if a vehicle had not contributed its own.
+
+    Cells that fewer than k others drive are not published then. They count no more than as the
+    fleet's usual driving, which is what is known where no cell is.
+    """
+    own = own.within(shared.keys)
+    at, _ = find(shared.keys, own.keys)
+    sums = shared.sums.copy()
+    vehicles = shared.vehicles.copy()
+    sums[at] = np.maximum(sums[at] - own.sums, 0.0)
+    vehicles[at] -= 1
+    left = DrivingSums(shared.keys, sums, vehicles)
+    return add([_nowhere(left.only(vehicles < least)), left.only(vehicles >= least)])
+
+
+def _nowhere(shared: DrivingSums) -> DrivingSums:
+    """Return the shared sums in one cell that no route passes."""
+    total = shared.sums.sum(axis=0, keepdims=True)
+    return DrivingSums(np.array([-8], dtype=np.int64), total, np.ones(1, dtype=np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Learnable:
+    """Features [trips, 17], lengths [trips] and measurements by target [trips] of a vehicle."""
+
+    x: FloatArray
+    metres: FloatArray
+    measured: Mapping[str, FloatArray]
+    mass_kg: float
+
+    def of(self, target: str) -> Observations:
+        """Return the observations from which the mixed effects of a target are learned."""
+        x = self.x * mass_factor(target, self.mass_kg)
+        return Observations(x, self.measured[target], sigma(self.metres))
+
+    def answer(self, target: str, fleet: FleetEffects | None) -> dict[str, FloatArray]:
+        """Return the vehicle's sums for a fit; None asks for the sizes of columns."""
+        trips = self.of(target)
+        return unit_sums(trips) if fleet is None else effect_sums(fleet, trips)
+
+
+def mass_factor(target: str, mass_kg: float) -> float:
+    """Return the factor of the features: energy grows about in proportion to mass.
+
+    It does from small cars to buses, and is the best guess for a vehicle that has driven nothing
+    yet; a vehicle's own part makes up for what is not so. Time does not depend on mass.
+    """
+    return mass_kg / REFERENCE_MASS_KG if target == "energy" else 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """A vehicle's passes in three circumstances.
+
+    inside  in the fleet's field and its own, without the pass itself
+    new     in the field of the others, which has no pass of the vehicle, and in published hills
+            where at least k others drive; there its own energy is one share in k + 1 or fewer
+    lost    with no field but the classes of roads, or the fleet's usual driving, and no hills
+    """
+
+    inside: Learnable
+    new: Learnable
+    lost: Learnable
+
+
+def evaluated(
+    lessons: Lessons, target: str, fleet: FleetEffects, equations: tuple[FloatArray, FloatArray]
+) -> dict[str, FloatArray]:
+    """Return counts of a vehicle's errors: as an insider, as an unseen vehicle, and on unknown
+    ground.
+
+    `equations` are the fleet's for β₀; without the vehicle's own part they give the β₀ that it
+    would meet as an unseen vehicle. An insider's trip is evaluated by that β₀, too, and by what
+    the vehicle's other trips teach: in a small fleet, β₀ that has seen a trip knows it by heart.
+    (b, τ and hills have seen it all the same.)
+    """
+    trips, new, lost = (one.of(target) for one in (lessons.inside, lessons.new, lessons.lost))
+    a, right = own_equations(fleet, own_effects(fleet, trips), trips)
+    others = replace(fleet, mean=solved(equations[0] - a, equations[1] - right))
+    without = left_out(others, trips)
+    predicted = {
+        "insider": (trips, without),
+        "unseen_vehicle": (new, others.mean),
+        "unknown": (lost, without),
+    }
+    kilometres = lessons.inside.metres / 1000
+    errors = {name: _errors(fleet, *own) for name, own in predicted.items()}
+    errors["insider"] = errors["insider"] / vehicle_sizes(errors["insider"])
+    return {name: error_counts(own, kilometres) for name, own in errors.items()}
+
+
+def left_out_errors(fleet: FleetEffects, trips: Observations) -> FloatArray:
+    """Relative errors [trips] of a vehicle's own trips as if each had not taught its part."""
+    return _errors(fleet, trips, left_out(fleet, trips))
+
+
+def _errors(fleet: FleetEffects, trips: Observations, beta: FloatArray) -> FloatArray:
+    """Relative errors [trips] of coefficients for columns x / unit, [p] or [trips, p]."""
+    return relative_errors(trips.y, (trips.x / fleet.unit * beta).sum(axis=1), fleet.noise)
+
 
 JUDGED = ("insider", "unseen_vehicle", "unknown")
 

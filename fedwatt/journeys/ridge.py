@@ -24,9 +24,7 @@ from numpy.typing import NDArray
 from fedwatt.journeys.balance import trip_numbers
 from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.client import Client
-from fedwatt.windows.ridge import pulled
 
-LOCAL = 1e-3
 OFFSET_VARIANCE = 0.5
 """ρ: variance of a trip's offset relative to that of a window's noise."""
 EXCHANGES = 30
@@ -61,14 +59,6 @@ def physical_means(client: Client, split: str) -> FloatArray:
     """Return means of the physical features for each window of a split, [windows, features]."""
     center, scale = _unscaled(client)
     return window_features(client, split)[:, :-1] * scale + center
-
-
-def local_ridge(client: Client) -> FloatArray:
-    """Return β [features + 1] of scaled features from the vehicle's own training windows."""
-    client = client.as_recorded()
-    x = window_features(client, "train")
-    y = client.labels["train"].astype(np.float64)
-    return pulled(x.T @ x / len(y), x.T @ y / len(y), LOCAL)
 
 
 @dataclass(frozen=True, eq=False)

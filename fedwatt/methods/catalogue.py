@@ -268,7 +268,7 @@ def _named(part: str, *, rules_too: bool) -> Recipe:
     if plugins.refers(part, "method"):
         return plugin(part)
     choices = [*METHODS, *plugins.entry_points("method"), *(LOCAL_RULES if rules_too else ())]
-    raise SettingError(unknown("method", part, choices, "'fedwatt methods' lists all."))
+    raise SettingError(unknown("method", part, choices, "'fedwatt list' lists all."))
 
 
 def _trailing_rule(part: str) -> ServerRule | Defence:
@@ -330,7 +330,7 @@ def _refuse_misspelt(name: str) -> None:
     if name and "" in parts:
         raise SettingError(
             f"Method '{name}': a name is missing before or after a + or @. Write it as "
-            "'scaffold+fractional' or 'fedavg@krum+adam'; 'fedwatt methods' lists all names."
+            "'scaffold+fractional' or 'fedavg@krum+adam'; 'fedwatt list' lists all names."
         )
 
 

@@ -73,13 +73,13 @@ class PersonalHead(LocalRule):
         return ""
 
     @property
-    def personal(self) -> bool:
+    def personalised(self) -> bool:
         """Not where all vehicles have the head that they are sent."""
         return self.head_training != "never"
 
     def memory(self, model: Model) -> Rows:
         """v_k, and whether there is one yet."""
-        if not self.personal:
+        if not self.personalised:
             return {}
         size = int(_head(model).sum())
         return {"own_head": torch.zeros(size), "has_head": torch.tensor(False)}
@@ -88,7 +88,7 @@ class PersonalHead(LocalRule):
         """Return the body as it was sent with the vehicle's own head, already trained if it goes
         first.
         """
-        if not self.personal:
+        if not self.personalised:
             return None
         taken = torch.zeros_like(start.steps)
         if self.head_training == "first":
@@ -116,7 +116,7 @@ class PersonalHead(LocalRule):
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
         """Keep the head."""
-        if not self.personal:
+        if not self.personalised:
             return memory, {}
         trained = (start.origin + deltas)[:, _head(start.model).to(deltas.device)]
         return {"own_head": trained, "has_head": torch.ones_like(memory["has_head"])}, {}

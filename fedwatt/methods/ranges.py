@@ -36,7 +36,7 @@ class Tunable(Checked):
 
     ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, by name, each with its range
     fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason
-    meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt methods` shows them
+    meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt list` shows them
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Join what parents say, what fields declare, and what the class lists by itself."""

@@ -13,9 +13,15 @@ whoever drops out. The server sees that sum and nothing else, and adds no noise 
   exp(10 Σ_{k<R} exp(-2π²(σ/γ)² k/(k+1))) (their theorem 1). With σ ≥ 4 γ, which is asked for here,
   that is exp(R · 1e-67): nothing.
 - *Liars*: f vehicles that leave their shares out take f/t of the variance away.
+- *Sampling*: under masks nobody sees who added what, so Poisson sampling needs no server. Each
+  vehicle adds its Δ̃_k with probability q, drawn from its own operating system, and noise in any
+  case. The server does not know who was drawn, unless it looks at how long a reply took, and cannot
+  choose a single vehicle.
 """
 
 from math import sqrt
+from secrets import randbits
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -24,10 +30,23 @@ from fedwatt.errors import DataError
 from fedwatt.methods.server import ServerRule
 from fedwatt.noise import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_grid
 
+if TYPE_CHECKING:
+    from fedwatt.federation import Training
+    from fedwatt.methods import Method
+
+
+def draws_on_board(method: "Method", training: "Training") -> bool:
+    """Tell whether the vehicles of a secure sum draw for themselves."""
+    return method.server.private and training.sampling == "poisson"
+
+
+def drawn(probability: float) -> bool:
+    """Draw whether a vehicle takes part, which it does with this probability."""
+    return randbits(53) * 2.0**-53 < probability
+
 
 def with_share(server: ServerRule, contribution: Tensor, survivors: int, step: float) -> Tensor:
-    """Return a vehicle's contribution [D] with its share of the noise, float64, in multiples of
-    `step`.
+    """Return a vehicle's contribution [D] with its share of the noise, in multiples of `step`.
 
     `survivors` is t, the fewest vehicles that a sum is made of.
     """

@@ -7,7 +7,7 @@ from hashlib import sha256
 from math import ceil, inf
 
 from fedwatt.errors import check
-from fedwatt.privacy.fixed_point import BITS
+from fedwatt.sums import BITS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedwatt.report.baselines import best_validated, federating, gain_headline, gain_sentence
-from fedwatt.report.curves import diverged, rounds_of
+from fedwatt.report.baselines import (
+    PERSONALISED_STAGE,
+    SHARED_STAGE,
+    best_validated,
+    federating,
+    gain_headline,
+    gain_sentence,
+    method_stages,
+)
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Predicted, Run, where
-from fedwatt.report.stages import PERSONALISED_STAGE, SHARED_STAGE, method_stages
-from fedwatt.report.statistics import Comparison, Estimate, compare, final_error
+from fedwatt.report.statistics import (
+    Comparison,
+    Estimate,
+    compare,
+    diverged,
+    final_error,
+    rounds_of,
+)
 from fedwatt.report.style import name_of
 from fedwatt.report.table import amount, shown
 

@@ -1,4 +1,4 @@
-"""Means, intervals and paired differences over seeds.
+"""Curves, means, intervals and paired differences over seeds, and times of rounds.
 
 Seeds of one run share the fleet and its split, and at a given seed all methods see the same initial
 model, participants and batches. So methods are compared seed by seed, and an interval covers the
@@ -6,17 +6,102 @@ randomness of training on this fleet; it says nothing about another fleet or ano
 
 A method has one error: the RMSE of a vehicle's test windows with the model that the vehicle uses
 after the run (`vehicle_model`), mean over vehicles, so that every vehicle counts the same.
+
+A row of timing.parquet is one round of all seeds in one stack; here it is divided by their number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isnan, nan, sqrt
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from fedwatt.report.curves import diverged, known_values
+from fedwatt.metrics import DIAGNOSTICS, amortised_diagnostics_fraction, diagnostics_fraction
+from fedwatt.metrics import PARTS as ROUND_PARTS
 from fedwatt.report.load import Columns, Run, where
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One method's curves. Seeds that diverged are kept apart and count in no statistic."""
+
+    rounds: FloatArray
+    """[T], the rounds in which something was recorded."""
+    values: FloatArray
+    """[seeds, T] of the seeds that stayed finite."""
+    seeds: tuple[int, ...]
+    lost: Mapping[int, tuple[FloatArray, FloatArray]]
+    """Diverged seed → its rounds and values up to then."""
+
+    @property
+    def mean(self) -> FloatArray:
+        """Mean over seeds, [T]."""
+        return np.asarray(self.values.mean(axis=0), dtype=np.float64)
+
+
+def diverged(run: Run, method: str) -> dict[int, int]:
+    """Diverged seed → the round in which it did."""
+    rows = where(run.rounds, method=method, diverged=True)
+    found: dict[int, int] = {}
+    for seed, at in zip(rows["seed"].tolist(), rows["round"].tolist(), strict=True):
+        found[seed] = min(at, found.get(seed, at))
+    return found
+
+
+def curves(run: Run, method: str, column: str) -> Curves:
+    """Return the curves of a column of rounds.parquet, without the rounds in which it was not
+    recorded.
+    """
+    rows = where(run.rounds, method=method)
+    bad = diverged(run, method)
+    seeds = dict.fromkeys(rows["seed"].tolist())
+    by_seed = {seed: known_values(rows, seed, column) for seed in seeds}
+    good = {seed: pair for seed, pair in by_seed.items() if seed not in bad}
+    lost = {seed: pair for seed, pair in by_seed.items() if seed in bad}
+    # A curve that stops early (or has a gap) takes part only where every seed has a value.
+    common = sorted(set.intersection(*(set(r.tolist()) for r, _ in good.values())) if good else [])
+    at = np.array(common, dtype=np.float64)
+    values = [v[np.isin(r, at)] for r, v in good.values()]
+    return Curves(at, np.array(values).reshape(len(good), len(at)), tuple(good), lost)
+
+
+def rounds_of(run: Run) -> dict[str, int]:
+    """Return the last round of every method that has a finished seed."""
+    found = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
+    return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
+
+
+def difference(run: Run, method: str) -> Curves:
+    """Return a method's test error minus the reference's in the rounds and seeds that both
+    finished.
+    """
+    own, base = (curves(run, label, "test_rmse") for label in (method, run.reference))
+    seeds = tuple(seed for seed in own.seeds if seed in base.seeds)
+    at = np.intersect1d(own.rounds, base.rounds)
+
+    def pick(side: Curves) -> FloatArray:
+        rows = [side.seeds.index(seed) for seed in seeds]
+        return side.values[rows][:, np.isin(side.rounds, at)]
+
+    return Curves(at, pick(own) - pick(base), seeds, {})
+
+
+def known_values(
+    rows: Mapping[str, NDArray[Any]], seed: int, column: str
+) -> tuple[FloatArray, FloatArray]:
+    """Return rounds and values [T] of a seed's column, where something was recorded."""
+    own = where(rows, seed=seed)
+    order = np.argsort(own["round"], kind="stable")
+    rounds = own["round"][order].astype(np.float64)
+    values = own[column][order].astype(np.float64)
+    known = np.isfinite(values)
+    return rounds[known], values[known]
+
 
 SHARED = "kept"
 """Name of the final shared model in the table of vehicles."""
@@ -207,3 +292,30 @@ def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
     """Map each stratum to the final model's RMSE of all its windows, for each finite seed."""
     pooled = pooled_rmse(run, method, vehicle_model(run, method))
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
+
+
+PARTS = (*ROUND_PARTS, "evaluation")
+
+
+def round_times(run: Run, method: str) -> list[dict[str, float]]:
+    """Seconds of each trained round by part, for one seed. Round 0 trains nothing."""
+    rows = where(run.timing, method=method)
+    trained = [i for i, at in enumerate(rows["round"]) if at > 0]
+    return [{part: float(rows[part][i] / rows["seeds"][i]) for part in PARTS} for i in trained]
+
+
+def mean_seconds(run: Run, method: str) -> dict[str, float]:
+    """Mean seconds of a round and seed by part; empty if nothing was timed."""
+    rounds = round_times(run, method)
+    return {part: float(np.mean([own[part] for own in rounds])) for part in PARTS if rounds}
+
+
+def diagnostics(run: Run, method: str) -> tuple[float, float]:
+    """R_diag in rounds with diagnostics (instantaneous) and over all rounds (amortised)."""
+    rounds = round_times(run, method)
+    with_any = [own for own in rounds if any(own[part] > 0 for part in DIAGNOSTICS)]
+    instantaneous = [diagnostics_fraction(own) for own in with_any]
+    return (
+        float(np.mean(instantaneous)) if instantaneous else 0.0,
+        amortised_diagnostics_fraction(rounds),
+    )

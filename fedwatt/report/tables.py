@@ -9,26 +9,28 @@ import numpy as np
 
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
-from fedwatt.report.curves import curves, diverged
-from fedwatt.report.facts import unequal_rounds
-from fedwatt.report.load import Run, load_run
-from fedwatt.report.privacy import privacy_table, private_methods, spent
+from fedwatt.report.facts import privacy_table, private_methods, spent, unequal_rounds
+from fedwatt.report.load import Run, load_run, load_runs
 from fedwatt.report.signals import signals_table
 from fedwatt.report.statistics import (
+    PARTS,
     PERSONALISED,
     Estimate,
     compare,
+    curves,
+    diagnostics,
+    diverged,
     estimate,
     final,
     final_error,
+    mean_seconds,
     model_errors,
     pooled_rmse,
     stratum_rmse,
     vehicle_model,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread
-from fedwatt.report.times import PARTS, diagnostics, mean_seconds
+from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread, shown
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
@@ -41,6 +43,8 @@ THRESHOLD_ERRORS = ("rmse", "mae", "mape")
 """Errors whose rounds to a target are counted."""
 MARGINS = (0.25, 0.10, 0.02)
 """Targets of the table of rounds, as shares above the lowest final error of the run."""
+
+TERMINAL_COLUMNS = ("Method", "Model", "RMSE", "MAE", "wMAPE", "Seeds")
 
 SEEDS_NOTE = (
     "Mean ± standard deviation over seeds [95 % interval of the mean, from three seeds on that "
@@ -135,23 +139,18 @@ def _about_sample(run: Run) -> str:
     )
 
 
-def final_results(folder: Path) -> tuple[list[str], list[list[str]]]:
-    """Return heading and rows of the few figures that a terminal has room for."""
-    run = load_run(folder)
+def final_results(*folders: Path) -> tuple[list[str], list[list[str]]]:
+    """Return heading and rows of the few figures of runs that a terminal has room for."""
+    run = load_run(folders[0]) if len(folders) == 1 else load_runs(folders)
     table = results_table(run)
-    shown = ("Method", "Model", "RMSE", "MAE", "wMAPE", "Seeds")
     columns = {}
     for place, column in enumerate(table.columns):
-        if column.title in shown:
+        if column.title in TERMINAL_COLUMNS:
             cells = [row[place] for row in table.rows]
             columns[column.heading] = [_terminal_text(cell, column.digits) for cell in cells]
     if private_methods(run):
         columns["ε"] = [spent(run, method) for method in run.methods]
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
-
-
-def _terminal_text(cell: Cell, digits: int) -> str:
-    return mean_and_spread(cell, digits) if isinstance(cell, Estimate) else str(cell)
 
 
 def baseline_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
@@ -160,13 +159,35 @@ def baseline_results(folder: Path) -> tuple[str, list[str], list[list[str]]]:
     table = baselines_table(run)
     gain = federating(run)
     title = table.title if gain is None else gain_headline(gain)
-    return title, [column.heading for column in table.columns], table.text_rows()
+    *headings, better = [column.heading for column in table.columns]
+    headings[2] = f"Saved ({run.unit}) [95 %]"
+    rows = []
+    for name, rmse, saved, vehicles in table.rows:
+        plain = str(name).partition(" (")[0]
+        digits = [column.digits for column in table.columns]
+        rows.append([plain, shown(rmse, digits[1]), _gain_text(saved, digits[2]), str(vehicles)])
+    return title, [*headings, better], rows
+
+
+def _terminal_text(cell: Cell, digits: int) -> str:
+    return mean_and_spread(cell, digits) if isinstance(cell, Estimate) else str(cell)
+
+
+def _gain_text(cell: Cell, digits: int) -> str:
+    """Return a gain with its interval, or without where there is none."""
+    if not isinstance(cell, Estimate):
+        return shown(cell, digits)
+    interval = f" [{shown(cell.low, digits)}, {shown(cell.high, digits)}]"
+    return shown(cell.mean, digits) + (interval if cell.seeds > 2 and not cell.copies else "")
 
 
 def _metrics(*, headline: bool) -> list[str]:
     """Columns of the metrics that are shown, either those of the headline or the others."""
-    shown = {name: metric for name, metric in METRICS.items() if metric.shown}
-    return [f"test_{name}" for name, metric in shown.items() if metric.headline == headline]
+    return [
+        f"test_{name}"
+        for name, metric in METRICS.items()
+        if metric.shown and metric.headline == headline
+    ]
 
 
 def _columns(run: Run, *names: str) -> dict[str, Column]:
@@ -240,13 +261,13 @@ def thresholds_table(run: Run) -> Table:
         lowest = min((float(np.mean(own)) for own in finals if own), default=float("nan"))
         if not np.isfinite(lowest):
             continue
-        shown = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
+        level = f"{lowest:.1f} %" if error == "mape" else amount(run.target, lowest)
         for method in methods:
             reached = [
                 _rounds_to(run, method, f"test_{error}", lowest * (1 + margin))
                 for margin in MARGINS
             ]
-            rows.append((name_of(method), METRICS[error].title, shown, *reached))
+            rows.append((name_of(method), METRICS[error].title, level, *reached))
     return Table(
         "rounds-to-threshold",
         "Rounds until the shared model first reaches a test error",

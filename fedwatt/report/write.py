@@ -14,10 +14,9 @@ from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
 from fedwatt.report.load import Run, load_run, load_runs
-from fedwatt.report.page import fill
+from fedwatt.report.page import fill, inline, saved
 from fedwatt.report.statistics import PERSONALISED, final_error, vehicle_model
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
-from fedwatt.report.svg import inline, saved
 from fedwatt.report.table import Table, shown
 from fedwatt.report.tables import outcome, tables
 

@@ -1,49 +1,123 @@
-"""The recipe of `fedwatt run`: the one place that decides what a run does unless it is told.
+"""The recipe of `fedwatt run`: the parts of the model that the command switches on by itself.
 
 A configuration (`RunConfig`) has plain defaults, which Python programs and TOML files rely on. The
-command, where it is given no file, adds a recipe to them by where the vehicles come from. Options
-and `--set` come before the recipe.
+command, where it is given no file, adds a recipe by where the vehicles come from. Options and
+`--set` come before the recipe. Every part is checked on validation trips, vehicle by vehicle:
+elevation (`elevation.learn`), fine-tuning (`evaluation.finetune`) and the members of a mixture
+(`journeys.mixture`); a time offset must explain the training trips better (`windows.time_offset`).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
-from fedwatt.runs.config import Source, choose, default_methods
-from fedwatt.runs.source import made_on_demand, vehicle_maker
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fedwatt.methods.recommended import RECOMMENDED
+from fedwatt.runs.config import RunConfig, Source, choose, default_methods
+from fedwatt.runs.source import fleet_folder, made_on_demand, vehicle_maker
 from fedwatt.settings import from_table
+from fedwatt.telemetry.store import vehicle_folders
+from fedwatt.windows.features import feature_names, needs_climb
 
-Recipe = Mapping[str, Mapping[str, Any]]
-
-WITH_ELEVATION: Final = "base, elevation"
+WITHOUT_ELEVATION: Final = "base"
+WITH_ELEVATION: Final = f"{WITHOUT_ELEVATION}, elevation"
 """Features of a model that knows climb and descent."""
-BUILT_IN: Final[Recipe] = {
-    "data": {"features": WITH_ELEVATION},
-    "personalised": {"enabled": True, "rates": [0.01, 0.03]},
-    "training": {"rounds": 30},
-}
-"""For the built-in synthetic fleet: learned elevation and personalisation, in under a minute."""
-RECORDED: Final[Recipe] = {}
-"""For the fleet in a folder."""
-PLAIN: Final[Recipe] = {}
+POSITIONS: Final = frozenset({"latitude_deg", "longitude_deg"})
+MEASURED: Final = "elevation_m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Settings that apply where the user has given none, and the reasons for them."""
+
+    sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    methods: tuple[str, ...] = ()
+    """Methods to train; none: those of the plain defaults."""
+    elevation: str = "learned from energy and positions"
+    missing: str = ""
+    """Why a part is left out."""
+
+    def applied(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a TOML document with the recipe's settings where it has none."""
+        result = dict(tables)
+        for section, settings in self.sections.items():
+            result[section] = {**settings, **tables.get(section, {})}
+        if self.methods:
+            result.setdefault("method", [{"name": name} for name in self.methods])
+        return result
+
+    def sentences(self, config: RunConfig) -> list[str]:
+        """Return two lines: what was chosen for a run, and why; none without a recipe."""
+        if not self.sections:
+            return []
+        parts = {
+            f"elevation ({self.elevation})": needs_climb(feature_names(config.data.features)),
+            "personalised models": config.personalisation.enabled,
+            "time offset": config.data.align,
+            "mixture with ridges": config.model.mixture,
+        }
+        chosen = ", ".join(part for part, used in parts.items() if used) or "network alone"
+        reason = "each vehicle uses the parts that its own validation trips support"
+        return [
+            f"Recipe: {chosen}.",
+            f"Why: {reason}{self.missing}. --plain trains the paper's set-up.",
+        ]
+
+
+BUILT_IN: Final = Recipe(
+    sections={
+        "data": {"features": WITH_ELEVATION},
+        "personalisation": {"enabled": True, "rates": [0.01, 0.03]},
+        "training": {"rounds": 30},
+    }
+)
+"""For the built-in synthetic fleet: a comparison of two methods in under a minute."""
+PLAIN: Final = Recipe()
 """For fleets too large to be held in memory, and for methods with a privacy budget, which a second
 model without elevation would spend twice."""
 
 
-def with_recipe(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a TOML document with the recipe's settings where it has none."""
-    result = dict(tables)
-    for section, settings in _recipe(tables).items():
-        result[section] = {**settings, **tables.get(section, {})}
-    return result
-
-
-def _recipe(tables: Mapping[str, Any]) -> Recipe:
+def choose_recipe(tables: Mapping[str, Any]) -> Recipe:
+    """Return the recipe for the vehicles and methods of a TOML document."""
     source = from_table(Source, tables.get("fleet", {}), "fleet")
-    if source.data not in ("synthetic", "sketch"):
-        return RECORDED
     methods = [choose(table).method for table in tables.get("method", default_methods(tables))]
-    large = made_on_demand(source, vehicle_maker(source).count)
     private = any(method.server.private for method in methods)
-    if source.data == "sketch" or large or private:
+    if source.data == "sketch" or private:
         return PLAIN
-    return BUILT_IN
+    if source.data != "synthetic":
+        return stored_recipe(fleet_folder(source))
+    large = made_on_demand(source, vehicle_maker(source).count)
+    return PLAIN if large else BUILT_IN
+
+
+def stored_recipe(fleet: Path) -> Recipe:
+    """Return the recipe for a stored fleet: what its channels allow."""
+    channels = stored_channels(fleet)
+    sections: dict[str, dict[str, Any]] = {"personalisation": {"enabled": True}}
+    if "energy_wh" not in channels:
+        missing = "; elevation, time offset and mixture need a recorded power or energy"
+        return Recipe(sections=sections, methods=(RECOMMENDED,), missing=missing)
+    sections["data"] = {"align": True}
+    sections["model"] = {"mixture": True}
+    missing = "; without elevation, because no vehicle has positions or measured elevation"
+    if channels >= POSITIONS or MEASURED in channels:
+        sections["data"]["features"] = WITH_ELEVATION
+        missing = ""
+    elevation = Recipe.elevation
+    if MEASURED in channels:
+        elevation = f"measured, else {elevation}" if channels >= POSITIONS else "measured"
+    return Recipe(sections=sections, methods=(RECOMMENDED,), elevation=elevation, missing=missing)
+
+
+def stored_channels(fleet: Path) -> frozenset[str]:
+    """Return the channels that any vehicle of a stored fleet has; damaged files are left out."""
+    channels: set[str] = set()
+    for folder in vehicle_folders(fleet):
+        try:
+            channels.update(pq.read_schema(folder / "trips.parquet").names)
+        except (OSError, pa.ArrowException):  # opening the fleet refuses them with a sentence
+            continue
+    return frozenset(channels)

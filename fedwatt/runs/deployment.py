@@ -24,12 +24,8 @@ class Deployment:
     pause_seconds: float = 604_800.0
     """Longest pause for want of vehicles, a week; then the run ends and can be resumed."""
     over_selection: float = 0.0
-    """Share of vehicles called beyond `participation`; the round closes with the replies that it
-    would have had without them."""
-    close_share: float = 1.0
-    """Share of those asked after whose answers the others have until the slowest of the last rounds
-    would be done, with some time to spare; at first half as long again. Then the round, or the
-    judging of its model, closes. 1: all are waited for."""
+    """Share of vehicles called beyond `participation`; a round, and the evaluation of its model,
+    closes with the replies that it would have had without them."""
     backoff_after: int = 2
     """Rounds in a row that a vehicle may miss, late or failing, before it is skipped for 2 rounds;
     each further miss doubles that, up to 64. 0: never."""
@@ -40,13 +36,11 @@ class Deployment:
     weight_cap: float = 5.0
     """Most that a vehicle weighs in a mean, in medians of the vehicles' windows; inf: any."""
     norm_bound: float = 5.0
-    """Longest reply, in medians of the replies; what is longer is shortened, and a fault."""
+    """Longest reply, in medians of the replies; longer ones are shortened."""
     routes: bool = False
     """Whether vehicles also share, by secure aggregation, how they drive each place and what routes
     take, for `fedwatt route`; needs `secure.enabled` and `elevation.area`. A simulation learns it
     when it is first asked for."""
-    diagnostics: bool = False
-    """Whether vehicles report their roughness, pull and runtime for the records."""
 
     def __post_init__(self) -> None:
         check(self, "vehicles", self.vehicles >= 0, "at least 0 (0: those that enrol in time)")
@@ -54,7 +48,6 @@ class Deployment:
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
-        check(self, "close_share", 0 < self.close_share <= 1, "in (0, 1] (1: all are waited for)")
         check(
             self, "backoff_after", self.backoff_after >= 0, "at least 0 (0: no vehicle is skipped)"
         )

@@ -24,13 +24,14 @@ from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import (
     Intervals,
     contribution,
+    fitted_prior,
     fleet_intervals,
     fleet_means,
+    residual_sums,
     score_sums,
     validation_scores,
 )
 from fedwatt.journeys.mixture import chosen_mixture
-from fedwatt.journeys.prior import fitted_prior, residual_sums
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.windows import Client
 

@@ -13,15 +13,14 @@ from fedwatt.elevation.learn import own_fields, survey_fleet
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.files import write_bytes
-from fedwatt.journeys.fleet_routes import FleetRoutes
-from fedwatt.journeys.route_board import VehicleRoutes, passes
+from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
-from fedwatt.privacy.fixed_point import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import learned_elevation
 from fedwatt.runs.source import source_vehicles
+from fedwatt.sums import add_up
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows.client import prepared, split_of_trips
 from fedwatt.windows.split import held_out_vehicles

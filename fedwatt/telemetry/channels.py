@@ -6,7 +6,7 @@ narrow enough to catch a broken sensor or a wrong unit.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, pi
+from math import inf, nan, pi
 from typing import Literal
 
 Role = Literal["input", "position", "label", "raw"]
@@ -27,7 +27,8 @@ class Channel:
                  straight line between real updates. "mean": time-weighted mean of the held signal
                  over the interval. "any": 1 if set at any time in the interval. "none": not at all
     required     a trip without it is refused
-    fallback     what stands in where a trip has no reading at all; None leaves the channel out
+    fallback     what stands in where a trip has no reading at all; NaN is "unknown", None leaves
+                 the channel out
     units        the units that a mapping may name; a channel without any cannot be mapped
     usual_unit   the one to propose for a column that names none; the first of `units` by default
     discharges   its sign tells discharge (+) from charge, and recordings may have it reversed
@@ -67,7 +68,9 @@ _RATIO = {"1": (1.0, 0.0), "%": (0.01, 0.0)}
 # A slope in degrees is not a factor away from a ratio: see `mapping_reader.converted`.
 _SLOPE = {**_RATIO, "degree": (1.0, 0.0)}
 _LENGTH = {"m": (1.0, 0.0), "ft": (0.3048, 0.0), "km": (1e3, 0.0)}
-_DEGREE = {"degree": (1.0, 0.0), "radian": (180 / pi, 0.0)}
+DEGREE_MINUTE = "degree minute"
+"""Unit of positions as text, such as "9 56.16600", "N 9° 56.166'" or "84.1 W"."""
+_DEGREE = {"degree": (1.0, 0.0), "radian": (180 / pi, 0.0), DEGREE_MINUTE: (1.0, 0.0)}
 _VOLTAGE = {"V": (1.0, 0.0), "mV": (1e-3, 0.0), "kV": (1e3, 0.0)}
 _CURRENT = {"A": (1.0, 0.0), "mA": (1e-3, 0.0), "kA": (1e3, 0.0)}
 _FLAG = {"0/1": (1.0, 0.0)}
@@ -83,10 +86,10 @@ CHANNELS: Mapping[str, Channel] = {
         units=_TEMPERATURE),
     "ac_w": Channel(
         "W", "electric power of the air conditioning", "input", 0.0, 60_000.0, "held",
-        fallback=0.0, units=_POWER),
+        fallback=nan, units=_POWER),
     "heater_w": Channel(
         "W", "electric power of the cabin heater", "input", 0.0, 60_000.0, "held",
-        fallback=0.0, units=_POWER),
+        fallback=nan, units=_POWER),
     "grade": Channel(
         "1", "rise over run of the road, + uphill", "input", -0.4, 0.4, "linear",
         units=_SLOPE),

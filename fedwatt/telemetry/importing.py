@@ -28,7 +28,7 @@ from fedwatt.telemetry.channels import CHANNELS, MAPPABLE
 from fedwatt.telemetry.cleaning import PLAIN_CLEANING, VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.maps import EnrichedVehicles, Extract, read_terrain_model
-from fedwatt.telemetry.readers.files import find_tables
+from fedwatt.telemetry.readers.files import find_tables, listed
 from fedwatt.telemetry.readers.mapping import CsvMapping, load_mapping, mapping_of
 from fedwatt.telemetry.readers.mapping_reader import MappingReader, cleaning_of
 from fedwatt.telemetry.readers.stream import Progress, Spill, VehicleStream, silent
@@ -153,13 +153,13 @@ def import_fleet(
     """Write the fleet of `recordings` to `out`; what was kept, dropped and added, in sentences."""
     vehicles = recordings.vehicles(progress)
     enriched = maps.enriched(vehicles)
-    named = ", ".join(path.name for path in (*recordings.paths, *maps.files))
+    named = listed(path.name for path in (*recordings.paths, *maps.files))
     stream = vehicles if enriched is None else enriched
     write_fleet(out, stream, source=f"{plugins.short(recordings.kind)}: {named}")
     sentences = []
     if isinstance(vehicles, readers.VehicleStream):
         sentences += vehicles.account.sentences()
-        sentences += [f"Passed over: {name}" for name in vehicles.passed_over]
+        sentences += vehicles.passed_over
         sentences += [ONE_VEHICLE] * (vehicles.account.count("kept", "vehicles") == 1)
     return sentences + ([] if enriched is None else enriched.sentences())
 

@@ -22,7 +22,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ import pyarrow.parquet as pq
 
 from fedwatt.errors import DataError, counted
 from fedwatt.files import parse_json
-from fedwatt.telemetry.channels import POSITION, STORED
+from fedwatt.telemetry.channels import STORED
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
 from fedwatt.windows.makers import Maker
@@ -61,7 +61,7 @@ def folder_name(vehicle: str) -> str:
 
 
 def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
-    """Write a vehicle into `folder`, replacing what was there once the new one is complete."""
+    """Write a vehicle into the new folder `folder`."""
     vehicle.refuse_unless_trainable()
     description = {
         "format": FORMAT,
@@ -69,12 +69,12 @@ def write_vehicle(folder: Path, vehicle: Vehicle) -> None:
         "kind": vehicle.kind,
         "labels": vehicle.labels,
         "facts": dict(vehicle.facts),
-        "trips": [_about_trip(trip) for trip in vehicle.trips],
+        "trips": [_trip_description(trip) for trip in vehicle.trips],
     }
-    with _appearing(Path(folder)) as fresh:
-        _write_json(fresh / "vehicle.json", description)
-        with _writing(folder):
-            pq.write_table(_table(vehicle), fresh / "trips.parquet", compression="zstd")
+    with _writing(folder):
+        folder.mkdir(parents=True)
+        _write_json(folder / "vehicle.json", description)
+        pq.write_table(_table(vehicle), folder / "trips.parquet", compression="zstd")
 
 
 def read_vehicle(folder: Path) -> Vehicle:
@@ -120,7 +120,7 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
     if path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise DataError(f"{path} exists and is not empty. Choose a new folder, or delete it first.")
     written: set[str] = set()
-    with _filling(path) if path.is_dir() else _appearing(path) as fresh:
+    with _filling(path) as fresh:
         for vehicle in vehicles:
             folder = folder_name(vehicle.name)
             # Some file systems do not tell capitals from small letters.
@@ -215,7 +215,7 @@ def fleet_source(path: Path) -> str:
     return str(description.get("source", "unknown"))
 
 
-def _about_trip(trip: Trip) -> dict[str, Any]:
+def _trip_description(trip: Trip) -> dict[str, Any]:
     description: dict[str, Any] = {"name": trip.name, "seconds": trip.seconds}
     if trip.recording != trip.name:
         description["recording"] = trip.recording
@@ -283,47 +283,12 @@ def _write_json(file: Path, content: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def _appearing(folder: Path) -> Iterator[Path]:
-    """Yield a fresh folder that takes the place of `folder` if the body succeeds, and goes
-    otherwise.
-    """
-    folder = folder.resolve()  # `.` has no name to make others from
-    fresh, old = (folder.with_name(f".{folder.name}.{state}") for state in ("partial", "old"))
-    with _writing(folder):
-        if old.exists() and not folder.exists():
-            old.rename(folder)  # whoever wrote last was stopped between the two renames
-        for left_over in (fresh, old):
-            shutil.rmtree(left_over, ignore_errors=True)
-        fresh.mkdir(parents=True)
-    try:
-        yield fresh
-        with _writing(folder):
-            _swap(fresh, folder, old)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _swap(fresh: Path, folder: Path, old: Path) -> None:
-    """Put `fresh` in the place of `folder`, which is back in its place if that fails."""
-    if folder.exists():
-        folder.rename(old)
-    try:
-        fresh.rename(folder)
-    except BaseException:  # Ctrl-C, too
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        raise
-
-
-@contextmanager
 def _filling(folder: Path) -> Iterator[Path]:
-    """Yield a fresh folder whose entries move into the empty `folder`; that stays: it may be
-    `.`.
-    """
+    """Yield a fresh folder whose entries move into `folder` if the body succeeds."""
+    made = not folder.exists()
     fresh = folder / ".partial"
     with _writing(folder):
-        fresh.mkdir()
+        fresh.mkdir(parents=True)
     try:
         yield fresh
         with _writing(folder):
@@ -332,6 +297,8 @@ def _filling(folder: Path) -> Iterator[Path]:
                 entry.rename(folder / entry.name)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+        if made and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 @contextmanager
@@ -345,72 +312,41 @@ def _writing(path: Path) -> Iterator[None]:
         ) from problem
 
 
-NO_ENERGY = "none"
-
-
-@dataclass
-class Part:
-    """One of the fleets that were put together, and what its vehicles have."""
-
-    name: str
-    vehicles: int = 0
-    trips: int = 0
-    seconds: int = 0
-    with_positions: int = 0
-    with_elevation: int = 0
-    energy: Counter[str] = field(default_factory=Counter)
-    renamed: int = 0
-
-    def count(self, vehicle: Vehicle, renamed: bool) -> None:
-        """Add a vehicle."""
-        channels = {name for trip in vehicle.trips for name in trip.channels}
-        has_energy = all("energy_wh" in trip.channels for trip in vehicle.trips)
-        self.vehicles += 1
-        self.trips += len(vehicle.trips)
-        self.seconds += sum(trip.seconds for trip in vehicle.trips)
-        self.with_positions += channels.issuperset(POSITION)
-        self.with_elevation += "elevation_m" in channels
-        self.energy[vehicle.labels if has_energy else NO_ENERGY] += 1
-        self.renamed += renamed
-
-    def sentence(self) -> str:
-        """Return a sentence on what came from this fleet."""
-        energy = ", ".join(f"{n} {kind}" for kind, n in sorted(self.energy.items()))
-        renamed = f" {counted(self.renamed, 'vehicle')} got '{self.name}-' before the name."
-        left_out = (
-            f" Left out of a run that predicts energy, but not by data.target = soc: "
-            f"{counted(self.energy[NO_ENERGY], 'vehicle')} with trips without energy."
-        )
-        return (
-            f"{self.name}: {counted(self.vehicles, 'vehicle')}, {counted(self.trips, 'trip')}, "
-            f"{self.seconds / 3600:.1f} h; {self.with_positions} with positions, "
-            f"{self.with_elevation} with elevation; energy: {energy}."
-            + (left_out if self.energy[NO_ENERGY] else "")
-            + (renamed if self.renamed else "")
-        )
-
-
-def merge_fleets(fleets: Sequence[Path], out: Path) -> list[Part]:
-    """Write the vehicles of all `fleets` into the new fleet `out`; what each of them brought."""
+def merge_fleets(fleets: Sequence[Path], out: Path) -> list[str]:
+    """Write the vehicles of all `fleets` into the new fleet `out`; return a sentence on each."""
     if len(fleets) < 2 or len({path.resolve() for path in fleets}) < len(fleets):
         raise DataError("Name two or more different fleets to put together.")
-    parts = [Part(name) for name in fleet_names(fleets)]
     # Some file systems do not tell capitals from small letters.
     folders = [folder for path in fleets for folder in vehicle_folders(path)]
     times = Counter(unquote(folder.name).lower() for folder in folders)
     sources = "; ".join(fleet_source(path) for path in fleets)
+    sentences = []
 
     def vehicles() -> Iterator[Vehicle]:
-        for part, fleet in zip(parts, fleets, strict=True):
+        for fleet_name, fleet in zip(fleet_names(fleets), fleets, strict=True):
+            counts: Counter[str] = Counter()
             for vehicle in read_fleet(fleet):
                 clash = times[vehicle.name.lower()] > 1
-                part.count(vehicle, clash)
-                name = f"{part.name}-{vehicle.name}" if clash else vehicle.name
+                trips = len(vehicle.trips)
+                without = any("energy_wh" not in trip.channels for trip in vehicle.trips)
+                counts.update(vehicle=1, trip=trips, renamed=clash, without_energy=without)
+                name = f"{fleet_name}-{vehicle.name}" if clash else vehicle.name
                 facts = {**vehicle.facts, "merged_from": fleet_source(fleet)}
                 yield replace(vehicle, name=name, facts=facts)
+            sentences.append(_merged(fleet_name, counts))
 
     write_fleet(out, vehicles(), source=f"merged: {sources}")
-    return parts
+    return sentences
+
+
+def _merged(fleet: str, counts: Mapping[str, int]) -> str:
+    """Return a sentence on what came from a fleet."""
+    text = f"{fleet}: {counted(counts['vehicle'], 'vehicle')}, {counted(counts['trip'], 'trip')}."
+    if counts["renamed"]:
+        text += f" {counted(counts['renamed'], 'vehicle')} got '{fleet}-' before the name."
+    if counts["without_energy"]:
+        text += f" {counted(counts['without_energy'], 'vehicle')} only fit data.target = soc."
+    return text
 
 
 def fleet_names(fleets: Sequence[Path]) -> list[str]:

@@ -22,7 +22,7 @@ from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
 ROOT = Path(__file__).parents[2]
 SMALL = ("--seeds", "1,2", "--set", "data.stride=60", "--set", "model.hidden=[8, 4]")
 TINY = [
-    *("--vehicles", "3", "--rounds", "2", "--participation", "1", *SMALL),
+    *("--plain", "--vehicles", "3", "--rounds", "2", "--participation", "1", *SMALL),
     *("--set", "fo-ri-fedavg.directions=2", "--set", "fo-ri-fedavg.points=4"),
 ]
 
@@ -175,17 +175,21 @@ def test_fleets_are_described(folder: Path) -> None:
 
 
 def test_methods_are_listed(folder: Path, refused) -> None:
-    done = fedwatt("methods", cwd=folder)
+    done = fedwatt("list", cwd=folder)
     assert done.returncode == 0
-    for word in ("fedprox", "fo-ri-fedavg", "RoughnessProximal + Fractional", "beta_kappa"):
+    for word in ("fedprox", "fo-ri-fedavg", "energy-per-km", "leafspy"):
         assert word in done.stdout
+    listed = " ".join(done.stdout.split())
+    for kind, names in (("rule", LOCAL_RULES), ("defence", DEFENCES), ("server", SERVERS)):
+        assert f"{kind} {', '.join(names)}" in listed
+    done = fedwatt("list", "fo-ri-fedavg", cwd=folder)
     printed = " ".join(done.stdout.split())
+    for word in ("RoughnessProximal + Fractional", "beta_kappa"):
+        assert word in printed
     assert "rate training.learning_rate; tuned from 0.001 to 0.1, log" in printed
     assert "alpha 0.8; tuned from 0.3 to 1. α, fractional order; 1 is plain SGD" in printed
     assert "p_min 0.2. smallest factor by which a weight's step is scaled" in printed
-    for kind, parts in (("rules", LOCAL_RULES), ("defences", DEFENCES), ("servers", SERVERS)):
-        assert f"{kind} {', '.join(parts)}" in printed
-    assert "Did you mean 'fedprox'?" in refused("methods", "fedporx")
+    assert "Did you mean 'fedprox'?" in refused("list", "fedporx")
 
 
 def test_reports_are_written_again(folder: Path, refused) -> None:

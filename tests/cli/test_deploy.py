@@ -22,7 +22,7 @@ def site(type_in, tmp_path: Path) -> Path:
     owner = ("--key", "office/owner/key.pem")
     for words in (
         ("owner", "--out", "office/owner"),
-        ("request", "server", "--keys", "site/server", "--host", "127.0.0.1"),
+        ("request", "server", "--keys", "site/server", "--hostname", "127.0.0.1"),
         ("request", "car-001", "--keys", "keys/car-001"),
         ("request", "car-002", "--keys", "keys/car-002"),
         ("sign", "site/server", "--role", "server", *owner),
@@ -111,7 +111,7 @@ def test_what_cannot_be_deployed_is_refused_before_it_is_signed(type_in, site: P
     assert status == 2
 
 
-@pytest.mark.parametrize("command", [("status",), ("submit", "--out", "run")], ids=lambda w: w[0])
+@pytest.mark.parametrize("command", [("status",), ("run", "--out", "run")], ids=lambda w: w[0])
 def test_no_server_is_said_in_a_sentence(
     command: tuple[str, ...], type_in, site: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +125,7 @@ def test_no_server_is_said_in_a_sentence(
 
 
 def test_a_folder_is_checked_before_anything_is_sent(type_in, site: Path) -> None:
-    submit = ("deploy", "submit", "--store", "site/server", "--address", "127.0.0.1:1")
+    submit = ("deploy", "run", "--store", "site/server", "--address", "127.0.0.1:1")
     status, said = type_in(*submit, "--resume", "--out", "run")
     assert status == 2 and "nothing to continue" in said
     status, said = type_in(*submit, "--out", "office")

@@ -1,5 +1,6 @@
 """`fedwatt data import auto`, as typed: it shows, keeps its mapping, and can be repeated."""
 
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -8,8 +9,10 @@ import pytest
 from fedwatt.cli.data.shared import say_made
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.source import open_fleet
+from fedwatt.telemetry.recognise.understand import understand
 from fedwatt.telemetry.store import read_fleet
-from tests.telemetry.recognise.drives import comma, drives, fleet
+from tests.telemetry.recognise.drives import comma, drives, fleet, write_workbook
+from tests.telemetry.recognise.test_formats import leaf_spy
 
 
 @pytest.fixture
@@ -137,3 +140,76 @@ def test_a_fleet_that_reports_its_charge_is_told_what_it_lacks(type_in, tmp_path
     type_in("data", "import", "csv", "log.csv", "--map", kept.name, "--out", "again")
     for vehicle in read_fleet(tmp_path / "again"):
         assert vehicle.facts["pack_capacity_wh"] == 40_000
+
+
+@pytest.fixture
+def leaf_logs(tmp_path: Path) -> Path:
+    """57 logs of one Leaf, two of them without a header line and one without a row."""
+    leaf_spy(tmp_path)
+    (whole_log,) = tmp_path.glob("Log_*.csv")
+    header, *rows = whole_log.read_text().splitlines()
+    folder = tmp_path / "leaf"
+    folder.mkdir()
+    whole_log.unlink()
+    for number in range(54):
+        log = "\n".join([header, *rows[number * 10 : number * 10 + 10]])
+        (folder / f"Log_{number:03}.csv").write_text(log + "\n")
+    for number in (54, 55):
+        (folder / f"Log_{number:03}.csv").write_text("\n".join(rows[:20]) + "\n")
+    (folder / "Log_056.csv").write_text(header + "\n")
+    return folder
+
+
+def test_logs_without_a_header_are_reported_and_left_out(type_in, leaf_logs, tmp_path) -> None:
+    status, dry = type_in("data", "import", "auto", "leaf", "--dry-run")
+    assert status == 0, dry
+    assert "Files: 54 files in the format of Leaf Spy Pro" in dry
+    assert "2 files are left out (Log_054.csv, Log_055.csv): has no header" in dry
+    assert "1 file is left out (Log_056.csv): a header and no rows." in dry
+    status, printed = type_in("data", "import", "auto", "leaf", "--out", "own")
+    assert status == 0, printed
+    assert "3 trips kept; 0 dropped" in printed
+    assert "Log_004" not in printed
+    (vehicle,) = read_fleet(tmp_path / "own")
+    # Degrees and minutes: the drives begin at 48° north, 11° east.
+    assert vehicle.trips[0].channels["latitude_deg"][0] == pytest.approx(48.0, abs=1e-3)
+    assert vehicle.trips[0].channels["longitude_deg"].mean() == pytest.approx(11.0, abs=1e-6)
+    _, described = type_in("data", "describe", "own")
+    assert "Log_000.csv, Log_001.csv, Log_002.csv and 51 more" in " ".join(described.split())
+
+
+def test_a_mapping_of_one_file_is_that_of_its_folder(leaf_logs, tmp_path) -> None:
+    of_folder = understand(leaf_logs)
+    of_file = understand(leaf_logs / "Log_003.csv")
+    assert of_file.tables == of_folder.tables
+    assert [path.name for path in of_file.paths] == ["Log_003.csv"]
+
+
+def test_a_spreadsheet_reads_like_the_csv_beside_it(type_in, tmp_path) -> None:
+    when = pl.from_epoch(pl.col("t").cast(pl.Int64)).dt.strftime("%Y-%m-%d %H:%M:%S")
+    rows = fleet(2, trips=3, seconds=600).select(
+        car="van", time=when, velocity=pl.col("speed") * 3.6, REESSVoltage="volt",
+        REESSCurrent=-pl.col("amp"), tempAmb="temp",
+    )  # fmt: skip
+    write_workbook(tmp_path / "log.xlsx", rows)
+    rows.write_csv(tmp_path / "log.csv")
+    for name in ("xlsx", "csv"):
+        status, printed = type_in("data", "import", "auto", f"log.{name}", "--out", name)
+        assert status == 0, printed
+        assert "6 trips kept; 0 dropped" in printed
+    for sheet, text in zip(
+        read_fleet(tmp_path / "xlsx"), read_fleet(tmp_path / "csv"), strict=True
+    ):
+        for one, other in zip(sheet.trips, text.trips, strict=True):
+            assert one.name == other.name
+            assert set(one.channels) >= {"energy_wh", "voltage_v", "ambient_c"}
+            for channel in one.channels:
+                assert one.channels[channel] == pytest.approx(other.channels[channel], nan_ok=True)
+
+
+def test_a_spreadsheet_needs_an_extra(type_in, tmp_path, monkeypatch) -> None:
+    write_workbook(tmp_path / "log.xlsx", drives(2))
+    monkeypatch.setitem(sys.modules, "fastexcel", None)
+    status, printed = type_in("data", "import", "auto", "log.xlsx", "--dry-run")
+    assert status == 2
+    assert "pip install 'fedwatt[excel]'" in printed

@@ -37,22 +37,25 @@ def shown(*arguments: str) -> str:
 
 
 def test_methods(package: None) -> None:
-    text = " ".join(shown("methods").split())
-    assert "sharp FedSAM: every step takes the gradient where the loss is worst nearby." in text
+    text = " ".join(shown("list").split())
+    assert (
+        "sharp sharp 1.0 FedSAM: every step takes the gradient where the loss is worst nearby."
+        in text
+    )
     assert "sharp 1.0" in text
     assert "sharp defines no 'nothing', which 'broken' asks for" in text
-    assert "sam That of sharp 1.0 is hidden by fedwatt's own." in text
-    assert "SharpnessAware + Fractional → Average" in shown("methods", "sharp+fractional")
+    assert "sam sharp 1.0 hidden by fedwatt's method of this name" in text
+    assert "SharpnessAware + Fractional → Average" in shown("list", "sharp+fractional")
 
 
 def test_a_file(package: None) -> None:
-    text = shown("methods", f"{EXAMPLES}/fedavgm.py:fedavgm")
+    text = shown("list", f"{EXAMPLES}/fedavgm.py:fedavgm")
     assert "plain SGD → AverageWithMomentum" in text
     assert f"{EXAMPLES}/fedavgm.py" in text
 
 
 def test_the_others(package: None) -> None:
-    lines = shown("plugins").splitlines()
+    lines = shown("list").splitlines()
     (own,) = [line for line in lines if "conv" in line]
     assert own.split()[:4] == ["model", "conv", "sharp", "1.0"]
     assert any(line.startswith("target") and "energy" in line for line in lines)

@@ -4,8 +4,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fedwatt.cli import app
-from fedwatt.cli.repository import PACKAGES, mount
+from fedwatt.cli import PACKAGES, app, mount
 
 HELP = {"compare": "--trials", "reproduce": "--records", "bench": "latency"}
 

@@ -68,7 +68,7 @@ def test_a_look_at_the_server_needs_no_torch(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     commands = (
         "owner --out office",
-        "request server --keys site --host 127.0.0.1",
+        "request server --keys site --hostname 127.0.0.1",
         "sign site --role server --key office/key.pem",
     )
     for command in commands:

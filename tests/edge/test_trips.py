@@ -84,7 +84,7 @@ def test_a_csv_at_any_times_is_resampled_like_an_import(tmp_path):
     file.write_text("time_s,speed_mps,ambient_c\n" + rows)
     trip, owner = read_trip(file)
     assert owner == "" and trip.channels["speed_mps"].tolist() == [5.0, 6.0, 7.0, 8.0]
-    assert trip.channels["heater_w"].tolist() == [0.0] * 4
+    assert np.isnan(trip.channels["heater_w"]).all()  # unknown, which is not off
 
 
 @pytest.mark.parametrize(

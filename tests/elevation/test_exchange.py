@@ -13,7 +13,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import touched_nodes
 from fedwatt.elevation.survey import survey
 from fedwatt.errors import RunError, SettingError
-from fedwatt.privacy.fixed_point import add_up
+from fedwatt.sums import add_up
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import fleet
 

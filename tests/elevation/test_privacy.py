@@ -21,15 +21,14 @@ from fedwatt.elevation.statistics import (
 )
 from fedwatt.elevation.survey import Survey, survey
 from fedwatt.errors import RunError
-from fedwatt.privacy.fixed_point import Layout
-from fedwatt.privacy.secure.messages import Masked
-from fedwatt.privacy.secure.plain import to_plain
-from fedwatt.privacy.secure.rehearsal import rehearse
+from fedwatt.privacy.secure.messages import Masked, to_plain
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import generator
+from fedwatt.sums import Layout
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import DEGREE_M, fleet
+from tests.privacy.rehearsal import rehearse
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")

@@ -10,7 +10,7 @@ from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import read_field, write_field
 from fedwatt.errors import DataError, SettingError
-from fedwatt.report.field_map import write_map
+from fedwatt.report.figures.elevation import write_map
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import fleet
 

@@ -137,7 +137,7 @@ def test_without_stragglers_it_is_uniform_averaging(method: str, participation: 
         seeds=(1, 2),
         device="cpu",
     )
-    rounds = replace(uniform.loop, port=Uniform(uniform.simulated)).train(method)
+    rounds = replace(uniform.loop, backend=Uniform(uniform.simulated)).train(method)
     assert torch.equal(here.state.weights, rounds.state.weights)
     assert all(row["staleness"] == 0 for row in here.history.clients)
     assert here.history.last("clock") == {1: 12.0, 2: 12.0}  # four rounds of three steps

@@ -62,7 +62,7 @@ def test_a_mean_that_cannot_be_compared_is_not_kept() -> None:
         ModelEvaluation([None], {}),
     ):
         port = Answering(federation, evaluate_mean=lambda *_, said=evaluation: said)
-        state = replace(federation.loop, port=port).train("fedavg").state
+        state = replace(federation.loop, backend=port).train("fedavg").state
         assert state.final_weights.item() == approx(1.25)
 
 

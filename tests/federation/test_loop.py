@@ -91,7 +91,7 @@ def test_what_a_fleet_has_to_remember_comes_back_with_the_next_question() -> Non
     port = Answering(
         own, work=work, evaluate=evaluate, remembered=lambda *_: ({}, {"count": torch.tensor(0)})
     )
-    state = replace(own.loop, port=port).train("fedavg").state
+    state = replace(own.loop, backend=port).train("fedavg").state
     # Rounds 2 and 3 are evaluated, and round 0.
     assert seen == [
         ("evaluate", 0), ("work", 10), ("work", 11), ("evaluate", 12), ("work", 22), ("evaluate",
@@ -109,7 +109,7 @@ def test_the_best_is_sought_anew_where_models_cannot_be_compared() -> None:
         sums = [ErrorSums(windows=1, squared_wh2=squared)] * len(present.members.evaluated)
         return ModelEvaluation([Evaluation(sums, sums)] * len(weights), events, comparable)
 
-    history = replace(own.loop, port=Answering(own, evaluate=evaluate)).train("fedavg").history
+    history = replace(own.loop, backend=Answering(own, evaluate=evaluate)).train("fedavg").history
     best = [row["best_round"] for row in history.rounds if row["seed"] == 1]
     assert best == [0, 0, 2, 2]
 
@@ -123,7 +123,7 @@ def test_a_reply_counts_with_the_weight_that_the_fleet_gives_it() -> None:
         found.append(replace(fleet.work(*asked), weights=np.array([1.0, 3.0])))
         return found[0]
 
-    loop = replace(own.loop, port=Answering(own, work=work))
+    loop = replace(own.loop, backend=Answering(own, work=work))
     method = get("fedavg")
     state, _ = loop.start(method)
     after, _ = loop.advance(method, state)

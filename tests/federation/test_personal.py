@@ -14,7 +14,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Asynchronous, Federation, State, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
-from tests.federation import plain_personal as plain
+from tests.federation import plain_personalised as plain
 from tests.federation.plain_baselines import Plain
 from tests.federation.toys import (
     FULL,

@@ -41,12 +41,16 @@ def test_collinear_and_constant_directions_are_dropped_and_the_rest_is_found():
     assert fitted_balance(FEATURES, means[:4], lacking[:4], energy[:4]) is None
 
 
-def test_a_trip_like_no_other_is_shifted_no_further_than_its_training_trips():
+def test_a_trip_like_no_other_is_not_shifted_and_others_within_the_limit():
     draw = np.random.default_rng(1)
     means, lacking, energy = trips(200, draw)
     balance = fitted_balance(FEATURES, means, lacking, energy)
     mountain = np.array([[50.0, 50.0, -900.0, 7.0]])
-    assert balance.shift(mountain) == pytest.approx([-balance.limit])
+    assert balance.shift(mountain).tolist() == [0.0]
+    edge = (balance.center + 3.9 * np.sign(balance.delta[:-1]) * balance.scale)[None]
+    full = np.zeros((1, means.shape[1]))
+    full[:, balance.columns] = edge
+    assert balance.shift(full) == pytest.approx([balance.limit])
     assert balance.limit <= np.abs(balance.shift(means)).max() + 1e-12
     again = TripBalance.from_json(balance.to_json())
     assert again.shift(means) == pytest.approx(balance.shift(means))

@@ -12,10 +12,11 @@ import pytest
 
 from fedwatt.journeys.balance import trip_means, trip_numbers
 from fedwatt.journeys.filter import in_trip
+from fedwatt.journeys.intervals import fitted_prior, residual_sums
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
-from fedwatt.journeys.prior import fitted_prior, residual_sums
-from fedwatt.journeys.ridge import fleet_ridge, local_ridge, mixed_ridge, window_features
+from fedwatt.journeys.ridge import fleet_ridge, mixed_ridge, window_features
 from fedwatt.windows.client import Client
+from fedwatt.windows.ridge import pulled
 from fedwatt.windows.scaling import SCALINGS
 
 FEATURES = ("speed", "drag", "speed_cubed", "ascent", "wheel_drive", "cold", "heater", "ambient")
@@ -72,6 +73,13 @@ def mountain_vehicle(number: int) -> Client:
         trips={},
         scaler=scaler,
     )
+
+
+def local_ridge(client: Client) -> np.ndarray:
+    """Return the ridge of a vehicle's own training windows."""
+    x = window_features(client, "train")
+    y = client.labels["train"].astype(np.float64)
+    return pulled(x.T @ x / len(y), x.T @ y / len(y), 1e-3)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ from fedwatt.journeys.driving_field import (
     published,
     vehicle_sums,
 )
-from fedwatt.privacy.fixed_point import add_up
-from fedwatt.sums import in_process, plainly
+from fedwatt.sums import add_up, in_process, plainly
 
 from .towns import GRID, a_vehicle, board, boards
 

@@ -11,10 +11,9 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import arrival, usable_wh
 from fedwatt.journeys.driving_field import published
+from fedwatt.journeys.fleet_routes import REFERENCE_MASS_KG, passes
 from fedwatt.journeys.route import Route, recorded_route, route_of
-from fedwatt.journeys.route_board import REFERENCE_MASS_KG, passes
 from fedwatt.journeys.route_exchange import learn_routes
-from fedwatt.journeys.route_features import NAMES
 from fedwatt.journeys.route_files import (
     fleet_from_bytes,
     fleet_to_bytes,
@@ -22,9 +21,9 @@ from fedwatt.journeys.route_files import (
     model_to_text,
 )
 from fedwatt.journeys.route_intervals import interval
-from fedwatt.journeys.route_model import Coefficients
-from fedwatt.privacy.fixed_point import add_up
+from fedwatt.journeys.route_model import NAMES, Coefficients
 from fedwatt.randomness import generator
+from fedwatt.sums import add_up
 from tests.edge.bare import ON_BOARD
 
 from .towns import DEGREE_M, GRID, a_vehicle, board, boards, street_trip

@@ -15,8 +15,7 @@ from fedwatt.journeys.mixed_effects import (
     unit_fields,
     unit_sums,
 )
-from fedwatt.privacy.fixed_point import add_up
-from fedwatt.sums import plainly
+from fedwatt.sums import add_up, plainly
 
 BETA = np.array([150.0, 5.0])
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.journeys.prior import MOST_FACTOR, USUAL, fitted_prior, in_wh, residual_sums
+from fedwatt.journeys.intervals import MOST_FACTOR, USUAL, fitted_prior, in_wh, residual_sums
 from fedwatt.windows.client import Client
 
 

@@ -6,11 +6,10 @@ import pytest
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
+from fedwatt.journeys.fleet_routes import Learnable, Lessons, VehicleRoutes, evaluated, passes
 from fedwatt.journeys.mixed_effects import fit, own_effects, predict
-from fedwatt.journeys.route_board import Learnable, Lessons, VehicleRoutes, evaluated, passes
-from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_exchange import Pupil, RouteRequest, SharedDriving, learn_routes
 from fedwatt.journeys.route_intervals import Bars, filled, interval, quantiles
-from fedwatt.journeys.route_requests import Pupil, RouteRequest, SharedDriving
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.windows import DataSettings

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedwatt.elevation.grid import Grid
-from fedwatt.journeys.route_board import VehicleRoutes, passes
+from fedwatt.journeys.fleet_routes import VehicleRoutes, passes
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 

@@ -21,7 +21,7 @@ hidden = [4]
 [training]
 rounds = 2
 participation = 1.0
-[references]
+[baselines]
 enabled = false
 [[method]]
 name = "fedavg"

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from fedwatt.privacy.fixed_point import Words, unpacked
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import Agreements, Inbox, Revealed, Shares, Survivors, bits_of
 from fedwatt.privacy.secure.vehicle import (
@@ -18,6 +17,7 @@ from fedwatt.privacy.secure.vehicle import (
     share_keys,
 )
 from fedwatt.privacy.secure_settings import SecureSettings, Terms
+from fedwatt.sums import Words, unpacked
 
 
 def entropy_of(seed: int) -> Callable[[int], bytes]:

@@ -11,12 +11,12 @@ from fedwatt.methods import get
 from fedwatt.models import get_model
 from fedwatt.noise import grid_of_noise
 from fedwatt.privacy import noise_shares
-from fedwatt.privacy.fixed_point import Layout
 from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
-from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.sums import Layout
 from tests.privacy.exchanges import terms_of
+from tests.privacy.rehearsal import rehearse
 
 METHOD = get("fedavg@private", noise_multiplier=2.0, clip_norm=0.5)
 MODEL = get_model("mlp", window=10, features=8, hidden=(30,))

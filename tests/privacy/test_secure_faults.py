@@ -8,8 +8,15 @@ import pytest
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.agreement import seal, unseal
-from fedwatt.privacy.secure.messages import Advert, Agreements, Inbox, Roster, names_of
-from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure.messages import (
+    Advert,
+    Agreements,
+    Inbox,
+    Roster,
+    from_plain,
+    names_of,
+    to_plain,
+)
 from fedwatt.privacy.secure.shamir import combine, split, weights_at_zero
 from fedwatt.privacy.secure.vehicle import (
     Advertised,

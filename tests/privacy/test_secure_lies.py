@@ -16,10 +16,10 @@ from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.graph import Graph, degree
 from fedwatt.privacy.secure.identity import CURVE, Identity, Trust, public_bytes
 from fedwatt.privacy.secure.messages import Agreements
-from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.runs.config import RunConfig
 from tests.privacy.exchanges import names_of, random_words, terms_of
+from tests.privacy.rehearsal import rehearse
 
 
 def owner(number: int) -> Owner:

@@ -15,10 +15,10 @@ from fedwatt.methods.defence import selected
 from fedwatt.methods.server import Replies, ServerRule
 from fedwatt.models import Model, get_model
 from fedwatt.privacy.secure.compose import means, reply_layout, reply_values, secure_fault
-from fedwatt.privacy.secure.rehearsal import rehearse
 from fedwatt.privacy.secure_settings import SecureSettings
 from tests.federation.toys import random_fleet
 from tests.privacy.exchanges import names_of
+from tests.privacy.rehearsal import rehearse
 
 SETTINGS = SecureSettings(bits=64)
 WINDOWS = [70, 33, 128, 5, 900]

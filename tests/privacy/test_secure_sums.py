@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from fedwatt.errors import RunError
-from fedwatt.privacy.fixed_point import reduced, word_type
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.masks import own_mask, pair_mask
 from fedwatt.privacy.secure.messages import Masked
-from fedwatt.privacy.secure.rehearsal import STAGES, rehearse
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import reduced, word_type
 from tests.privacy.exchanges import Stopped, entropy_of, names_of, random_words, terms_of
+from tests.privacy.rehearsal import STAGES, rehearse
 
 
 @settings(max_examples=60, deadline=None)

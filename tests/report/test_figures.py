@@ -5,16 +5,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fedwatt.report.curves import Curves
 from fedwatt.report.figures import FIGURES
-from fedwatt.report.figures.by_round import convergence_figure
-from fedwatt.report.figures.draw_curves import draw_curves
-from fedwatt.report.figures.roughness import roughness_figure
-from fedwatt.report.figures.time import time_figure
-from fedwatt.report.figures.vehicles import vehicles_figure
+from fedwatt.report.figures.models import roughness_figure, vehicles_figure
+from fedwatt.report.figures.rounds import convergence_figure, draw_curves, time_figure
 from fedwatt.report.load import load_run, load_runs
+from fedwatt.report.page import inline, saved
+from fedwatt.report.statistics import Curves
 from fedwatt.report.style import LOOKS, PARTS, looks, spread, styled
-from fedwatt.report.svg import inline, saved
 from tests.report.conftest import VEHICLES, make_run, test_rmse_wh
 
 

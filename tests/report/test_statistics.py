@@ -5,19 +5,22 @@ import pytest
 from pytest import approx
 from scipy import stats
 
-from fedwatt.report.curves import curves, difference, diverged, rounds_of
-from fedwatt.report.load import Run, load_run, load_runs
-from fedwatt.report.stages import (
+from fedwatt.report.baselines import (
     baseline_stages,
     federated_stages,
     method_stages,
 )
+from fedwatt.report.load import Run, load_run, load_runs
 from fedwatt.report.statistics import (
     compare,
+    curves,
+    difference,
+    diverged,
     estimate,
     final,
     final_errors,
     pooled_rmse,
+    rounds_of,
     stratum_rmse,
     vehicle_model,
     vehicle_rmse,

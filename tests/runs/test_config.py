@@ -74,7 +74,11 @@ def test_assignments_reach_sections_methods_and_the_top() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["training.learning_rate=0.01", "training.learning_rate = 0.01", " training . rate=0.01"],
+    [
+        "training.learning_rate=0.01",
+        "training.learning_rate = 0.01",
+        " training . learning_rate=0.01",
+    ],
 )
 def test_one_rate_for_all_replaces_the_rates_of_the_default_methods(text: str) -> None:
     config = from_tables(override({}, [text]))

@@ -1,30 +1,93 @@
-"""What `fedwatt run` does unless it is told."""
+"""The recipe of `fedwatt run`: what is switched on, and what is said about it."""
 
-from fedwatt.runs.config import from_tables
-from fedwatt.runs.defaults import BUILT_IN, WITH_ELEVATION, with_recipe
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedwatt.errors import DataError
+from fedwatt.methods.recommended import RECOMMENDED
+from fedwatt.runs.config import RunConfig, from_tables
+from fedwatt.runs.defaults import BUILT_IN, PLAIN, WITH_ELEVATION, choose_recipe
+from fedwatt.telemetry import Trip, Vehicle
+from fedwatt.telemetry.store import write_fleet
 
 
-def test_the_built_in_fleet_learns_elevation_and_personalises():
-    config = from_tables(with_recipe({}))
-    assert config.data.features == WITH_ELEVATION and config.personalisation.enabled
+def filled(tables: dict[str, Any]) -> dict[str, Any]:
+    return choose_recipe(tables).applied(tables)
 
 
-def test_settings_that_are_given_come_before_the_recipe():
-    given = {"data": {"features": "speed", "window": 30}, "personalised": {"enabled": False}}
-    filled = with_recipe(given)
-    assert filled["data"] == given["data"] and not filled["personalised"]["enabled"]
-    assert with_recipe({"training": {"rounds": 5}})["training"] == {"rounds": 5}
-    config = from_tables(with_recipe({"data": {"window": 30}}))
+def store(folder: Path, *channels: str) -> str:
+    """Store a fleet of one vehicle with speed and these channels, and return its folder."""
+    values = {name: np.ones(90) for name in ("speed_mps", *channels)}
+    trip = Trip(name="one", channels=values)
+    write_fleet(folder, [Vehicle(name="car", trips=[trip])], source="test")
+    return str(folder)
+
+
+def test_the_built_in_fleet_learns_elevation_and_personalises() -> None:
+    config = from_tables(filled({}))
+    assert config.data.features == WITH_ELEVATION
+    assert config.personalisation.enabled
+    assert [choice.label for choice in config.methods] == [RECOMMENDED, "fo-ri-fedavg"]
+    first, second = BUILT_IN.sentences(config)
+    assert first == "Recipe: elevation (learned from energy and positions), personalised models."
+    assert second.endswith("--plain trains the paper's set-up.")
+
+
+def test_settings_that_are_given_come_before_the_recipe() -> None:
+    given = {"data": {"features": "speed", "window": 30}, "personalisation": {"enabled": False}}
+    tables = filled(given)
+    assert tables["data"] == given["data"]
+    assert not tables["personalisation"]["enabled"]
+    assert BUILT_IN.sentences(from_tables(tables))[0] == "Recipe: network alone."
+    assert filled({"training": {"rounds": 5}})["training"] == {"rounds": 5}
+    config = from_tables(filled({"data": {"window": 30}}))
     assert (config.data.window, config.data.features) == (30, WITH_ELEVATION)
 
 
-def test_recorded_large_and_private_fleets_keep_the_plain_defaults():
+def test_large_and_private_fleets_keep_the_plain_defaults() -> None:
     for tables in (
-        {"fleet": {"data": "fleets/ved"}},
         {"fleet": {"data": "sketch"}},
         {"fleet": {"vehicles": 20_000}},
         {"fleet": {"made": "on-demand"}},
         {"method": [{"name": "fedavg@private"}]},
     ):
-        assert with_recipe(tables) == tables, tables
-    assert with_recipe({"fleet": {"vehicles": 19_999}}).keys() > BUILT_IN.keys()
+        assert filled(tables) == tables, tables
+    assert filled({"fleet": {"vehicles": 19_999}}).keys() > BUILT_IN.sections.keys()
+    assert PLAIN.sentences(RunConfig()) == []
+
+
+@pytest.mark.parametrize(
+    ("channels", "elevation", "sentence"),
+    [
+        (("energy_wh", "latitude_deg", "longitude_deg"), True, "(learned from energy and"),
+        (("energy_wh", "elevation_m"), True, "(measured)"),
+        (("energy_wh", "elevation_m", "latitude_deg", "longitude_deg"), True, "(measured, else"),
+        (("energy_wh",), False, "without elevation, because no vehicle has positions"),
+    ],
+)
+def test_a_stored_fleet_gets_what_its_channels_allow(
+    tmp_path: Path, channels: tuple[str, ...], elevation: bool, sentence: str
+) -> None:
+    given = {"fleet": {"data": store(tmp_path / "fleet", *channels)}}
+    config = from_tables(filled(given))
+    assert [choice.label for choice in config.methods] == [RECOMMENDED]
+    assert config.personalisation.enabled and config.data.align and config.model.mixture
+    assert (config.data.features == WITH_ELEVATION) == elevation
+    assert sentence in " ".join(choose_recipe(given).sentences(config))
+
+
+def test_a_fleet_without_energy_only_personalises(tmp_path: Path) -> None:
+    given = {"fleet": {"data": store(tmp_path / "fleet", "soc", "latitude_deg", "longitude_deg")}}
+    config = from_tables(filled(given))
+    assert config.personalisation.enabled
+    assert not config.data.align and not config.model.mixture
+    assert config.data.features == "base"
+    assert "need a recorded power or energy" in choose_recipe(given).sentences(config)[1]
+
+
+def test_a_fleet_that_is_not_there_is_named() -> None:
+    with pytest.raises(DataError, match="nowhere"):
+        choose_recipe({"fleet": {"data": "nowhere"}})

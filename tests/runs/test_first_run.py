@@ -7,8 +7,8 @@ import pytest
 
 from fedwatt.report.answer import answer
 from fedwatt.report.baselines import baseline_rmse
-from fedwatt.report.curves import curves
 from fedwatt.report.load import Columns, load_run
+from fedwatt.report.statistics import curves
 from fedwatt.runs import execute
 from fedwatt.runs.config import DEFAULT_METHODS, RunConfig, from_tables
 from tests.runs.test_execute import Silent

@@ -9,8 +9,8 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.privacy import Budget
+from fedwatt.report.facts import privacy_table
 from fedwatt.report.load import load_run
-from fedwatt.report.privacy import privacy_table
 from fedwatt.report.tables import final_results
 from fedwatt.runs import execute, from_toml
 from fedwatt.runs.tables import read_table

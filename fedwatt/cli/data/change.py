@@ -20,9 +20,9 @@ def merge(
 
     refuse_filled(out)
     with console.status("Merging ..."):
-        parts = merge_fleets(fleets, out)
-    for part in parts:
-        console.print(part.sentence())
+        sentences = merge_fleets(fleets, out)
+    for sentence in sentences:
+        console.print(sentence)
     say_made(out)
 
 

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from fedwatt.cli.console import console, write_figure
-from fedwatt.cli.data.shared import Fleet, say_account
+from fedwatt.cli.data.shared import Fleet
 
 if TYPE_CHECKING:
     from fedwatt.telemetry import Vehicle
@@ -35,7 +35,7 @@ def describe(
         account += Account.from_json(vehicle.facts.get("account", {}))
     console.print(table)
     if account.entries:
-        say_account(account, ("trips", "rows"))
+        console.print("\n".join(account.sentences()))
     if plot is not None:
         from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
 

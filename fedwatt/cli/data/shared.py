@@ -13,7 +13,7 @@ from fedwatt.cli.console import console
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
-    from fedwatt.telemetry.cleaning.account import Account
+    pass
 
 Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
 Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
@@ -31,12 +31,6 @@ def say_made(out: Path) -> None:
     """Print the place of the new fleet and the next command."""
     train = f"fedwatt run --data {quote(str(out))}"
     console.print(f"The fleet is in {out}. Train on it with: {train}", soft_wrap=True)
-
-
-def say_account(account: "Account", units: tuple[str, ...]) -> None:
-    """Print what cleaning kept and dropped: a line per unit and per lost channel."""
-    for sentence in (*map(account.sentence, units), *account.lost_channels()):
-        console.print(f"Cleaning: {sentence}")
 
 
 @contextmanager

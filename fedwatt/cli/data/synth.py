@@ -77,5 +77,5 @@ def electrify(
             electrified_vehicles(recordings, kind=kind, seed=seed),
             source=f"electrified ({kind}): {named}",
         )
-    shared.say_account(recordings.account, ("vehicles", "trips"))
+    console.print("\n".join(recordings.account.sentences()))
     shared.say_made(out)

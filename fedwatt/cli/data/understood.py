@@ -31,13 +31,13 @@ def understood(paths: list[Path], answers: "Answers") -> "Understanding":
     table = Table(title=understanding.sample.path.name, title_justify="left")
     for name in ("column", "taken as", "unit", "three readings", "why"):
         table.add_column(name, overflow="fold")
-    for line in column_lines(understanding):
+    lines = column_lines(understanding)
+    for line in (line for line in lines if line.taken_as):
         readings = ", ".join(text[:LONGEST_READING] for text in line.readings)
-        style = "" if line.taken_as else "dim"
-        table.add_row(
-            line.column, line.taken_as or "not used", line.unit, readings, line.why, style=style
-        )
+        table.add_row(line.column, line.taken_as, line.unit, readings, line.why)
     console.print(table)
+    if unused := [line.column for line in lines if not line.taken_as]:
+        console.print(f"Not used: {', '.join(unused)}.", soft_wrap=True)
     for sentence in sentences(understanding):
         console.print(sentence, soft_wrap=True)
     refuse_incomplete(understanding)

@@ -1,1 +1,1 @@
-"""The operator's tools: dashboard, metrics, alerts and backups."""
+"""The operator's tools: dashboard, metrics and backups."""

@@ -1,30 +1,234 @@
 """A deployed fleet as its operator sees it, from the run's files, the key store and the server.
 
-It holds what the server knows and nothing else: names that vehicles enrolled under, what became of
-questions, and error sums where vehicles send them in the clear. ε is the run's: what a vehicle has
-spent over its life is in a ledger on board.
+It holds what the server knows and nothing else: names that vehicles enrolled under, outcomes of
+requests, and error sums where vehicles send them one by one. ε is the run's: a vehicle adds up ε
+over all plans that it accepted.
 """
 
 import shutil
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock
 from typing import Any, Final
 
-from fedwatt.deploy.operate.run_facts import RunFacts, newest_run
-from fedwatt.deploy.operate.server_facts import SHARE, ServerFacts
-from fedwatt.deploy.server.status import STATES, Standing, back_off_reason
+from cryptography import x509
+
+from fedwatt.deploy.operate.standing import STATES, Round, Standing, described
+from fedwatt.deploy.server.events import FILE, TROUBLES
+from fedwatt.deploy.server.requests import ANSWERED
+from fedwatt.deploy.server.run_state import FILE as STATE_FILE
+from fedwatt.deploy.server.run_state import RunState
+from fedwatt.deploy.transport.control import Control, Node
+from fedwatt.deploy.transport.processes import Flower
+from fedwatt.errors import RunError, counted
+from fedwatt.files import parse_json
+from fedwatt.observers.progress_log import FILE as PROGRESS
+from fedwatt.observers.progress_log import rounds_in
 from fedwatt.windows.split import natural_key
 
+BOUNDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Upper bounds of the counts of seconds that replies took."""
 LOOK_SECONDS: Final = 1.0
 """Fewest seconds between two looks at the files."""
+SERVER_SECONDS: Final = 5.0
+"""Fewest seconds between two looks at the server."""
+SHARE: Final = 20
+"""A look that took a second is not repeated for so many: a large fleet's list takes a while."""
 MOST_VEHICLES: Final = 200
 """Vehicles in one answer; those in trouble come first."""
 MOST_ROUNDS: Final = 300
+MOST_EVENTS: Final = 50
+"""Events of a vehicle in one answer."""
+MOST_LINES: Final = 50
+"""Vehicles that a terminal shows."""
 ORDER: Final = {state: place for place, state in enumerate(STATES)}
+Table = dict[str, Any]
+
+
+@dataclass
+class Tail:
+    """A place in a file of JSON lines that is only ever added to."""
+
+    path: Path
+    at: int = 0
+    """Bytes that were read."""
+
+    def new(self) -> list[Table]:
+        """Return the complete lines since the last look."""
+        content = self._read(self.at)
+        self.at += len(content)
+        return [parse_json(line) for line in content.split(b"\n") if line]
+
+    def matching(self, text: str) -> list[Table]:
+        """Return all complete lines with this text in their JSON."""
+        lines = self._read(0).split(b"\n")
+        return [parse_json(line) for line in lines if text.encode() in line]
+
+    def _read(self, start: int) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                content = file.read()
+        except FileNotFoundError:
+            return b""
+        return content[: content.rfind(b"\n") + 1]
+
+
+@dataclass
+class RunFacts:
+    """The numbers of a run folder, read from where the last look ended; it need not exist yet."""
+
+    folder: Path
+    events: Tail = field(init=False)
+    progress: Tail = field(init=False)
+    roster: Tail = field(init=False)
+    members: set[str] = field(default_factory=set)
+    """Vehicles that have enrolled."""
+    standings: dict[str, Standing] = field(default_factory=dict)
+    rounds: dict[str, dict[int, Table]] = field(default_factory=dict)
+    """The line of progress.jsonl for each method and round."""
+    starts: dict[str, Table] = field(default_factory=dict)
+    """The line that says how many rounds a method has."""
+    ended: set[str] = field(default_factory=set)
+    unit: str = "Wh"
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """How often each event came."""
+    seconds: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    """Replies by the seconds that they took: up to each of `BOUNDS`, and longer."""
+    seconds_sum: float = 0.0
+    latest: Round = ("", 0)
+    in_round: dict[str, str] = field(default_factory=dict)
+    """Outcomes of the latest round by vehicle; a trouble outweighs an answer."""
+
+    def __post_init__(self) -> None:
+        self.events = Tail(self.folder / FILE)
+        self.progress = Tail(self.folder / PROGRESS)
+        self.roster = Tail(self.folder / "members.jsonl")
+
+    def refresh(self) -> None:
+        """Read the lines that were added."""
+        self.members |= {line["name"] for line in self.roster.new()}
+        for line in self.events.new():
+            self._event(line)
+        for line in self.progress.new():
+            rounds_in([line | {"vehicles": None}], self.rounds)
+            if line["event"] == "fleet":
+                self.unit = line["unit"]
+            elif line["event"] == "start":
+                self.starts[line["method"]] = line
+                self.ended.discard(line["method"])
+            elif line["event"] == "end":
+                self.ended.add(line["method"])
+
+    def _event(self, line: Table) -> None:
+        name = line["vehicle"]
+        event = line["event"]
+        self.standings.setdefault(name, Standing(name)).take(line)
+        self.outcomes[event] += 1
+        if "round" in line:
+            now = line["method"], line["round"]
+            if now != self.latest:
+                self.latest = now
+                self.in_round.clear()
+            if self.in_round.get(name) not in TROUBLES:
+                self.in_round[name] = event
+        if event == ANSWERED:
+            self.seconds[bisect_left(BOUNDS, line["seconds"])] += 1
+            self.seconds_sum += line["seconds"]
+
+    @property
+    def state(self) -> RunState | None:
+        """Return the state of the run; None before it begins."""
+        path = self.folder / STATE_FILE
+        return RunState.read(path) if path.exists() else None
+
+    def last_model(self) -> float | None:
+        """Return when the last round was completed, in seconds since 1970; None: none was."""
+        times = [line["at"] for rounds in self.rounds.values() for line in rounds.values()]
+        return datetime.fromisoformat(max(times)).timestamp() if times else None
+
+    def vehicle_events(self, name: str) -> list[Table]:
+        """Return a vehicle's last events, the newest first."""
+        lines = [line for line in self.events.matching(name) if line["vehicle"] == name]
+        return lines[-MOST_EVENTS:][::-1]
+
+    def round_events(self, method: str, round: int) -> list[Table]:
+        """Return the events of a round."""
+        lines = self.events.matching(f'"round": {round},')
+        return [line for line in lines if (line.get("method"), line["round"]) == (method, round)]
+
+
+def newest_run(folder: Path) -> Path:
+    """Return the run in a folder: itself, or the one below it that was begun or went on last."""
+    if (folder / STATE_FILE).exists():
+        return folder
+    files = folder.glob(f"*/{STATE_FILE}")
+    return max(files, key=lambda file: file.stat().st_mtime, default=folder / STATE_FILE).parent
+
+
+def ask_nodes(flower: Flower) -> list[Node]:
+    """Return the vehicles that the running server knows; RunError if none answers."""
+    with Control(flower) as control:
+        return control.nodes()
+
+
+@dataclass
+class ServerFacts:
+    """A key store, its running server, and who is connected."""
+
+    flower: Flower
+    ask: Callable[[Flower], list[Node]] = ask_nodes
+    clock: Callable[[], float] = time.monotonic
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """The newest key of each name that the server knows, by that name."""
+    trouble: str = "nobody has looked yet"
+    """Why the server did not answer at the last look; empty if it did."""
+    next_look: float = float("-inf")
+    accepted: frozenset[str] = frozenset()
+    """Vehicles whose certificates count."""
+    changed: float = -1.0
+
+    def refresh(self) -> None:
+        """Read the key store and, unless that was just done, ask the server."""
+        store = self.flower.store
+        changed = store.changed()
+        if changed != self.changed:
+            self.accepted = frozenset(name for name, _ in store.accepted().values())
+            self.changed = changed
+        began = self.clock()
+        if began < self.next_look:
+            return
+        try:
+            self.nodes = {node.name: node for node in self.ask(self.flower)}
+            self.trouble = ""
+        except RunError as error:
+            self.nodes = {}
+            self.trouble = str(error)
+        now = self.clock()
+        self.next_look = now + max(SERVER_SECONDS, SHARE * (now - began))
+
+    def online(self, name: str) -> bool | None:
+        """Tell whether a vehicle is connected; None: unknown, because no server answers."""
+        if self.trouble:
+            return None
+        return name in self.nodes and self.nodes[name].status == "online"
+
+    def certificates(self) -> dict[str, float]:
+        """Return when certificates end, in seconds since 1970, by their names."""
+        store = self.flower.store
+        files = {"owner": store.owner, "server": store.certificate}
+        contents = {name: path.read_bytes() for name, path in files.items() if path.exists()}
+        return {
+            name: x509.load_pem_x509_certificate(content)
+            .not_valid_after_utc.astimezone(UTC)
+            .timestamp()
+            for name, content in contents.items()
+        }
 
 
 @dataclass
@@ -37,14 +241,14 @@ class FleetView:
     run: RunFacts = field(init=False)
     lock: RLock = field(default_factory=RLock)
     next_look: float = 0.0
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """A row a vehicle, those in trouble first."""
+    rows: list[Table] = field(default_factory=list)
+    """A row per vehicle, those in trouble first."""
 
     def __post_init__(self) -> None:
         self.run = RunFacts(newest_run(self.folder))
 
     def refresh(self) -> None:
-        """Look at what has changed, at most once a second, less often in a large fleet."""
+        """Read what has changed, at most once per second, less often in a large fleet."""
         with self.lock:
             began = self.clock()
             if began < self.next_look:
@@ -55,182 +259,174 @@ class FleetView:
             self.run.refresh()
             if self.server is not None:
                 self.server.refresh()
-            self.rows = self._rows()
+            names = self.run.members | self.run.standings.keys()
+            if self.server is not None:
+                names |= self.server.accepted
+            rows = [self._row(self.run.standings.get(name) or Standing(name)) for name in names]
+            self.rows = sorted(
+                rows, key=lambda row: (ORDER[row["state"]], natural_key(row["vehicle"]))
+            )
             now = self.clock()
             self.next_look = now + max(LOOK_SECONDS, SHARE * (now - began))
 
-    def _rows(self) -> list[dict[str, Any]]:
-        run = self.run
+    def _row(self, standing: Standing) -> Table:
+        """Return everything that the table shows of one vehicle."""
+        name = standing.vehicle
         server = self.server
-        faulty = self.run.faults
-        names = run.members | run.standings.keys()
-        if server is not None:
-            names |= server.accepted.keys()
-        rows = []
-        for name in names:
-            own = run.standings.get(name) or Standing(name)
-            faults = faulty.faults.get(name, []) if faulty.excluded(name) else []
-            rows.append(self._row(own, faults))
-        return sorted(rows, key=lambda row: (ORDER[row["state"]], natural_key(row["vehicle"])))
-
-    def _row(self, own: Standing, faults: list[str]) -> dict[str, Any]:
-        """Return everything that is shown of one vehicle in the table."""
-        name = own.vehicle
-        server = self.server
-        state = own.state
-        reason = str((own.away or own.trouble or {}).get("reason", ""))
+        state, reason = standing.state(self.run.latest)
         online = None if server is None else server.online(name)
         member = name in self.run.members
         if server is not None and server.accepted and name not in server.accepted and member:
             state = "revoked"
             reason = "its certificate was revoked, or is not in the key store"
-        elif faults:
-            state = "excluded"
-            reason = f"excluded after {len(faults)} faults: {faults[-1]}"
-        elif own.away is None and own.backing_off is not None:
-            reason = back_off_reason(own.backing_off)
-        elif state == "waiting" and name not in self.run.members:
+        elif state == "waiting" and not member:
             state = "not seen"
-        elif online is False and state in ("on time", "waiting"):
+        elif online is False and not reason:
             state = "offline"
-        troubled = state not in ("on time", "waiting", "offline", "not seen")
+        success = standing.success
+        method, latest = self.run.latest
+        current = success is not None and success["method"] == method
         return {
             "vehicle": name,
             "state": state,
-            "reason": reason if troubled else "",
+            "reason": reason,
             "online": online,
-            "version": own.version,
-            "asked": own.asked,
-            "answered": own.answered,
-            "failing": own.failing,
-            "success": _moment(own.success),
-            "trouble": _moment(own.away or own.trouble),
-            "seconds": own.success["seconds"] if own.success else None,
-            "time_offset": self._time_offset(own),
+            "version": standing.version,
+            "asked": standing.requests,
+            "answered": standing.answered,
+            "failing": standing.failing if standing.troubled else 0,
+            "success": success,
+            "trouble": standing.away or standing.trouble,
+            "seconds": success["seconds"] if success else None,
+            "rounds_behind": latest - success["round"] if success is not None and current else None,
         }
 
-    def _time_offset(self, own: Standing) -> int | None:
-        """Return rounds since the vehicle's last answer, of the method that trains; None: it has
-        none.
-        """
-        method, latest = self.run.latest
-        if own.success is None or own.success["method"] != method:
-            return None
-        return latest - int(own.success["round"])
-
-    def summary(self, state: str = "", find: str = "", most: int = MOST_VEHICLES) -> dict[str, Any]:
-        """Return the fleet at a glance, its rounds, and the vehicles of a state or a part of a
-        name.
-        """
+    def summary(self, state: str = "", find: str = "", most: int = MOST_VEHICLES) -> Table:
+        """Return the fleet at a glance, its rounds, and the vehicles of a state or name."""
         with self.lock:
             self.refresh()
             run = self.run
             server = self.server
-            found = [
+            matching = [
                 row
                 for row in self.rows
                 if state in ("", row["state"]) and find.lower() in row["vehicle"].lower()
             ]
-            doing = run.state
+            rounds = run.rounds.get(next(reversed(run.starts), ""), {})
+            answers = None if server is None else {"up": not server.trouble, "why": server.trouble}
             return {
                 "run": run.folder.name,
-                "doing": "The run has not begun." if doing is None else f"The run is {doing.doing}",
-                "server": None if server is None else {"up": server.up, "why": server.why},
+                "doing": self.doing(),
+                "server": answers,
                 "enrolled": len(run.members),
                 "online": self.online(),
                 "latest": dict(zip(("method", "round"), run.latest, strict=True)),
                 "asked": len(run.in_round),
-                "replies": run.replies(),
+                "replies": Counter(run.in_round.values()),
                 "states": self.states(),
                 "meanings": STATES,
                 "versions": self.versions(),
                 "unit": run.unit,
                 "methods": self.methods(),
-                "rounds": self.rounds(),
-                "vehicles": found[:most],
-                "matching": len(found),
+                "rounds": [_round(rounds[number]) for number in sorted(rounds)[-MOST_ROUNDS:]],
+                "vehicles": matching[:most],
+                "matching": len(matching),
                 "disk_free": self.disk_free(),
                 "certificates": {} if server is None else server.certificates(),
                 "report": (run.folder / "report.html").exists(),
             }
 
+    def doing(self) -> str:
+        """Return what the run is doing, as one sentence."""
+        state = self.run.state
+        return "The run has not begun." if state is None else f"The run is {state.doing}"
+
     def online(self) -> int | None:
-        """Vehicles that are connected; None: not known."""
-        if self.server is None or not self.server.up:
+        """Return the number of connected vehicles; None: unknown."""
+        if self.server is None or self.server.trouble:
             return None
         return sum(row["online"] is True for row in self.rows)
 
     def states(self) -> dict[str, int]:
-        """Vehicles by their states, in the order of `STATES`."""
-        found = Counter(row["state"] for row in self.rows)
-        return {state: found[state] for state in STATES if found[state]}
+        """Return the number of vehicles in each state, in the order of `STATES`."""
+        counts = Counter(row["state"] for row in self.rows)
+        return {state: counts[state] for state in STATES if counts[state]}
 
     def versions(self) -> dict[str, int]:
-        """Vehicles by the version of fedwatt that they enrolled with."""
+        """Return the number of vehicles by the version of fedwatt that they enrolled with."""
         return dict(sorted(Counter(row["version"] for row in self.rows if row["version"]).items()))
 
-    def methods(self) -> list[dict[str, Any]]:
+    def methods(self) -> list[Table]:
         """Return the progress of each method."""
-        found = []
+        methods = []
         for method, start in self.run.starts.items():
-            own = self.run.rounds.get(method, {})
-            last = own[max(own)] if own else None
-            row = last["rows"][0] if last else {}
-            found.append(
-                {
-                    "method": method,
-                    "round": last["round"] if last else start["done"],
-                    "of": start["rounds"],
-                    "ended": method in self.run.ended,
-                    "rmse": row.get("test_rmse"),
-                    "seconds": last["seconds"] if last else None,
-                    "epsilon": row.get("epsilon"),
-                }
-            )
-        return found
+            rounds = self.run.rounds.get(method, {})
+            last = rounds[max(rounds)] if rounds else {"rows": [{}]}
+            (row, *_) = last["rows"]
+            methods.append({
+                "method": method,
+                "round": last.get("round", start["done"]),
+                "of": start["rounds"],
+                "ended": method in self.run.ended,
+                "rmse": row.get("test_rmse"),
+                "seconds": last.get("seconds"),
+                "epsilon": row.get("epsilon"),
+            })  # fmt: skip
+        return methods
 
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return the last rounds of the method that trains, the newest last."""
-        own = self.run.rounds.get(self.run.method, {})
-        return [self._round(own[number]) for number in sorted(own)[-MOST_ROUNDS:]]
-
-    def _round(self, line: dict[str, Any]) -> dict[str, Any]:
-        row = line["rows"][0]
-        names = ("participants", "replies", "lost", "rejected", "test_rmse", "epsilon")
-        about = {name: line[name] for name in ("method", "round", "at", "seconds")}
-        return about | {name: row.get(name) for name in names}
-
-    def vehicle(self, name: str) -> dict[str, Any] | None:
-        """One vehicle with its last events; None: there is no such vehicle."""
+    def vehicle(self, name: str) -> Table | None:
+        """Return one vehicle with its last events; None: there is no such vehicle."""
         with self.lock:
             self.refresh()
             row = next((row for row in self.rows if row["vehicle"] == name), None)
+            spent = {m["method"]: m["epsilon"] for m in self.methods() if m["epsilon"] is not None}
             if row is None:
                 return None
-            methods = [one for one in self.methods() if one["epsilon"] is not None]
-            spent = {one["method"]: one["epsilon"] for one in methods}
             return row | {"events": self.run.vehicle_events(name), "epsilon": spent}
 
-    def round(self, method: str, number: int) -> dict[str, Any] | None:
-        """One round with the events of its vehicles; None: there is no such round."""
+    def round(self, method: str, number: int) -> Table | None:
+        """Return one round with the events of its vehicles; None: there is no such round."""
         with self.lock:
             self.refresh()
             line = self.run.rounds.get(method, {}).get(number)
             events = self.run.round_events(method, number)
             if line is None and not events:
                 return None
-            about = {"method": method, "round": number} if line is None else self._round(line)
-            return about | {"events": events}
+            numbers = {"method": method, "round": number} if line is None else _round(line)
+            return numbers | {"events": events}
 
     def disk_free(self) -> int | None:
-        """Free bytes where the run is; None: the folder is not there yet."""
+        """Return the free bytes where the run is; None: the folder is not there yet."""
         folder = self.run.folder
         return shutil.disk_usage(folder).free if folder.exists() else None
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of `fedwatt deploy status` about a run."""
+        self.refresh()
+        folder = self.run.folder
+        if self.run.state is None:
+            raise RunError(
+                f"There is no run of a real fleet in {folder}. 'fedwatt deploy run --out "
+                f"{folder}' starts one."
+            )
+        for method in self.methods():
+            spent = method["epsilon"]
+            private = "" if spent is None else f", ε = {spent:.3g} spent"
+            yield f"{method['method']}: {counted(method['round'], 'round')} done{private}"
+        yield self.doing()
+        if (folder / "report.html").exists():
+            yield f"Report: {folder / 'report.html'}"
+        for row in self.rows[:MOST_LINES]:
+            yield from described(row)
+        if left := self.rows[MOST_LINES:]:
+            states = Counter(row["state"] for row in left)
+            summary = ", ".join(f"{count:,} {state}" for state, count in states.items())
+            yield f"And {counted(len(left), 'vehicle')} more: {summary}."
 
-def _moment(line: Any) -> dict[str, Any] | None:
-    """When and where something happened to a vehicle."""
-    if line is None:
-        return None
-    names = ("at", "event", "method", "round", "question", "reason")
-    return {name: line[name] for name in names if name in line}
+
+def _round(line: Table) -> Table:
+    """Return the numbers of a round that the page shows."""
+    row = line["rows"][0]
+    columns = ("participants", "replies", "lost", "rejected", "test_rmse", "epsilon")
+    numbers = {name: line[name] for name in ("method", "round", "at", "seconds")}
+    return numbers | {name: row.get(name) for name in columns}

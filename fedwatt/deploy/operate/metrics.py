@@ -9,33 +9,32 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from fedwatt import __version__
-from fedwatt.deploy.operate.fleet_view import FleetView
-from fedwatt.deploy.operate.run_facts import BOUNDS
+from fedwatt.deploy.operate.fleet_view import BOUNDS, FleetView
+from fedwatt.deploy.operate.standing import STATES
 from fedwatt.deploy.server.events import REPLIES
 from fedwatt.deploy.server.run_state import RUNNING
-from fedwatt.deploy.server.status import STATES
 
 KIND: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 Sample = tuple[Mapping[str, str], float | int | None]
-"""Labels and a value; None: not known, and left out."""
+"""Labels and a value; None: unknown, and left out."""
 
 
-def exposition(view: FleetView, firing: Mapping[str, int]) -> str:
-    """All metrics of a fleet; `firing` counts what each alert fires for."""
+def exposition(view: FleetView) -> str:
+    """Return all metrics of a fleet."""
     with view.lock:
         view.refresh()
-        lines = [line for family in _families(view, firing) for line in family]
+        lines = [line for family in _families(view) for line in family]
     return "\n".join(lines) + "\n"
 
 
-def _families(view: FleetView, firing: Mapping[str, int]) -> Iterator[Iterable[str]]:
+def _families(view: FleetView) -> Iterator[Iterable[str]]:
     run = view.run
     server = view.server
     methods = view.methods()
     states = view.states()
     doing = run.state
-    last = run.last_model()
+    outcomes = list(run.in_round.values())
     yield _family(
         "run_info",
         "The run that is watched.",
@@ -43,66 +42,65 @@ def _families(view: FleetView, firing: Mapping[str, int]) -> Iterator[Iterable[s
     )
     running = None if doing is None else int(doing.doing.startswith(RUNNING))
     yield _family("run_running", "Whether the run goes on now.", [({}, running)])
-    up = None if server is None else int(server.up)
+    up = None if server is None else int(not server.trouble)
     yield _family("server_up", "Whether the fleet's server answers.", [({}, up)])
     yield _family("vehicles_enrolled", "Vehicles of the run.", [({}, len(run.members))])
     yield _family("vehicles_online", "Vehicles that are connected.", [({}, view.online())])
     yield _family(
         "vehicles",
-        "Vehicles by how they stand.",
+        "Vehicles by their state.",
         [({"state": state}, states.get(state, 0)) for state in STATES],
     )
     yield _family(
         "vehicle_versions",
-        "Vehicles by the version of fedwatt on board.",
+        "Vehicles by their version of fedwatt.",
         [({"version": version}, count) for version, count in view.versions().items()],
     )
     yield _family(
         "questions_total",
-        "Questions to vehicles by what became of them.",
+        "Requests to vehicles by outcome.",
         [({"outcome": event}, run.outcomes[event]) for event in REPLIES],
         "counter",
     )
     yield _family(
         "round_vehicles",
-        "Vehicles that the latest round asked, by what became of them.",
-        [({"outcome": event}, run.replies().get(event, 0)) for event in REPLIES],
+        "Vehicles that the latest round asked, by outcome.",
+        [({"outcome": event}, outcomes.count(event)) for event in REPLIES],
     )
     yield _histogram(run.seconds, run.seconds_sum)
-    for name, about, column in (
+    for name, meaning, column in (
         ("rounds_done", "Rounds that a method has completed.", "round"),
         ("rounds_planned", "Rounds that a method is to have.", "of"),
         ("round_seconds", "How long the last round took.", "seconds"),
         ("test_rmse", "Test error of the last round's model, in the unit of its target.", "rmse"),
         ("epsilon", "Privacy that a private method has spent.", "epsilon"),
     ):
-        yield _family(name, about, [({"method": m["method"]}, m[column]) for m in methods])
-    yield _family("last_model_timestamp_seconds", "When a round was last completed.", [({}, last)])
+        yield _family(name, meaning, [({"method": m["method"]}, m[column]) for m in methods])
+    yield _family(
+        "last_model_timestamp_seconds", "When a round was last completed.", [({}, run.last_model())]
+    )
     yield _family("disk_free_bytes", "Free disk where the run is.", [({}, view.disk_free())])
     yield _family(
         "certificate_expiry_timestamp_seconds",
         "When a certificate of the key store ends.",
         [({"certificate": n}, at) for n, at in (server.certificates() if server else {}).items()],
     )
-    yield _family(
-        "alerts",
-        "What an alert fires for now; 0: it does not.",
-        [({"alert": alert}, count) for alert, count in firing.items()],
-    )
 
 
-def _family(name: str, about: str, samples: Iterable[Sample], kind: str = "gauge") -> Iterator[str]:
-    """Yield the lines of one metric; none where nothing is known of it."""
-    known = [(labels, value) for labels, value in samples if value is not None]
-    if known:
-        yield f"# HELP fedwatt_{name} {about}"
+def _family(
+    name: str, meaning: str, samples: Iterable[Sample], kind: str = "gauge"
+) -> Iterator[str]:
+    """Yield the lines of one metric; none where all its values are unknown."""
+    present = [(labels, value) for labels, value in samples if value is not None]
+    if present:
+        yield f"# HELP fedwatt_{name} {meaning}"
         yield f"# TYPE fedwatt_{name} {kind}"
-    for labels, value in known:
+    for labels, value in present:
         yield f"fedwatt_{name}{_labels(labels)} {value!r}"
 
 
 def _histogram(counts: list[int], total: float) -> Iterator[str]:
-    """Seconds that answers took, counted up to each bound."""
+    """Yield the lines of the seconds that replies took, counted up to each bound."""
     name = "fedwatt_answer_seconds"
     yield f"# HELP {name} How long vehicles took to answer."
     yield f"# TYPE {name} histogram"
@@ -115,7 +113,7 @@ def _histogram(counts: list[int], total: float) -> Iterator[str]:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    """Labels in braces.
+    """Return labels in braces.
 
     >>> _labels({"method": "fedavg", "le": "0.1"})
     '{method="fedavg",le="0.1"}'

@@ -60,14 +60,12 @@ class DeployedBackend(ABC):
     method: Method
     terms: Terms
     model: Model
-    device: torch.device
     common: Mapping[str, Value]
     """Plan and method, which every request names."""
     errors: FinalErrors
     quorum: Quorum
     secret: int = field(default_factory=lambda: randbits(128))
     """Seed by which a private method's vehicles are drawn: ε counts on nobody knowing whom."""
-    noise: Callable[[], np.random.Generator | SystemNoise] = SystemNoise
 
     @classmethod
     def of(
@@ -85,24 +83,33 @@ class DeployedBackend(ABC):
         errors = cls.errors_by(roster, run, config, common)
         needed = cls.vehicles_needed(config, choice.method)
         quorum = Quorum(roster.requests, run, needed, config.deploy.pause_seconds)
-        device = resolve_device(config.device)
-        return cls(roster, run, config, choice.method, terms, model, device, common, errors, quorum)
+        return cls(roster, run, config, choice.method, terms, model, common, errors, quorum)
 
     @classmethod
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
         """Return the vehicles that must be there for a round to make a model."""
         smallest = config.secure.smallest_sum if config.secure.enabled else 1
-        replies = max(cls.fewest, smallest, config.deploy.minimum_replies, method.replies_needed)
+        replies = max(cls.fewest, smallest, cls.updates_needed(config, method))
         training = config.training
         quorum = config.deploy.quorum
         return vehicles_needed(quorum, replies, training.participation, training.sampling)
 
+    @classmethod
+    def updates_needed(cls, config: RunConfig, method: Method) -> int:
+        """Return the updates without which a round makes no model."""
+        return max(config.deploy.minimum_replies, method.replies_needed)
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device on which models are made."""
+        return resolve_device(self.config.device)
+
     def loop(self) -> Loop:
         """Return the loop over the rounds of these vehicles."""
-        self._begin(0)
+        self.begin(0)
         return Loop(self, self.terms, self.model, self.device)
 
-    def _begin(self, round: int) -> None:
+    def begin(self, round: int) -> None:
         """Let the events that follow belong to this round."""
         self.roster.events.begin(str(self.common["method"]), round)
 
@@ -135,13 +142,13 @@ class DeployedBackend(ABC):
         return {}, Progress().packed()
 
     def present(self, state: State | None) -> Present:
-        """Return who is connected now; wait until they are enough for a round."""
+        """Return the connected vehicles; wait until they are enough for a round."""
 
-        def there() -> int:
+        def connected() -> int:
             self.roster.refresh()
             return int(self.roster.available(self.members().fleet).sum())
 
-        self.quorum.wait(0 if state is None else state.round, there)
+        self.quorum.wait(0 if state is None else state.round, connected)
         members = self.members()
         available = torch.from_numpy(self.roster.available(members.fleet))[None]
         return Present(members, available, available)
@@ -155,7 +162,7 @@ class DeployedBackend(ABC):
         if not self.private:
             return generator(self.terms.seeds[run], "server", round)
         self.run.count_release(str(self.common["method"]))
-        return self.noise()
+        return SystemNoise()
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Return test errors of the model [1, D], of the vehicles that reply."""
@@ -163,7 +170,7 @@ class DeployedBackend(ABC):
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
         """Ask the participants to train; None if the round is to be asked again."""
-        self._begin(state.round + 1)
+        self.begin(state.round + 1)
         secret = self.secret if self.private else None
         calls = self.calling_terms.calls(
             state.round, present.members, present.available, state.at_work, calling_seed=secret
@@ -171,22 +178,17 @@ class DeployedBackend(ABC):
         # Under secure aggregation only vehicles know how many steps they take.
         hidden = self.roster.hidden
         name = present.members.name
-        wanted = sum(hidden or call.steps > 0 for call in calls)
+        enough_replies = sum(hidden or call.steps > 0 for call in calls)
         calls += self._reserves(state.round, present, calls)
         called = {name(call.vehicle): call for call in calls if hidden or call.steps}
         began = self.roster.requests.clock()
-        work = self.replies(state, present, called, wanted)
+        work = self.replies(state, present, called, enough_replies)
         if isinstance(work, Unanswered):
-            in_time = self.roster.requests.clock() - began < self.config.deploy.round_seconds
-            for silent in called.keys() - work.answered:
-                self.roster.unanswered(silent)
-            answered = len(work.answered)
-            self.quorum.unanswered(state.round, len(called), answered, in_time=in_time)
+            self.repeat(state.round, began, called, work.answered)
             return None
-        self.quorum.answered()
-        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
-        pairs = zip(work.calls, work.counted, strict=True)
-        counted = {name(call.vehicle) for call, counts in pairs if counts}
+        work = self.concluded(work)
+        counts = zip(work.calls, work.counted, strict=True)
+        counted = {name(call.vehicle) for call, counts_in in counts if counts_in}
         for silent in called.keys() - counted:
             self.roster.unanswered(silent)
         progress = Progress.unpacked(state.events)
@@ -198,8 +200,23 @@ class DeployedBackend(ABC):
         )
         return replace(work, asked=calls, events=progress.packed())
 
+    def repeat(
+        self, round: int, began: float, called: Collection[str], answered: Collection[str]
+    ) -> None:
+        """Pause before a round is asked again that too few have answered."""
+        seconds = self.roster.requests.clock() - began
+        for silent in set(called) - set(answered):
+            self.roster.unanswered(silent)
+        in_time = seconds < self.config.deploy.round_seconds
+        self.quorum.unanswered(round, len(called), len(answered), in_time=in_time)
+
+    def concluded(self, work: Work) -> Work:
+        """Return the work of an answered round; nothing of it counts where too few replied."""
+        self.quorum.answered()
+        return enough(work, self.updates_needed(self.config, self.method))
+
     def _reserves(self, round: int, present: Present, calls: Sequence[Call]) -> list[Call]:
-        """Return vehicles called beyond what a round needs, so that it need not wait for all.
+        """Return vehicles called beyond the participants, so that a round need not wait for all.
 
         Bonawitz et al., MLSys 2019, section 2.2: ⌈share · |S_t|⌉ more are called, and the round
         closes when as many as are needed have replied. Such a run is not that of a simulation.
@@ -207,7 +224,7 @@ class DeployedBackend(ABC):
         others = present.others(0, [call.vehicle for call in calls])
         count = min(ceil(self.config.deploy.over_selection * len(calls)), len(others))
         draws = generator(self.terms.seeds[0], "over-selection", round)
-        chosen = sorted(int(one) for one in draws.choice(others, count, replace=False))
+        chosen = sorted(draws.choice(others, count, replace=False).tolist())
         return [Call(0, vehicle, self.steps(present.members, vehicle)) for vehicle in chosen]
 
     def steps(self, members: Members, vehicle: int) -> int:
@@ -216,16 +233,16 @@ class DeployedBackend(ABC):
         return self.terms.steps(members.windows(vehicle), speed)
 
     def back_offs(
-        self, kind: str, progress: Progress, asked: Collection[str], round: int
+        self, kind: str, progress: Progress, called: Collection[str], round: int
     ) -> Mapping[str, Mapping[str, BackOff]]:
         """Return the back-offs after a round; none are counted here (`back_off`)."""
         return progress.back_offs
 
     @abstractmethod
     def replies(
-        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
+        self, state: State, present: Present, called: Mapping[str, Call], enough_replies: int
     ) -> Work | Unanswered:
-        """Return the updates of the vehicles called; the round is over when `wanted` came."""
+        """Return the updates of the vehicles called; so many replies end the round."""
 
     def training_requests(self, state: State, present: Present) -> Callable[[str], Content]:
         """Return the request to each vehicle, by its name, in the round that follows `state`."""
@@ -269,14 +286,14 @@ class DeployedBackend(ABC):
         """
         progress = Progress.unpacked(events)
         after = replace(progress, round=progress.round + 1)
-        found = self.evaluate(weights, after.packed(), present)
-        (errors,) = found.evaluations
-        if isinstance(errors, Evaluation) and not any(own.windows for own in errors.test):
-            return replace(found, evaluations=[None])
-        return found
+        evaluation = self.evaluate(weights, after.packed(), present)
+        (errors,) = evaluation.evaluations
+        if isinstance(errors, Evaluation) and not any(sums.windows for sums in errors.test):
+            return replace(evaluation, evaluations=[None])
+        return evaluation
 
     def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
-        """Return no errors of vehicles' own models: secure aggregation evaluates one per round."""
+        """Return no errors of personalised models: vehicles evaluate one model per round."""
         return [None for _ in runs]

@@ -1,23 +1,23 @@
-"""FedBuff on a real fleet: every `asynchronous.buffer` replies make the next model.
+"""FedBuff on a real fleet: every `asynchronous.buffer` updates make the next model.
 
-The rule is that of a simulation (`federation.buffered`): Mc vehicles are at work at any time, who
-is done is replaced by another that starts on the newest model, and replies are weakened by the age
-of the model that they trained. Here they come when they come. What is on its way is in this process
-alone and is lost with it: a run that is resumed asks anew, from its last model on. All else that it
-needs is in its state, as in rounds.
+The rule is that of a simulation (`federation.buffered`): Mc vehicles train at any time, each that
+is done is replaced by another that starts on the newest model, and updates are weakened by the age
+of the model that they trained. Updates on their way are in this process alone: a resumed run asks
+anew, from its last model on. Everything else is in the run's state, as in rounds.
 
-Decided beyond the simulation: a question is given up after `deploy.round_seconds`; who refused,
-failed or was late is asked again from the next model on; a model is evaluated by the vehicles that
-are not at work when it is made, and the last errors of the others stand in for theirs (`evaluate`),
+Decided beyond the simulation: a request is given up after `deploy.round_seconds`; a vehicle that
+refused, failed or was late is asked again from the next model on; a model is evaluated by the
+vehicles that do not train when it is made, and the last errors of the others stand in for theirs,
 except after the last one, when all are asked.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from fedwatt.deploy.server.plain_backend import PlainBackend
 from fedwatt.deploy.server.progress import Progress
-from fedwatt.deploy.server.requests import Outcome, Reply
+from fedwatt.deploy.server.requests import LATE, BackgroundRequests, Reply
 from fedwatt.engine.call import Call
 from fedwatt.federation import State
 from fedwatt.federation.backend import Present
@@ -28,29 +28,28 @@ from fedwatt.federation.buffered import (
     starting,
     weakened,
 )
-from fedwatt.federation.work import Work, enough
+from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.metrics import Stopwatch
 from fedwatt.runs.config import RunConfig
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A question on its way, or one that is over, answered or not."""
+class Update:
+    """A request to train, on its way or answered."""
 
-    number: str  # of its message
-    node: int
-    version: int  # of the model
-    sent: float  # when
-    answer: Reply | None = None
+    version: int
+    """Of the model."""
+    sent: float
+    reply: Reply | None = None
 
     def too_old(self, newest: int, limit: int) -> bool:
-        """Return whether too many models were made since; a `limit` of 0 is none."""
+        """Tell whether too many models were made since; a `limit` of 0 is none."""
         return 0 < limit < newest - self.version
 
     def fills(self, newest: int, limit: int) -> bool:
-        """Return whether it takes a place of the buffer."""
-        readable = self.answer is not None and self.answer.content is not None
+        """Tell whether it takes a place of the buffer."""
+        readable = self.reply is not None and self.reply.content is not None
         return readable and not self.too_old(newest, limit)
 
 
@@ -58,69 +57,72 @@ class Asked:
 class BufferedBackend(PlainBackend):
     """Connected vehicles whose updates are taken in as they come."""
 
-    trips: dict[str, Asked] = field(default_factory=dict)
-    """By vehicle, of those at work."""
-    early: dict[str, Asked] = field(default_factory=dict)
-    """Replies that came with the last of a full buffer, for the next one."""
+    training: dict[str, Update] = field(default_factory=dict)
+    """By vehicle, of those that train now."""
+    early: dict[str, Update] = field(default_factory=dict)
+    """Updates that came with the last of a full buffer, for the next one."""
+
+    @cached_property
+    def sent(self) -> BackgroundRequests:
+        """Return the requests on their way."""
+        return BackgroundRequests(self.roster.requests, self.training_form)
 
     def check(self, method: Method) -> None:
-        """Refuse what cannot work with replies to older models, or with so few vehicles."""
-        own = self.config.asynchronous
+        """Refuse what cannot work with updates of older models, or with so few vehicles."""
+        settings = self.config.asynchronous
         population = len(self.members().population)
-        refuse_impossible(own, self.config.availability, population)
-        refuse_unbuffered(method, own)
+        refuse_impossible(settings, self.config.availability, population)
+        refuse_unbuffered(method, settings)
 
     @classmethod
     def vehicles_needed(cls, config: RunConfig, method: Method) -> int:
-        """Vehicles that must be there: those of a full buffer come one after the other."""
-        return max(config.deploy.quorum, config.deploy.minimum_replies, method.replies_needed)
+        """Return the vehicles that must be there: those of a full buffer come one by one."""
+        return max(config.deploy.quorum, cls.updates_needed(config, method))
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
         """Wait until the buffer is full; None, with a pause, if nobody at all has answered."""
-        self._begin(state.round + 1)
+        self.begin(state.round + 1)
         members = present.members
         places = {members.name(int(k)): int(k) for k in members.population}
         began = self.roster.requests.clock()
         arrived = self._until_full(state, present, places)
         settings = self.config.asynchronous
         calls = {name: Call(0, places[name], self.steps(members, places[name])) for name in arrived}
-        found = {
-            name: self._reply(own.version, name, calls[name], own.answer)
-            for name, own in arrived.items()
-            if own.answer is not None and not own.too_old(state.round, settings.max_staleness)
+        contents = {
+            name: self.usable(update.version, name, calls[name], update.reply)
+            for name, update in arrived.items()
+            if update.reply is not None and not update.too_old(state.round, settings.max_staleness)
         }
-        for silent in arrived.keys() - found.keys():
+        for silent in arrived.keys() - contents.keys():
             self.roster.unanswered(silent)
-        if not found:
-            in_time = self.roster.requests.clock() - began < self.config.deploy.round_seconds
-            self.quorum.unanswered(state.round, len(arrived), 0, in_time=in_time)
+        if not contents:
+            self.repeat(state.round, began, arrived, ())
             return None
-        self.quorum.answered()
-        work = self._stacked(state.round, state.weights, members, calls, found)
-        work = enough(work, max(self.config.deploy.minimum_replies, method.replies_needed))
-        ages = [state.round - arrived[name].version for name in found]
-        work = weakened(work, ages, settings, members)
-        counts = dict(zip(found, work.counted, strict=True))
-        counted = {name: arrived[name].version for name in found if counts[name]}
+        stacked = self.stacked(state.round, state.weights, members, calls, contents)
+        ages = [state.round - arrived[name].version for name in contents]
+        work = weakened(self.concluded(stacked), ages, settings, members)
+        counts = zip(contents, work.counted, strict=True)
+        counted = {name: arrived[name].version for name, counts_in in counts if counts_in}
         progress = Progress.unpacked(state.events)
         counted = {**progress.counted, **counted}
         progress = replace(progress, counted=counted, round=state.round + 1)
         if state.round + 1 == self.terms.training.rounds:
-            self.trips.clear()  # nobody waits for these: all evaluate the last model
+            self.training.clear()  # nobody waits for these, and all evaluate the last model
         asked = list(calls.values())
         return replace(work, asked=asked, places=settings.buffer, events=progress.packed())
 
     def _until_full(
         self, state: State, present: Present, places: Mapping[str, int]
-    ) -> dict[str, Asked]:
-        """Return the updates that arrive until the buffer is full or no vehicle is at work."""
-        own = self.config.asynchronous
-        arrived: dict[str, Asked] = {}
+    ) -> dict[str, Update]:
+        """Return the updates that arrive until the buffer is full or no vehicle trains."""
+        settings = self.config.asynchronous
+        arrived: dict[str, Update] = {}
         draws = 0
 
         def full() -> bool:
-            fill = sum(one.fills(state.round, own.max_staleness) for one in arrived.values())
-            return fill >= own.buffer
+            limit = settings.max_staleness
+            fill = sum(update.fills(state.round, limit) for update in arrived.values())
+            return fill >= settings.buffer
 
         while not full():
             while self.early and not full():
@@ -128,60 +130,55 @@ class BufferedBackend(PlainBackend):
                 arrived[name] = self.early.pop(name)
             if full():
                 break
-            busy = {*self.trips, *arrived}
-            known = [places[name] for name in busy if name in places]
-            missing = concurrency(own, self.terms, len(places)) - len(self.trips)
-            others = present.others(0, known)
+            busy = [places[name] for name in {*self.training, *arrived} if name in places]
+            missing = concurrency(settings, self.terms, len(places)) - len(self.training)
+            others = present.others(0, busy)
             chosen = starting(self.terms.seeds[0], state.round, draws, others, missing)
             self._send(state, present, [present.members.name(k) for k in chosen])
             draws += 1
-            if not self.trips:
+            if not self.training:
                 break
-            self.early.update({n: a for n, a in self._wait().items() if n in places})
+            self.early.update({n: update for n, update in self._wait().items() if n in places})
         return arrived
 
     def _send(self, state: State, present: Present, names: list[str]) -> None:
         """Ask vehicles to train the newest model."""
-        roster = self.roster
-        seconds = self.config.deploy.round_seconds
         request = self.training_requests(state, present)
-        nodes = {roster.members[name].node: name for name in names if roster.there(name)}
+        members = self.roster.members
+        nodes = {members[name].node: name for name in names if self.roster.is_ready(name)}
         requests = {node: request(name) for node, name in nodes.items()}
-        sent = roster.requests.send(self.training_form, requests, seconds)
-        now = roster.requests.clock()
-        for number, node in sent.items():
-            self.trips[nodes[node]] = Asked(number, node, state.round, now)
+        self.sent.send(requests, self.config.deploy.round_seconds)
+        update = Update(state.round, self.roster.requests.clock())
+        accepted = self.sent.waiting.values()
+        self.training.update({nodes[node]: update for node in accepted if node in nodes})
 
-    def _wait(self) -> dict[str, Asked]:
-        """Look until a question is over: answered, failed, or not answered in time."""
+    def _wait(self) -> dict[str, Update]:
+        """Wait until a request is over: answered, failed, or not answered in time."""
         requests = self.roster.requests
         seconds = self.config.deploy.round_seconds
-        form = self.training_form
-        names = {trip.node: name for name, trip in self.trips.items()}
-        waiting = {trip.number: trip.node for trip in self.trips.values()}
-        answers = dict[int, Reply]()
-        outcome = Outcome()
+        names = {self.roster.members[name].node: name for name in self.training}
+        outcomes: dict[str, Reply] = {}
 
-        def over() -> list[str]:
+        def over() -> bool:
+            replies = self.sent.receive()
             now = requests.clock()
-            left = set(waiting.values())
-            late = [n for n, trip in self.trips.items() if now - trip.sent >= seconds]
-            return [name for node, name in names.items() if node not in left or name in late]
+            ages = {name: now - update.sent for name, update in self.training.items()}
+            for node, reply in replies.items():
+                if (name := names.get(node)) is not None:
+                    outcomes[name] = replace(reply, seconds=ages[name])
+            late = Reply(LATE, None, f"it did not reply within {seconds:g} s", seconds)
+            for name, age in ages.items():
+                if age >= seconds:
+                    outcomes.setdefault(name, late)
+            return bool(outcomes)
 
-        def done() -> bool:
-            answers.update(requests.receive(form, waiting, outcome))
-            return bool(over())
-
-        requests.wait(done, seconds)
-        trips = {name: self.trips.pop(name) for name in over()}
-        now = requests.clock()
-        outcome.seconds |= {trip.node: now - trip.sent for trip in trips.values()}
-        outcome.waited = seconds
-        nodes = {name: trip.node for name, trip in trips.items()}
-        found = self.roster.take_note("train", nodes, answers, outcome)
-        return {name: replace(trip, answer=found.get(name)) for name, trip in trips.items()}
+        requests.wait(over, seconds)
+        replies = self.roster.note("train", outcomes)
+        return {
+            name: replace(self.training.pop(name), reply=replies.get(name)) for name in outcomes
+        }
 
     def asked_to_evaluate(self, names: list[str], progress: Progress) -> list[str]:
-        """Return the vehicles that are not at work: others would reply when that is done."""
+        """Return the vehicles that do not train: others would reply when that is done."""
         asked = super().asked_to_evaluate(names, progress)
-        return [name for name in asked if name not in self.trips]
+        return [name for name in asked if name not in self.training]

@@ -27,7 +27,7 @@ from fedwatt.observers import Observer, Observers, ProgressLog
 from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.elevation import elevation_facts, learns_elevation, shares_elevation
+from fedwatt.runs.elevation import elevation_facts, shares_elevation
 from fedwatt.runs.environment import fleet_partition
 from fedwatt.windows import Fleet
 
@@ -36,31 +36,29 @@ log = logging.getLogger("fedwatt.deploy")
 
 def refuse_undeployable(config: RunConfig) -> None:
     """Raise if a configuration asks for what only a simulation can do."""
+    deploy = config.deploy
+    buffer = config.asynchronous.buffer
     if len(config.seeds) != 1:
         raise SettingError(
             f"A deployed fleet trains one model at a time, and seeds are {list(config.seeds)}. Set "
             "seeds = [1], or any one number."
         )
-    refuse_buffer(config)
-    if shares_elevation(config):
-        if not config.secure.enabled:
+    for name, chosen, why in (
+        ("secure.enabled", config.secure.enabled, "a secure sum is of updates to one model"),
+        ("deploy.over_selection", deploy.over_selection, "a buffer has no round to close"),
+    ):
+        if buffer and chosen:
             raise SettingError(
-                "A deployed fleet learns its elevation map by secure aggregation only, since sums "
-                "over places tell where a vehicle drives. Set secure.enabled = true and "
-                "elevation.area, or use elevation.source = 'measured'. So do routes."
+                f"asynchronous.buffer = {buffer} takes updates in as they come, and {why}. Leave "
+                f"out {name}, or set asynchronous.buffer = 0."
             )
-        refuse_unmaskable(config.elevation)
-    if config.elevation.source not in ("auto", "learn", "measured") and learns_climb(config):
-        raise SettingError(
-            f"elevation.source = '{config.elevation.source}' is a file of this machine. Use "
-            "'learn' or 'measured' in a plan."
-        )
+    _refuse_elevation(config)
     if config.model.mixture:
         raise SettingError(
             "model.mixture needs the sums of all vehicles' windows, which a deployed fleet does "
             "not exchange. Set model.mixture = false, or simulate the run."
         )
-    if config.deploy.over_selection and config.training.sampling != "fixed":
+    if deploy.over_selection and config.training.sampling != "fixed":
         raise SettingError(
             "deploy.over_selection calls more vehicles than training.sampling = "
             f"'{config.training.sampling}' drew. Set deploy.over_selection = 0, or sampling = "
@@ -73,30 +71,28 @@ def refuse_undeployable(config: RunConfig) -> None:
                 f"availability.{name} simulates what a deployed fleet does by itself. Leave it out."
             )
     for choice in config.methods:
-        refuse_method(config.deploy, choice)
+        _refuse_method(deploy, choice)
 
 
-def learns_climb(config: RunConfig) -> bool:
-    """Tell whether features are made from the road's slope."""
-    return learns_elevation(config) or config.elevation.source != "auto"
-
-
-def refuse_buffer(config: RunConfig) -> None:
-    """Raise if updates are to be buffered, and cannot be."""
-    if not config.asynchronous.buffer:
-        return
-    for name, chosen, why in (
-        ("secure.enabled", config.secure.enabled, "a secure sum is of updates to one model"),
-        ("deploy.over_selection", config.deploy.over_selection, "a buffer has no round to close"),
-    ):
-        if chosen:
+def _refuse_elevation(config: RunConfig) -> None:
+    """Raise if elevation is to come from where a deployed fleet has none."""
+    source = config.elevation.source
+    if shares_elevation(config):
+        if not config.secure.enabled:
             raise SettingError(
-                f"asynchronous.buffer = {config.asynchronous.buffer} takes updates in as they "
-                f"come, and {why}. Leave out {name}, or set asynchronous.buffer = 0."
+                "A deployed fleet learns its elevation map by secure aggregation only, since sums "
+                "over places tell where a vehicle drives. Set secure.enabled = true and "
+                "elevation.area, or use elevation.source = 'measured'. So do routes."
             )
+        refuse_unmaskable(config.elevation)
+    if source not in ("auto", "learn", "measured"):
+        raise SettingError(
+            f"elevation.source = '{source}' is a file of this machine. Use 'learn' or 'measured' "
+            "in a plan."
+        )
 
 
-def refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
+def _refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
     """Raise if a method cannot be deployed.
 
     Where a private round counts only with m updates, one vehicle more or less moves its sum by
@@ -108,10 +104,9 @@ def refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
                 f"Method '{choice.label}': {type(rule).__name__} simulates {rule.simulated_only} "
                 "and has no place on a deployed fleet."
             )
-    if not choice.method.server.private:
-        return
     for name in ("minimum_replies", "over_selection"):
-        if getattr(deploy, name) != getattr(Deployment(), name):
+        changed = getattr(deploy, name) != getattr(Deployment(), name)
+        if choice.method.server.private and changed:
             raise SettingError(
                 f"Method '{choice.label}': deploy.{name} lets one vehicle decide whether the "
                 "updates of others count, and the noise is that of a single one. Leave it out."
@@ -145,8 +140,8 @@ def execute(
     roster = Roster(
         requests(channel, config.deploy.poll_seconds), plan, signed_plan, out / members.FILE
     )
-    followed = Observers((observer, ProgressLog(out)))
-    run = Run(config, out, followed, resume, checkpoint_seconds=0.0)
+    observers = Observers((observer, ProgressLog(out)))
+    run = Run(config, out, observers, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
         site = ConnectedFleet(run, roster)
         try:
@@ -155,7 +150,7 @@ def execute(
             site.note(FAILED, str(error))
             raise
         site.note(FINISHED)
-    followed.on_finish(out)
+    observers.on_finish(out)
 
 
 @dataclass
@@ -170,10 +165,10 @@ class ConnectedFleet(Site[Loop]):
     backend: DeployedBackend = field(init=False)
     """The vehicles of the method that trains."""
 
-    def note(self, status: str, about: str = "") -> None:
+    def note(self, status: str, reason: str = "") -> None:
         """Write down how the run ended, if it began."""
         if hasattr(self, "state"):
-            self.state.note(status, about)
+            self.state.note(status, reason)
 
     def open(self) -> Fleet:
         """Let vehicles enrol."""
@@ -213,30 +208,28 @@ class ConnectedFleet(Site[Loop]):
 
     def share_elevation(self) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
-        config = self.run.config
+        run = self.run
         state = self.state
-        if not shares_elevation(config):
+        if not shares_elevation(run.config):
             return {}
         fleet = self.fleet()
-        out = self.run.out
-        resume = self.run.resume
-        learned, contributors = elevation_of_run(out, self.roster, state, resume=resume)
-        published = PublishedMap(learned, state.plan, config.deploy.round_seconds)
+        learned, vehicles = elevation_of_run(run.out, self.roster, state, resume=run.resume)
+        published = PublishedMap.of(learned, self.roster)
         self.roster.published = published
         published.wait(self.roster)
-        return elevation_facts(config, fleet, learned, contributors, state.learnings)
+        return elevation_facts(run.config, fleet, learned, vehicles, state.learnings)
 
     def share_routes(self) -> dict[str, Any]:
         """Learn the routes of the run, into RUN/routes.json."""
+        run = self.run
         published = self.roster.published
-        if not self.run.config.deploy.routes or published is None:
+        if not run.config.deploy.routes or published is None:
             return {}
-        found = routes_of_run(
-            self.run.out, self.roster, self.state, published.published, resume=self.run.resume
-        )
-        if found is None:
+        elevation = published.published
+        routes = routes_of_run(run.out, self.roster, self.state, elevation, resume=run.resume)
+        if routes is None:
             return {}
-        return {"cells": len(found.driving.keys), "vehicles": found.vehicles}
+        return {"cells": len(routes.driving.keys), "vehicles": routes.vehicles}
 
     def evaluate(
         self, choice: MethodChoice, federation: Loop, state: State
@@ -253,11 +246,10 @@ class ConnectedFleet(Site[Loop]):
 
 
 class LogLines(Observer):
-    """Follows a run in the log, a line per round."""
+    """Writes a run to the log, a line per round."""
 
-    def __init__(self) -> None:
-        self.rounds = 0
-        self.unit = ""
+    rounds = 0
+    unit = ""
 
     def on_fleet(self, fleet: Fleet) -> None:
         """Log who takes part."""

@@ -6,23 +6,21 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.deploy.server.members import Roster
-from fedwatt.deploy.server.requests import Reply
+from fedwatt.deploy.server.members import Member, Roster
 from fedwatt.deploy.server.run_state import RunState, SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
-from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_rows
 from fedwatt.deploy.vehicle.messages import BROADCAST, ReplyForm
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError
+from fedwatt.federation.error_sums import EVALUATION, FINAL, error_rows
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums, micro
 from fedwatt.metrics.sampling import rmse_margin
-from fedwatt.privacy.fixed_point import Layout
 from fedwatt.runs.config import RunConfig
+from fedwatt.sums import Layout
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -43,23 +41,22 @@ class FinalErrors:
 
     def of_model(self, weights: Tensor) -> list[Row]:
         """Return errors of the model [1, D]."""
-        return self._rows("final", weights)
+        return self._rows("final", {"weights": weights[0].cpu().numpy()})
 
     def personalised(
         self, weights: Tensor, round: int, sent: Mapping[str, NDArray[Any]]
     ) -> list[Row]:
         """Return errors of the models that vehicles personalise from the model [1, D]."""
-        arrays = {BROADCAST + name: array for name, array in sent.items()}
-        return self._rows("personalise", weights, arrays, {"round": round})
+        arrays = {"weights": weights[0].cpu().numpy()}
+        arrays |= {BROADCAST + name: array for name, array in sent.items()}
+        return self._rows("personalise", arrays, {"round": round})
 
     def _rows(
         self,
         kind: str,
-        weights: Tensor,
-        more: Mapping[str, NDArray[Any]] | None = None,
+        arrays: Mapping[str, NDArray[Any]],
         values: Mapping[str, Value] | None = None,
     ) -> list[Row]:
-        arrays = {"weights": weights[0].cpu().numpy(), **(more or {})}
         digests = (sha256(array.tobytes()).hexdigest() for array in arrays.values())
         key = " ".join((kind, *digests))
         if key not in self.rows:
@@ -67,6 +64,10 @@ class FinalErrors:
             request = Content({"kind": kind, **self.common, **number, **(values or {})}, arrays)
             self.rows[key] = self._asked(kind, request)
         return self.rows[key]
+
+    def _row(self, name: str, *, held_out: bool, stratum: str, errors: ErrorSums) -> Row:
+        label = {"seed": self.config.seeds[0], "vehicle": name, "held_out": held_out}
+        return {**label, "stratum": stratum, **error_columns(errors)}
 
     def seconds(self, kind: str) -> float:
         """Return how long a reply may take."""
@@ -79,31 +80,18 @@ class FinalErrors:
         replies = self.roster.ask(ReplyForm(kind), requests, self.seconds(kind))
         rows: list[Row] = []
         for name, client in clients.items():
-            about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": client.held_out}
             try:
                 if name not in replies:
                     raise DataError("it did not reply")
-                errors = self.strata(name, replies[name])
-                rows += [{**about, "stratum": s, **error_columns(e)} for s, e in errors.items()]
+                strata = _strata(self.roster.members[name], replies[name].usable())
             except DataError as error:
                 log.warning("no errors of %s by stratum: %s", name, error)
+                continue
+            rows += [
+                self._row(name, held_out=client.held_out, stratum=stratum, errors=errors)
+                for stratum, errors in strata.items()
+            ]
         return rows
-
-    def strata(self, name: str, reply: Reply) -> dict[str, ErrorSums]:
-        """Return error sums by stratum; DataError if they cannot be used."""
-        content = reply.usable()
-        strata = content.values["strata"]
-        sums = content.arrays["sums"]
-        assert isinstance(strata, list)
-        if len(strata) != len(sums) or len(set(strata)) != len(strata):
-            raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
-        found = {str(s): ErrorSums.from_array(own) for s, own in zip(strata, sums, strict=True)}
-        enrolled = self.roster.members[name].windows[2]
-        if found.get("all", ErrorSums()).windows != enrolled or any(
-            own.windows > enrolled for own in found.values()
-        ):
-            raise DataError(f"they are not of the {enrolled} windows that it enrolled with")
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,35 +109,50 @@ class SummedErrors(FinalErrors):
             total = self.sum(kind, names, request)
             if total is None:
                 continue
-            about = {"seed": self.config.seeds[0], "vehicle": name, "held_out": held_out}
             try:
                 (errors,) = error_rows(total.sums, 1)
             except DataError as error:
                 log.warning("the errors of %s are rejected: %s", name, error)
                 continue
-            rows.append({**about, "stratum": "all", **error_columns(errors)})
+            rows.append(self._row(name, held_out=held_out, stratum="all", errors=errors))
         return rows
 
     def sum(self, kind: str, names: Sequence[str], request: Content) -> SumTotal | None:
-        """Return the sum over those of `names` that are there; None, with a log line, if none."""
-        there = [name for name in names if self.roster.there(name)]
-        if not there:
+        """Return the sum over the connected of `names`; None, with a log line, if there is none."""
+        connected = [name for name in names if self.roster.is_ready(name)]
+        if not connected:
             return None
         sums = SecureSums(self.roster, self.run)
-        layout = Layout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(there))
+        layout = Layout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(connected))
         try:
-            return sums.total(kind, there, layout, lambda name: request, self.seconds(kind))
+            return sums.total(kind, connected, layout, lambda name: request, self.seconds(kind))
         except NoSum as error:
             log.warning("%s: %s", kind, error)
             return None
 
 
-def possible_sums(row: NDArray[np.float64], enrolled: int) -> ErrorSums:
-    """Return error sums of so many windows; DataError if they cannot be true."""
-    sums = ErrorSums.from_array(row)
-    if sums.windows != enrolled:
-        raise DataError(f"they are of {sums.windows} windows, and it enrolled with {enrolled}")
-    return sums
+def enrolled_errors(member: Member, content: Content) -> tuple[ErrorSums, ErrorSums]:
+    """Return a vehicle's validation and test errors; DataError unless of its enrolled windows."""
+    validation, test = (ErrorSums.from_array(content.arrays[n]) for n in ("validation", "test"))
+    windows = (validation.windows, test.windows)
+    if windows != member.windows[1:]:
+        raise DataError(f"they are of {windows} windows, and it enrolled with {member.windows[1:]}")
+    return validation, test
+
+
+def _strata(member: Member, content: Content) -> dict[str, ErrorSums]:
+    """Return a vehicle's test errors by stratum; DataError if they cannot be true."""
+    strata = content.values["strata"]
+    sums = content.arrays["sums"]
+    assert isinstance(strata, list)
+    if len(strata) != len(sums) or len(set(strata)) != len(strata):
+        raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
+    errors = {str(s): ErrorSums.from_array(row) for s, row in zip(strata, sums, strict=True)}
+    enrolled = member.windows[2]
+    most = max((own.windows for own in errors.values()), default=0)
+    if errors.get("all", ErrorSums()).windows != enrolled or most > enrolled:
+        raise DataError(f"they are not of the {enrolled} windows that it enrolled with")
+    return errors
 
 
 def log_margin(test: Sequence[ErrorSums], vehicles: int) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.metrics import SUMS, ErrorSums
-from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.sums import FloatArray, Layout
 
 
 def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from fedwatt.deploy.server.members import Roster
-from fedwatt.deploy.server.requests import Requests
+from fedwatt.deploy.server.requests import BackgroundRequests
 from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.server.sums import PlaceSums
 from fedwatt.deploy.vehicle.messages import ReplyForm
@@ -26,17 +26,20 @@ from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.driving_exchange import DrivingRequest, learn_driving
 from fedwatt.journeys.fleet_routes import FleetRoutes
-from fedwatt.journeys.route_exchange import TooFewTeach, fewest_teachers, learn_from_pupils
+from fedwatt.journeys.route_exchange import (
+    RouteRequest,
+    SharedDriving,
+    TooFewTeach,
+    fewest_teachers,
+    learn_from_pupils,
+)
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
-from fedwatt.journeys.route_requests import RouteRequest, SharedDriving
 from fedwatt.noise import SystemNoise
 from fedwatt.runs.routes import ROUTES
 from fedwatt.sums import Total
 
 log = logging.getLogger("fedwatt.deploy")
 
-TAKEN: Final = ReplyForm("elevation-map")
-DRIVING: Final = ReplyForm("driving-map")
 AGAIN_SECONDS: Final = 10.0
 """After which a vehicle that could not take the map is sent it again."""
 
@@ -46,6 +49,11 @@ def secret_draws(*purpose: object) -> SystemNoise:
     return SystemNoise()
 
 
+def training_vehicles(roster: Roster) -> frozenset[str]:
+    """Return the names of the vehicles that are not held out."""
+    return frozenset(client.name for client in roster.fleet().clients if not client.held_out)
+
+
 def elevation_of_run(
     out: Path, roster: Roster, run: RunState, *, resume: bool
 ) -> tuple[Field, int]:
@@ -53,12 +61,12 @@ def elevation_of_run(
     file = out / "field.parquet"
     if resume and file.exists():
         try:
-            found = read_field(file)
+            earlier = read_field(file)
             provenance = read_provenance(file)
         except DataError as error:
             raise RunError(f"{error} Start anew with a new plan and another --out.") from error
-        log.info("elevation: %d nodes, learned before", found.nodes)
-        return found, 0 if provenance is None else len(provenance.vehicles)
+        log.info("elevation: %d nodes, learned before", earlier.nodes)
+        return earlier, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
     learned = learn_elevation(roster, run)
     provenance = Provenance.by(learned.contributors, roster.config.data)
@@ -70,9 +78,10 @@ def learn_elevation(roster: Roster, run: RunState) -> SharedField:
     """Return the map that the connected vehicles learn together."""
     config = roster.config
     sums = PlaceSums(roster, run, "elevation", _elevation_request)
-    everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
     grid = Grid(cell_m=config.elevation.cell_m)
-    learned = learn_from_totals(sums, everyone, grid, config.elevation, secret_draws)
+    learned = learn_from_totals(
+        sums, training_vehicles(roster), grid, config.elevation, secret_draws
+    )
     if learned.field.nodes:
         nodes = learned.field.nodes
         vehicles = len(learned.contributors)
@@ -87,8 +96,8 @@ def _elevation_request(question: Question) -> Content:
     arrays = {"nodes": question.nodes}
     if question.field is not None:
         arrays |= field_to_arrays(question.field)
-    for number, one in enumerate(question.evaluated):
-        arrays |= field_to_arrays(one, evaluated_prefix(number))
+    for number, candidate in enumerate(question.evaluated):
+        arrays |= field_to_arrays(candidate, evaluated_prefix(number))
     values: dict[str, Value] = {
         "count": question.field is None and not question.evaluated,
         "evaluated": len(question.evaluated),
@@ -103,67 +112,56 @@ class PublishedMap:
 
     published: Field
     plan: str
+    offers: BackgroundRequests
     seconds: float
     """How long a vehicle may take to extend it."""
     holders: set[int] = field(default_factory=set)
     doubted: set[int] = field(default_factory=set)
     """Holders that are sent it once more; one that has it confirms at once."""
-    asked: dict[str, int] = field(default_factory=dict)
-    """Maps on their way: node by message id."""
-    pause: dict[int, float] = field(default_factory=dict)
-    """Nodes that are not sent it before a time."""
+
+    @classmethod
+    def of(cls, published: Field, roster: Roster) -> "PublishedMap":
+        """Return the map of a run, which no vehicle has yet."""
+        offers = BackgroundRequests(roster.requests, ReplyForm("elevation-map"))
+        return cls(published, roster.plan.digest, offers, roster.config.deploy.round_seconds)
 
     @cached_property
     def digest(self) -> str:
         """Return the digest that vehicles confirm."""
         return field_digest(self.published)
 
-    def offer(self, roster: Roster) -> None:
-        """Send the map to vehicles that are not known to have it, without waiting."""
-        requests = roster.requests
-        if self.asked:
-            self._receive(requests)
-        now = requests.clock()
-        without = roster.online.keys() - (self.holders - self.doubted)
-        fresh = {
-            member.node: name
-            for name, member in roster.members.items()
-            if member.node in without and self.pause.get(member.node, now) <= now
-        }
-        if not fresh:
-            return
-        never = {client.name for client in roster.fleet().clients if client.held_out}
+    @cached_property
+    def requests(self) -> dict[bool, Content]:
+        """Return the requests to take the map, by whether the vehicle extends it.
+
+        Held-out vehicles stand for those that join later: they add nothing of their own.
+        """
         arrays = field_to_arrays(self.published)
         values: dict[str, Value] = {"kind": "elevation-map", "plan": self.plan}
-        # Held-out vehicles stand for those that join later: they add nothing of their own.
-        requests_by_extend = {
-            extend: Content({**values, "extend": extend}, arrays) for extend in (True, False)
-        }
-        contents = {node: requests_by_extend[name not in never] for node, name in fresh.items()}
-        self.asked = {n: node for n, node in self.asked.items() if node not in fresh}
-        self.asked |= requests.send(TAKEN, contents, self.seconds)
-        self.pause |= dict.fromkeys(fresh, now + max(AGAIN_SECONDS, self.seconds))
-        self.doubted -= fresh.keys()
+        return {extend: Content({**values, "extend": extend}, arrays) for extend in (True, False)}
 
-    def _receive(self, requests: Requests) -> None:
-        """Note who has the map by now, and who could not take it."""
-        before = set(self.asked.values())
-        replies = requests.receive(TAKEN, self.asked)
-        for node in before - set(self.asked.values()):
-            content = replies[node].content if node in replies else None
-            if content is not None and content.values["map"] == self.digest:
+    def offer(self, roster: Roster) -> None:
+        """Send the map to vehicles that are not known to have it, without waiting."""
+        for node, reply in self.offers.receive().items():
+            if reply.content is not None and reply.content.values["map"] == self.digest:
                 self.holders.add(node)
-                self.pause.pop(node, None)
             else:
                 log.warning("node %d could not take the map; its own log says why", node)
-                self.pause[node] = requests.clock() + AGAIN_SECONDS
+                self.offers.pause([node], AGAIN_SECONDS)
+        without = roster.online.keys() - (self.holders - self.doubted)
+        names = {m.node: name for name, m in roster.members.items() if m.node in without}
+        ready = self.offers.ready(names)
+        held_out = roster.held_out()
+        contents = {node: self.requests[names[node] not in held_out] for node in ready}
+        self.offers.send(contents, self.seconds)
+        self.doubted -= contents.keys()
 
     def wait(self, roster: Roster) -> None:
         """Wait until all connected vehicles have the map, or time is up; RunError if none has."""
 
         def answered() -> bool:
             roster.refresh()
-            return not self.asked
+            return not self.offers.waiting
 
         roster.requests.wait(answered, self.seconds)
         if not self.holders:
@@ -183,20 +181,20 @@ def routes_of_run(
         except DataError as error:
             raise RunError(f"{error} Delete {file}: --resume then learns it anew.") from error
     try:
-        found = learn_routes(roster, run, published)
+        routes = learn_routes(roster, run, published)
     except TooFewTeach as reason:
         log.warning("routes: nothing is shared. %s", reason)
         return None
-    write_bytes(file, fleet_to_bytes(found))
-    cells = len(found.driving.keys)
-    log.info("routes: %d places and headings, learned from %d vehicles", cells, found.vehicles)
-    return found
+    write_bytes(file, fleet_to_bytes(routes))
+    cells = len(routes.driving.keys)
+    log.info("routes: %d places and headings, learned from %d vehicles", cells, routes.vehicles)
+    return routes
 
 
 def learn_routes(roster: Roster, run: RunState, published: Field) -> FleetRoutes:
     """Return the routes that the connected vehicles learn together."""
     settings = roster.config.elevation
-    everyone = frozenset(c.name for c in roster.fleet().clients if not c.held_out)
+    everyone = training_vehicles(roster)
     if len(everyone) < fewest_teachers(settings):
         raise TooFewTeach(len(everyone), fewest_teachers(settings))
     pupils = ConnectedPupils(roster, PlaceSums(roster, run, "routes", _routes_request))
@@ -218,15 +216,15 @@ class ConnectedPupils:
 
     def share(self, shared: SharedDriving, present: frozenset[str]) -> frozenset[str]:
         """Send the vehicles the driving map; return those that have taken it."""
-        values: dict[str, Value] = {"kind": "driving-map", "plan": self.sums.run.plan}
+        values: dict[str, Value] = {"kind": "driving-map", "plan": self.roster.plan.digest}
         request = Content(values, shared.arrays)
         seconds = self.roster.config.deploy.round_seconds
-        replies = self.roster.ask(DRIVING, dict.fromkeys(sorted(present), request), seconds)
-        contents = {name: reply.content for name, reply in replies.items()}
+        requests = dict.fromkeys(sorted(present), request)
+        replies = self.roster.ask(ReplyForm("driving-map"), requests, seconds)
         taken = frozenset(
             name
-            for name, content in contents.items()
-            if content is not None and content.values["map"] == shared.digest
+            for name, reply in replies.items()
+            if reply.content is not None and reply.content.values["map"] == shared.digest
         )
         for name in sorted(present - taken):
             log.warning("routes: %s did not take the driving map, and is left out", name)

@@ -1,10 +1,10 @@
 """Connected vehicles whose updates are seen one by one, and checked."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from math import nan
-from typing import Any
+from math import ceil, nan
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -13,30 +13,28 @@ from torch import Tensor
 
 from fedwatt.deploy.server.back_off import BackOff, skipped_vehicles, updated
 from fedwatt.deploy.server.backend import DeployedBackend
-from fedwatt.deploy.server.final_errors import log_margin, possible_sums
+from fedwatt.deploy.server.final_errors import enrolled_errors, log_margin
 from fedwatt.deploy.server.limits import capped, scaled_down, shortened
 from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.requests import Reply
-from fedwatt.deploy.vehicle.messages import BROADCAST, ReplyForm, training_form
+from fedwatt.deploy.vehicle.messages import ReplyForm, training_form
 from fedwatt.deploy.wire import Content
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
+from fedwatt.federation.error_sums import MOST_WINDOWS
 from fedwatt.federation.members import Members
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
-from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums
 
 log = logging.getLogger("fedwatt.deploy")
 
-LEAST_ACCUMULATION = 0.01
+LEAST_ACCUMULATION: Final = 0.01
 """Least ‖a_k‖₁: the last gradient counts in full, so 1 but for a pull of nearly twice the rate."""
-
-RESIZED = "it has other windows now:"
 
 
 class PlainBackend(DeployedBackend):
@@ -47,9 +45,7 @@ class PlainBackend(DeployedBackend):
     @property
     def training_form(self) -> ReplyForm:
         """Return the form of updates."""
-        precision = self.terms.training.precision
-        diagnostics = self.config.deploy.diagnostics
-        return training_form(self.method, self.model, precision, diagnostics=diagnostics)
+        return training_form(self.method, self.model, self.terms.training.precision)
 
     def present(self, state: State | None) -> Present:
         """Return who is connected and not skipped; nobody is skipped if too few would be left."""
@@ -66,7 +62,7 @@ class PlainBackend(DeployedBackend):
         return replace(present, available=available, available_next=available)
 
     def back_offs(
-        self, kind: str, progress: Progress, asked: Collection[str], round: int
+        self, kind: str, progress: Progress, called: Collection[str], round: int
     ) -> Mapping[str, Mapping[str, BackOff]]:
         """Return the back-offs after a round, and write new ones to the events."""
         after = 0 if self.private else self.config.deploy.backoff_after
@@ -75,126 +71,96 @@ class PlainBackend(DeployedBackend):
         every = self.terms.training.evaluate_every if kind == "evaluate" else 1
         missed = self.roster.missed
         before = progress.back_offs.get(kind, {})
-        found = updated(before, asked, missed, round, after=after, every=every)
-        fresh = {
-            n: back_off for n, back_off in found.items() if n in asked and back_off.resume_round
-        }
-        self.roster.events.backing_off(kind, fresh, missed)
-        return {**progress.back_offs, kind: found}
-
-    def asked_to_evaluate(self, names: list[str], progress: Progress) -> list[str]:
-        """Return those of `names` that are not skipped; all if everyone is."""
-        skipped = skipped_vehicles(progress.back_offs.get("evaluate", {}), progress.round)
-        return [name for name in names if name not in skipped] or names
+        states = updated(before, called, missed, round, after=after, every=every)
+        new = {name: state for name, state in states.items() if name in missed}
+        skipped = {name: state for name, state in new.items() if state.resume_round}
+        self.roster.events.backing_off(kind, skipped, missed)
+        return {**progress.back_offs, kind: states}
 
     def replies(
-        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
+        self, state: State, present: Present, called: Mapping[str, Call], enough_replies: int
     ) -> Work | Unanswered:
         """Return the updates of the vehicles called; those that cannot be used do not count."""
         request = self.training_requests(state, present)
         requests = {name: request(name) for name in called}
-        form = self.training_form
         seconds = self.config.deploy.round_seconds
-        share = self.config.deploy.close_share
-        answers = self.roster.ask(form, requests, seconds, enough=wanted, share=share)
+        answers = self.roster.ask(self.training_form, requests, seconds, enough=enough_replies)
         if len(answers) < min(self.config.deploy.quorum, len(called)) and not self.private:
             return Unanswered(frozenset(answers))
         if not answers:
             return no_work(state.weights)
-        return self.checked(state.round, state.weights, present.members, called, answers)
+        contents = {
+            name: self.usable(state.round, name, called[name], reply)
+            for name, reply in answers.items()
+        }
+        return self.stacked(state.round, state.weights, present.members, called, contents)
 
-    def checked(
+    def usable(self, round: int, name: str, call: Call, reply: Reply) -> Content | None:
+        """Return a reply that may count; None, with a warning in the log, for one that must not."""
+        content = reply.content
+        if content is None:
+            self._reject(round, name, reply.reason)
+            return None
+        windows = content.values["windows"]
+        assert isinstance(windows, int)
+        if not 1 <= windows <= MOST_WINDOWS:
+            self._reject(round, name, f"it has {windows} windows")
+        elif windows != self.roster.members[name].windows[0]:
+            self.roster.resize(name, windows)
+            reason = f"it has {windows} windows now, and not those it enrolled with"
+            self._reject(round, name, reason)
+        elif fault := accumulation_fault(content.arrays, call.steps):
+            self._reject(round, name, fault)
+        else:
+            return content
+        return None
+
+    def _reject(self, round: int, name: str, reason: str) -> None:
+        log.warning("round %d: reply of %s rejected: %s", round + 1, name, reason)
+        self.roster.events.uncounted(name, reason)
+
+    def stacked(
         self,
         round: int,
         before: Tensor,
         members: Members,
         called: Mapping[str, Call],
-        answers: Mapping[str, Reply],
+        contents: Mapping[str, Content | None],
     ) -> Work:
-        """Answers to a round that trains the model `before` [1, D]; not all of them count."""
-        found = {
-            name: self._reply(round, name, called[name], answer) for name, answer in answers.items()
-        }
-        return self._stacked(round, before, members, called, found)
-
-    def _reply(self, round: int, name: str, call: Call, answer: Reply) -> Content | None:
-        """Return a reply that may count; None, with a warning in the log, for one that must not."""
-        trouble = answer.trouble or self._fault(name, call, answer)
-        if trouble:
-            log.warning("round %d: reply of %s rejected: %s", round + 1, name, trouble)
-            self.roster.events.uncounted(name, trouble)
-            if not answer.refused and not trouble.startswith(RESIZED):
-                self.roster.faults.add(name, trouble)
-            return None
-        return answer.content
-
-    def _fault(self, name: str, call: Call, answer: Reply) -> str:
-        """Return the fault of a reply that has the declared fields; empty if it has none."""
-        assert answer.content is not None
-        values = answer.content.values
-        arrays = answer.content.arrays
-        missing = {*self.method.upload_names} - {*arrays}
-        if missing:
-            return f"it lacks '{min(missing)}'"
-        windows = values["windows"]
-        assert isinstance(windows, int)
-        if not self.roster.possible(windows):
-            return f"it has {windows} windows"
-        if windows == self.roster.members[name].windows[0]:
-            return accumulation_fault(arrays, call.steps)
-        self.roster.resize(name, windows)
-        return f"{RESIZED} {windows}, and not those it enrolled with"
-
-    def _stacked(
-        self,
-        round: int,
-        before: Tensor,
-        members: Members,
-        names: Mapping[str, Call],
-        found: Mapping[str, Content | None],
-    ) -> Work:
-        """Return replies as the aggregation takes them; rejected ones are rows that do not
-        count.
-        """
-        rows = len(found)
-        method = self.method
-        usable = np.array([content is not None for content in found.values()])
+        """Return updates of the model `before` [1, D]; rejected ones are rows that do not count."""
+        rows = len(contents)
+        usable = np.array([content is not None for content in contents.values()])
         deltas = torch.zeros(rows, before.shape[1], dtype=before.dtype)
         uploads: dict[str, Tensor] = {}
-        columns = {column.name: [nan] * rows for column in method.records}
-        for row, content in enumerate(found.values()):
+        for row, content in enumerate(contents.values()):
             if content is None:
                 continue
             deltas[row] = torch.from_numpy(content.arrays["delta"])
-            for name in method.upload_names:
+            for name in self.method.upload_names:
                 value = torch.from_numpy(content.arrays[name])
                 table = uploads.setdefault(name, value.new_zeros((rows, *value.shape)))
                 table[row] = value
-            for name, values in columns.items():
-                recorded = content.values.get(name)
-                values[row] = recorded if isinstance(recorded, float) else nan
         finite = deltas.isfinite().all(dim=-1).numpy()
         for table in uploads.values():
             finite &= table.reshape(rows, -1).isfinite().all(dim=-1).numpy()
-        columns["drift"] = torch.where(
-            torch.from_numpy(usable), deltas.double().norm(dim=-1), nan
-        ).tolist()
+        columns = {column.name: [nan] * rows for column in self.method.records}
+        lengths = deltas.double().norm(dim=-1)
+        columns["drift"] = torch.where(torch.from_numpy(usable), lengths, nan).tolist()
         # The server rule reads every row's upload shape, so those that do not count stay finite.
         deltas = torch.where(torch.from_numpy(finite)[:, None], deltas, 0.0)
-        for name, well in zip(found, finite, strict=True):
-            if not well:
-                log.warning("round %d: reply of %s is not finite", round + 1, name)
-                self.roster.faults.add(name, "its reply is not finite")
-        calls = [names[name] for name in found]
-        deltas, uploads = self._bounded(list(found), deltas, uploads, finite & usable)
+        for name, is_finite in zip(contents, finite, strict=True):
+            if not is_finite:
+                self._reject(round, name, "it is not finite")
+        deltas, uploads = self._bounded(list(contents), deltas, uploads, finite & usable)
         # One vehicle's NaN must not end a run; that all of several send it may.
         diverged = rows > 1 and not finite[usable].any() and usable.sum() > 1
-        everybody = [members.windows(int(k)) for k in members.population]
+        calls = [called[name] for name in contents]
+        population = [members.windows(int(k)) for k in members.population]
         sizes = [members.windows(call.vehicle) for call in calls]
         return Work(
             calls,
             deltas.to(self.device),
-            capped(sizes, everybody, self.config.deploy.weight_cap),
+            capped(sizes, population, self.config.deploy.weight_cap),
             np.full(rows, not diverged),
             finite & usable,
             {},
@@ -209,105 +175,81 @@ class PlainBackend(DeployedBackend):
         uploads: dict[str, Tensor],
         usable: NDArray[np.bool_],
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return replies no longer than the limit; a longer one is shortened, and is a fault."""
+        """Return updates no longer than the limit; a longer one is shortened."""
         bound = self.config.deploy.norm_bound
         deltas, long = shortened(deltas, usable, bound)
-        vectors = {
-            n: own for n, own in uploads.items() if own.dim() == 2 and own.is_floating_point()
-        }
-        for name, own in vectors.items():
-            uploads[name], longer = shortened(own, usable, bound)
-            long = long | longer
+        for name, table in uploads.items():
+            if table.dim() == 2 and table.is_floating_point():
+                uploads[name], longer = shortened(table, usable, bound)
+                long = long | longer
         for row in np.flatnonzero(long):
-            self.roster.faults.add(
-                names[row], f"its reply is over {bound:g} times as long as usual"
-            )
+            reason = f"it is over {bound:g} times as long as usual, and was shortened"
+            self.roster.events.uncounted(names[row], reason)
         return deltas, uploads
 
+    def asked_to_evaluate(self, names: list[str], progress: Progress) -> list[str]:
+        """Return those of `names` that are not skipped; all if everyone is."""
+        skipped = skipped_vehicles(progress.back_offs.get("evaluate", {}), progress.round)
+        return [name for name in names if name not in skipped] or names
+
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Error sums of the model [1, D]; vehicles that do not answer have no test errors.
+        """Return error sums of the model [1, D]; vehicles that do not reply have no test errors.
 
         Their validation errors are their last ones, so that the best of two rounds is chosen
         between errors on the same vehicles: without them a round would look better because a
-        vehicle that is hard to predict was away. Where a vehicle answers for the first time, the
+        vehicle that is hard to predict was away. Where a vehicle replies for the first time, the
         model cannot be compared with those that it never evaluated.
         """
         progress = Progress.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
-        sums = {name: (progress.validation.get(name, ErrorSums()), ErrorSums()) for name in names}
-        request = self.evaluation_request(weights, progress)
         asked = self.asked_to_evaluate(names, progress)
-        answers = self._evaluations(asked, request)
+        request = self.evaluation_request(weights, progress)
+        seconds = self.config.deploy.evaluation_seconds
+        enough = ceil(len(asked) / (1 + self.config.deploy.over_selection))
+        requests = dict.fromkeys(asked, request)
+        answers = self.roster.ask(ReplyForm("evaluate"), requests, seconds, enough=enough)
         back_offs = self.back_offs("evaluate", progress, asked, progress.round)
-        most = self.roster.heaviest()
-        for name, answer in answers.items():
-            try:
-                sums[name] = self.vehicle_errors(name, answer, most)
-            except DataError as error:
-                log.warning("evaluation of %s rejected: %s", name, error)
-                if not answer.refused:
-                    self.roster.faults.add(name, f"its errors of a model: {error}")
-        latest = {name: own[0] for name, own in sums.items() if own[0].windows}
-        new = latest.keys() - progress.validation.keys()
-        evaluated = sum(own[1].windows > 0 for own in sums.values())
-        if evaluated < len(names):
-            log.info("%d of %d vehicles evaluated the model", evaluated, len(names))
-        log_margin([own[1] for own in sums.values()], len(self.roster.members))
-        evaluation = Evaluation([sums[name][0] for name in names], [sums[n][1] for n in names])
+        errors = self._vehicle_errors(answers)
+        latest = {name: validation for name, (validation, _) in errors.items()}
         validation = {**progress.validation, **latest}
+        test = {name: test for name, (_, test) in errors.items()}
+        if len(test) < len(names):
+            log.info("%d of %d vehicles evaluated the model", len(test), len(names))
+        evaluation = Evaluation(
+            [validation.get(name, ErrorSums()) for name in names],
+            [test.get(name, ErrorSums()) for name in names],
+        )
+        log_margin(evaluation.test, len(self.roster.members))
         after = replace(progress, validation=validation, back_offs=back_offs)
-        comparable = not (progress.validation and new)
+        comparable = not (progress.validation and latest.keys() - progress.validation.keys())
         return ModelEvaluation([evaluation], after.packed(), comparable)
 
-    def _evaluations(self, names: list[str], request: Content) -> dict[str, Reply]:
-        """Return the vehicles' errors of a model."""
-        seconds = self.config.deploy.evaluation_seconds
-        share = self.config.deploy.close_share
-        requests = dict.fromkeys(names, request)
-        form = ReplyForm(str(request.values["kind"]))
-        return self.roster.ask(form, requests, seconds, share=share)
+    def _vehicle_errors(
+        self, answers: Mapping[str, Reply]
+    ) -> dict[str, tuple[ErrorSums, ErrorSums]]:
+        """Return validation and test errors by vehicle, of those whose errors can be true.
 
-    def evaluate_personalised(
-        self, method: Method, state: State, runs: Sequence[int]
-    ) -> list[Evaluation | None]:
-        """Return error sums of the models that vehicles with personal parts use."""
-        members = self.members()
-        names = [members.name(k) for k in members.evaluated]
-        sent = {BROADCAST + name: array for name, array in self.broadcast(state).items()}
-        progress = Progress.unpacked(state.events)
-        request = self.evaluation_request(state.weights, progress)
-        values = {**request.values, "kind": "evaluate-personalised", "round": state.round}
-        request = Content(values, {**request.arrays, **sent})
-        answers = self._evaluations(self.asked_to_evaluate(names, progress), request)
-        sums = dict.fromkeys(names, (ErrorSums(), ErrorSums()))
-        most = self.roster.heaviest()
-        for name, answer in answers.items():
-            try:
-                sums[name] = self.vehicle_errors(name, answer, most)
-            except DataError as error:
-                log.warning("evaluation of the model of %s rejected: %s", name, error)
-        return [Evaluation([sums[n][0] for n in names], [sums[n][1] for n in names]) for _ in runs]
-
-    def vehicle_errors(
-        self, name: str, answer: Reply, heaviest: Sequence[float]
-    ) -> tuple[ErrorSums, ErrorSums]:
-        """Return a vehicle's validation and test errors; DataError if they cannot be true.
-
-        They are of the windows that it enrolled with, and count for no more than those of some
-        vehicles together: whoever enrols with millions would be all that a report shows.
+        They count for no more than those of some vehicles together: one that enrols with millions
+        of windows would be all that a report shows.
         """
-        own = answer.usable().arrays
-        enrolled = self.roster.members[name].windows
-        found = []
-        for place, split in ((1, "validation"), (2, "test")):
-            sums = possible_sums(own[split], enrolled[place])
-            found.append(scaled_down(sums, min(sums.windows, heaviest[place])))
-        return found[0], found[1]
+        _, *heaviest = self.roster.heaviest()
+        errors = {}
+        for name, reply in answers.items():
+            try:
+                sums = enrolled_errors(self.roster.members[name], reply.usable())
+            except DataError as error:
+                log.warning("evaluation of %s rejected: %s", name, error)
+                self.roster.events.uncounted(name, f"its errors of a model: {error}")
+                continue
+            validation, test = (
+                scaled_down(own, most) for own, most in zip(sums, heaviest, strict=True)
+            )
+            errors[name] = validation, test
+        return errors
 
 
 def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:
-    """Return the reason why FedNova's ‖a_k‖₁ of H_k = `steps` cannot be divided by; empty if it
-    can, or is not there.
+    """Return why FedNova's ‖a_k‖₁ of H_k = `steps` cannot be divided by; empty if it can.
 
     Momentum repeats gradients most, with ρ → 1: ‖a_k‖₁ → 1 + 2 + ... + H_k.
 
@@ -318,9 +260,10 @@ def accumulation_fault(arrays: Mapping[str, NDArray[Any]], steps: int) -> str:
     """
     if "accumulation" not in arrays:
         return ""
-    found = float(arrays["accumulation"])
+    accumulation = float(arrays["accumulation"])
     most = steps * (steps + 1) / 2
     # The closed forms are float64 and lose a few digits where ρ is nearly 1.
-    if LEAST_ACCUMULATION <= found <= most * (1 + 1e-6):
+    if LEAST_ACCUMULATION <= accumulation <= most * (1 + 1e-6):
         return ""
-    return f"its accumulation is {found:g}, and {steps} steps make {LEAST_ACCUMULATION} to {most:g}"
+    least = LEAST_ACCUMULATION
+    return f"its accumulation is {accumulation:g}, and {steps} steps make {least} to {most:g}"

@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-import numpy as np
 import torch
 
-from fedwatt.deploy.server.back_off import KINDS, BackOff
+from fedwatt.deploy.server.back_off import BackOff
 from fedwatt.errors import RunError
 from fedwatt.methods.rule import Rows
-from fedwatt.metrics import SUMS, ErrorSums
+from fedwatt.metrics import ErrorSums
 
 
 @dataclass(frozen=True)
@@ -31,54 +30,27 @@ class Progress:
     """By kind of request."""
 
     def packed(self) -> Rows:
-        """Return tensors for N vehicles: names as JSON, rounds [N], error sums [N, 6].
+        """Return the state as JSON in a tensor of bytes.
 
-        >>> Progress({"b": 3}, {"a": ErrorSums(windows=9)}).packed()["counted"]
-        tensor([-1,  3])
+        >>> Progress.unpacked(Progress({"b": 3}).packed()).counted
+        {'b': 3}
         """
-        late = {name for own in self.back_offs.values() for name in own}
-        names = sorted({*self.counted, *self.validation, *self.evaluators, *late})
-        sums = [self.validation.get(name, ErrorSums()).as_array() for name in names]
-        rows = {
-            "names": torch.tensor(list(json.dumps(names).encode()), dtype=torch.uint8),
-            "counted": torch.tensor([self.counted.get(n, -1) for n in names], dtype=torch.int64),
-            "validation": torch.from_numpy(np.stack(sums) if sums else np.zeros((0, len(SUMS)))),
-            "evaluators": torch.tensor([n in self.evaluators for n in names], dtype=torch.bool),
-            "round": torch.tensor(self.round),
-            "mean_windows": torch.tensor(self.mean_windows, dtype=torch.float64),
-        }
-        if late:
-            back_offs = [
-                [self.back_offs.get(k, {}).get(n, BackOff()) for k in KINDS] for n in names
-            ]
-            table = [[[b.misses, b.resume_round] for b in own] for own in back_offs]
-            rows["back_offs"] = torch.tensor(table)
-        return rows
+        table = asdict(self) | {"evaluators": sorted(self.evaluators)}
+        return {"progress": torch.tensor(list(json.dumps(table).encode()), dtype=torch.uint8)}
 
     @classmethod
     def unpacked(cls, events: Rows) -> "Progress":
         """Return what `packed` stored."""
-        if "evaluators" not in events:
+        if "progress" not in events:
             raise RunError(
                 "The checkpoint does not tell which updates counted: it was written by another "
                 "version of fedwatt. Start anew with another --out."
             )
-        names: list[str] = json.loads(bytes(events["names"].tolist()))
-        rounds = events["counted"].tolist()
-        sums = events["validation"].numpy()
-        present = np.flatnonzero(sums.any(axis=1)).tolist()  # rows of 0 stand for no errors
-        evaluators = zip(names, events["evaluators"].tolist(), strict=True)
-        back_offs: dict[str, dict[str, BackOff]] = {}
-        misses = events["back_offs"].tolist() if "back_offs" in events else []
-        for name, row in zip(names, misses, strict=False):
-            for kind, (missed, resume) in zip(KINDS, row, strict=True):
-                if missed:
-                    back_offs.setdefault(kind, {})[name] = BackOff(missed, resume)
-        return cls(
-            {name: round for name, round in zip(names, rounds, strict=True) if round >= 0},
-            {names[row]: ErrorSums.from_array(sums[row]) for row in present},
-            frozenset(name for name, evaluates in evaluators if evaluates),
-            int(events["round"]),
-            float(events["mean_windows"]),
-            back_offs,
-        )
+        table = json.loads(bytes(events["progress"].tolist()))
+        sums = {name: ErrorSums(**errors) for name, errors in table["validation"].items()}
+        back_offs = {
+            kind: {name: BackOff(**state) for name, state in states.items()}
+            for kind, states in table["back_offs"].items()
+        }
+        evaluators = frozenset(table["evaluators"])
+        return cls(**table | dict(validation=sums, back_offs=back_offs, evaluators=evaluators))

@@ -68,16 +68,16 @@ class Quorum:
     """Why the run is paused; empty if it is not."""
     reminded: float = field(default=0.0, init=False)
 
-    def wait(self, done: int, there: Callable[[], int]) -> None:
+    def wait(self, done: int, connected: Callable[[], int]) -> None:
         """Return when enough vehicles are there; RunError if that takes too long."""
-        present = there()
+        present = connected()
         pause = FIRST_PAUSE
         while present < self.needed:
             vehicles = counted(self.needed, "vehicle")
             self._paused(done, f"{present} of the {vehicles} that a round needs are there")
             self.requests.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-            present = there()
+            present = connected()
         if self.why:
             log.info("goes on after round %d: %s there", done, counted(present, "vehicle"))
             self.why = ""
@@ -88,14 +88,14 @@ class Quorum:
 
         `in_time`: all have reacted before the deadline, so those that did not answer cannot.
         """
-        about = f"{answered} of {counted(called, 'vehicle')} answered round {done + 1}"
+        outcome = f"{answered} of {counted(called, 'vehicle')} answered round {done + 1}"
         self.failures = self.failures + 1 if in_time else 0
         if self.failures >= MOST_FAILURES:
             raise RunError(
-                f"{about}, {self.failures} times in a row, and the others said that they cannot. "
+                f"{outcome}, {self.failures} times in a row, and the others said that they cannot. "
                 "Their own logs say why. Put it right and continue with --resume."
             )
-        self._paused(done, f"{about}; it is asked again")
+        self._paused(done, f"{outcome}; it is asked again")
         self.requests.sleep(FIRST_PAUSE)
 
     def answered(self) -> None:

@@ -5,11 +5,8 @@ replied; one vehicle never makes it fail.
 """
 
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from math import inf
-from statistics import median
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from fedwatt.deploy.vehicle.messages import (
@@ -22,16 +19,13 @@ from fedwatt.deploy.vehicle.messages import (
 from fedwatt.deploy.wire import Content, pack
 from fedwatt.errors import DataError, FedwattError
 
-LONGER: Final = 1.5
-"""How many times the time that most vehicles took is left for all of them."""
-FIRST_SPARED: Final = 1.0
-LEAST_SPARED: Final = 0.1
-"""Seconds that are left for the others in any case, before vehicles' times are known and after."""
-SPREADS: Final = 4.0
-"""Deviations beyond what the slowest took, as a retransmission waits for (RFC 6298)."""
-KNOWN: Final = 3
-REMEMBERED: Final = 5
-"""Requests of a kind whose slowest replies tell how long vehicles take, and how many are kept."""
+ANSWERED: Final = "answered"
+REFUSED: Final = "refused"
+FAILED: Final = "failed"
+LATE: Final = "late"
+REJECTED: Final = "rejected"
+SPARE: Final = "spare"
+AWAY: Final = "away"
 
 
 @dataclass(frozen=True)
@@ -60,31 +54,27 @@ class Channel(Protocol):
 
 @dataclass(frozen=True)
 class Reply:
-    """A vehicle's reply: its content, or what was wrong with it."""
+    """The outcome of a request to one vehicle."""
 
-    content: Content | None
-    trouble: str = ""
-    refused: str = ""
-    """The setting of the acceptance file that refuses the plan."""
+    outcome: str
+    content: Content | None = None
+    reason: str = ""
+    """Why there is no content."""
+    seconds: float = 0.0
+    """From the request to its outcome."""
+    away_seconds: float = 0.0
+    """Time until the vehicle's hours begin, of one that is outside them."""
+
+    @property
+    def came(self) -> bool:
+        """Tell whether the vehicle replied at all."""
+        return self.outcome in (ANSWERED, REFUSED, REJECTED)
 
     def usable(self) -> Content:
         """Return the content; DataError if the reply cannot be used."""
         if self.content is None:
-            raise DataError(self.trouble)
+            raise DataError(self.reason)
         return self.content
-
-
-@dataclass
-class Outcome:
-    """Facts about a request besides its replies, by node."""
-
-    seconds: dict[int, float] = field(default_factory=dict)
-    """How long a reply took, or the word that there is none."""
-    failed: dict[int, str] = field(default_factory=dict)
-    """Why there is none, where that is known."""
-    away: dict[int, float] = field(default_factory=dict)
-    """Seconds for which a vehicle is outside its hours."""
-    waited: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -95,8 +85,6 @@ class Requests:
     poll_seconds: float = 0.1
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
-    slowest: dict[str, deque[float]] = field(default_factory=dict)
-    """By kind, how long the last reply took in the last few requests; only times depend on it."""
 
     def ask(
         self,
@@ -105,57 +93,45 @@ class Requests:
         seconds: float,
         *,
         enough: int = 0,
-        share: float = 1.0,
-        outcome: Outcome | None = None,
         each: Callable[[int, Reply], Reply] = lambda node, reply: reply,
     ) -> dict[int, Reply]:
-        """Return replies by node, of those that came within `seconds`.
+        """Return the outcome of every request, by node, after `seconds` at most.
 
-        With `enough` the request ends when so many readable replies are there; when a `share` of
-        the vehicles is done, the others have some time more (`closing`). Other facts are added to
-        `outcome`. `each` reply is taken as it comes, and may be let go.
+        With `enough` the request ends when so many readable replies are there. `each` is called
+        with every reply as it comes, and may let its content go.
         """
-        outcome, began = outcome or Outcome(), self.clock()
+        began = self.clock()
         waiting = self.send(form, requests, seconds)
         replies: dict[int, Reply] = {}
-        sent = len(waiting)
-        closes = inf
-        last = 0.0
+        closed = False
 
         def complete() -> bool:
-            nonlocal closes, last
-            came = self.receive(form, waiting, outcome)
-            replies.update({node: each(node, reply) for node, reply in came.items()})
-            took = self.clock() - began
-            for node in (*came, *outcome.failed):
-                outcome.seconds.setdefault(node, took)
-            last = took if came else last
-            if sent - len(waiting) >= share * sent:
-                closes = min(closes, closing(took, self.slowest.get(form.kind, ())))
-            readable = sum(reply.content is not None for reply in replies.values())
-            return not waiting or took >= closes or 0 < enough <= readable
+            nonlocal closed
+            for node, reply in self.receive(form, waiting).items():
+                replies[node] = each(node, replace(reply, seconds=self.clock() - began))
+            answered = sum(reply.outcome == ANSWERED for reply in replies.values())
+            closed = 0 < enough <= answered
+            return closed or not waiting
 
-        self.wait(complete, seconds, lambda: began + closes)
-        outcome.waited = min(self.clock() - began, seconds)
-        if last:
-            self.slowest.setdefault(form.kind, deque(maxlen=REMEMBERED)).append(last)
-        return replies
+        self.wait(complete, seconds)
+        waited = min(self.clock() - began, seconds)
+        silent = Reply(LATE, None, f"it did not reply within {seconds:g} s", waited)
+        if closed:
+            silent = Reply(SPARE, seconds=waited)
+        return dict.fromkeys(requests, silent) | replies
 
-    def wait(
-        self, done: Callable[[], bool], seconds: float, closes: Callable[[], float] = lambda: inf
-    ) -> bool:
+    def wait(self, done: Callable[[], bool], seconds: float) -> bool:
         """Poll until `done`, for `seconds` at most; return whether it was.
 
         Polls take half of the time at most: one of ten thousand vehicles may be long.
         """
-        deadline = self.clock() + seconds
         began = self.clock()
+        deadline = began + seconds
         while not done():
             now = self.clock()
             if now >= deadline:
                 return False
-            pause = min(max(self.poll_seconds, now - began), deadline - now)
-            self.sleep(min(pause, max(closes() - now, 0.001)))
+            self.sleep(min(max(self.poll_seconds, now - began), deadline - now))
             began = self.clock()
         return True
 
@@ -164,56 +140,69 @@ class Requests:
     ) -> dict[str, int]:
         """Send requests; return the node of each message that was accepted, by its id."""
         # The same content object is packed once for all vehicles.
-        packed: dict[int, bytes] = {}
-        for content in requests.values():
-            if id(content) not in packed:
-                packed[id(content)] = pack(content)
+        contents = {id(content): content for content in requests.values()}
+        packed = {number: pack(content) for number, content in contents.items()}
         bodies = {node: packed[id(content)] for node, content in requests.items()}
         if not bodies:
             return {}
         return self.channel.send(bodies, seconds=max(seconds, 1.0), largest_reply=form.largest)
 
-    def receive(
-        self, form: ReplyForm, waiting: dict[str, int], outcome: Outcome | None = None
-    ) -> dict[int, Reply]:
-        """Return replies that have come; their messages are taken out of `waiting`."""
-        replies, outcome = {}, outcome or Outcome()
-        for number, received in self.channel.receive(list(waiting)).items():
-            node = waiting.pop(number, None)
-            if node is None:
-                continue
-            if received.body is None:
-                outcome.failed[node] = received.trouble
-                continue
-            try:
-                replies[node] = Reply(opened(form, received.body))
-            except VehicleAway as error:
-                outcome.away[node] = error.seconds
-                outcome.failed[node] = str(error)
-            except VehicleFailed as error:
-                outcome.failed[node] = str(error)
-            except VehicleRefused as error:
-                replies[node] = Reply(None, str(error), error.reason)
-            except FedwattError as error:
-                replies[node] = Reply(None, str(error))
+    def receive(self, form: ReplyForm, waiting: dict[str, int]) -> dict[int, Reply]:
+        """Return the outcomes that are there; their messages are taken out of `waiting`."""
+        received = self.channel.receive(list(waiting))
+        nodes = {number: waiting.pop(number, None) for number in received}
+        return {
+            node: read_reply(form, received[number])
+            for number, node in nodes.items()
+            if node is not None
+        }
+
+
+def read_reply(form: ReplyForm, received: Received) -> Reply:
+    """Return the outcome that a channel's result stands for."""
+    if received.body is None:
+        return Reply(FAILED, None, received.trouble)
+    try:
+        return Reply(ANSWERED, opened(form, received.body))
+    except VehicleAway as error:
+        return Reply(AWAY, None, str(error), away_seconds=error.seconds)
+    except VehicleFailed as error:
+        return Reply(FAILED, None, str(error))
+    except VehicleRefused as error:
+        return Reply(REFUSED, None, str(error))
+    except FedwattError as error:
+        return Reply(REJECTED, None, str(error)[:200])
+
+
+@dataclass
+class BackgroundRequests:
+    """Requests of one form that no round waits for; each node is sent one at a time."""
+
+    requests: Requests
+    form: ReplyForm
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Node by message id."""
+    paused: dict[int, float] = field(default_factory=dict)
+    """Nodes that are not sent another one before a time."""
+
+    def ready(self, nodes: Iterable[int]) -> list[int]:
+        """Return those of `nodes` that may be sent a request now."""
+        now = self.requests.clock()
+        return [node for node in nodes if self.paused.get(node, now) <= now]
+
+    def pause(self, nodes: Iterable[int], seconds: float) -> None:
+        """Send these nodes nothing for so long."""
+        self.paused |= dict.fromkeys(nodes, self.requests.clock() + seconds)
+
+    def send(self, requests: Mapping[int, Content], seconds: float) -> None:
+        """Send requests, whose replies are for `receive`; one without a reply may be repeated."""
+        self.waiting = {n: node for n, node in self.waiting.items() if node not in requests}
+        self.waiting |= self.requests.send(self.form, requests, seconds)
+        self.pause(requests, seconds)
+
+    def receive(self) -> dict[int, Reply]:
+        """Return the outcomes that are there by now."""
+        replies = self.requests.receive(self.form, self.waiting) if self.waiting else {}
+        for node in replies:
+            self.paused.pop(node, None)
         return replies
-
-
-def closing(took: float, slowest: Collection[float]) -> float:
-    """Return the seconds after which a request closes whose share of replies took so long.
-
-    That is when the slowest of the last requests, in the median, would be done, with a quarter
-    more, or with four times the median deviation; half as long again where little is known.
-
-    >>> closing(10.0, [])
-    15.0
-    >>> closing(0.5, [0.8, 9.0, 0.8])
-    1.0
-    >>> closing(1.0, [0.8, 0.8, 0.8])
-    1.5
-    """
-    if len(slowest) < KNOWN:
-        return max(LONGER * took, took + FIRST_SPARED)
-    usual = median(slowest)
-    spared = max(LEAST_SPARED, usual / 4, SPREADS * median(abs(one - usual) for one in slowest))
-    return usual + spared if took <= usual else max(LONGER * took, took + spared)

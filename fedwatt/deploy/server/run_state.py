@@ -36,7 +36,7 @@ KEPT_TOTALS: Final = 256
 
 
 def going_on(out: Path) -> str:
-    """Return what to say where a run folder is another process's."""
+    """Return the refusal of a run folder that another process fills."""
     return f"A run is going on in {out}. Wait for its end, or choose another --out."
 
 
@@ -65,8 +65,8 @@ class RunState:
     status: str = RUNNING
     since: str = ""
     """When the status began, UTC."""
-    about: str = ""
-    """Why."""
+    reason: str = ""
+    """Why it does that."""
 
     @classmethod
     def begin(cls, out: Path, plan: str, *, resume: bool) -> "RunState":
@@ -87,9 +87,9 @@ class RunState:
         try:
             table = json.loads(path.read_text(encoding="utf-8"))
             releases = {str(n): int(count) for n, count in table["releases"].items()}
-            doing = (str(table[name]) for name in ("status", "since", "about"))
+            texts = (str(table[name]) for name in ("status", "since", "reason"))
             numbers = int(table["exchange"]), int(table["learnings"])
-            return cls(path, str(table["plan"]), *numbers, releases, *doing)
+            return cls(path, str(table["plan"]), *numbers, releases, *texts)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{path} is damaged: {error}. Start anew with another --out.") from error
 
@@ -112,23 +112,23 @@ class RunState:
         self.releases[label] = self.releases.get(label, 0) + 1
         self.save()
 
-    def note(self, status: str, about: str = "") -> None:
+    def note(self, status: str, reason: str = "") -> None:
         """Write down what the run is doing from now on, and why."""
         if status != self.status or not self.since:
             self.since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")[:19]
         self.status = status
-        self.about = about
+        self.reason = reason
         self.save()
 
     @property
     def doing(self) -> str:
         """Return what the run is doing, since when and why, as one sentence."""
         status = self.status
-        about = self.about
+        reason = self.reason
         if status in (RUNNING, PAUSED) and not is_held(self.path.parent, RUN_LOCK):
             status = INTERRUPTED
-            about = "its server was stopped; --resume continues it"
-        return f"{status} since {self.since} (UTC)" + (f": {about}" if about else "")
+            reason = "its server was stopped; --resume continues it"
+        return f"{status} since {self.since} (UTC)" + (f": {reason}" if reason else "")
 
     def save(self) -> None:
         """Write the file."""
@@ -137,7 +137,7 @@ class RunState:
 
     def keep_total(self, purpose: str, total: SumTotal) -> None:
         """Keep the total of a secure aggregation with this purpose."""
-        table = {f"sum.{name}": np.ascontiguousarray(own) for name, own in total.sums.items()}
+        table = {f"sum.{name}": np.ascontiguousarray(v) for name, v in total.sums.items()}
         names = json.dumps(total.survivors).encode()
         table["survivors"] = np.frombuffer(names, dtype=np.uint8)
         path = self._total_file(purpose)

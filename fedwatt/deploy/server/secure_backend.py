@@ -18,19 +18,18 @@ from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.run_state import SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
-from fedwatt.deploy.vehicle.errors import fleet_errors
 from fedwatt.engine.call import Call
 from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
-from fedwatt.federation.records import FleetErrors
+from fedwatt.federation.error_sums import fleet_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
-from fedwatt.privacy.drawing import draws_on_board
-from fedwatt.privacy.fixed_point import CLIPPED
+from fedwatt.privacy.noise_shares import draws_on_board
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
+from fedwatt.sums import CLIPPED
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -46,27 +45,6 @@ class SecureBackend(DeployedBackend):
         super().check(method)
         if fault := secure_fault(method):
             raise SettingError(f"Method '{method.name}' with secure aggregation: {fault}")
-        if self.config.deploy.diagnostics:
-            raise SettingError(
-                "deploy.diagnostics asks every vehicle for its roughness, and secure.enabled keeps "
-                "single vehicles secret. Switch one of them off."
-            )
-
-    def replies(
-        self, state: State, present: Present, called: Mapping[str, Call], wanted: int
-    ) -> Work | Unanswered:
-        """Return the sum over the vehicles called; those that drop out have not replied."""
-        try:
-            if called and not present.members.population_windows > 0:
-                raise RunError("no model was evaluated yet, so the fleet's size is unknown.")
-            if called:
-                total = self._sum(state, present, list(called), wanted)
-                return self._mean(total, called)
-        except FedwattError as error:
-            if isinstance(error, NoSum) and not error.sent and not self.private:
-                return Unanswered(frozenset(called) - error.lost)
-            log.warning("round %d makes no model: %s", state.round + 1, error)
-        return no_work(state.weights)
 
     @property
     def calling_terms(self) -> Terms:
@@ -80,85 +58,57 @@ class SecureBackend(DeployedBackend):
         training = replace(self.terms.training, participation=1.0, sampling="fixed")
         return replace(self.terms, training=training)
 
-    def _sum(self, state: State, present: Present, names: list[str], wanted: int) -> SumTotal:
-        """Return one sum over the vehicles `names`; NoSum if too few see it through."""
-        name = f"round {state.round + 1}"
-        model = self.method.adapted(self.model)
-        layout = reply_layout(self.method, model, self.config.secure, vehicles=len(names))
-        sums = SecureSums(self.roster, self.run, enough=wanted)
-        request = self.training_requests(state, present)
-        total = sums.total(name, names, layout, request, self.config.deploy.round_seconds)
-        refuse_impossible_weight(layout, total.sums, len(total.survivors))
-        if total.sums[CLIPPED][0]:
-            log.warning(
-                "%s: %d values of all vehicles together were clipped; raise secure.delta_limit or "
-                "secure.upload_limit",
-                name,
-                total.sums[CLIPPED][0],
-            )
-        return total
-
     def present(self, state: State | None) -> Present:
-        """Return who is connected, with the mean number of windows that a sum told."""
+        """Return who is connected, with the mean number of windows from the last sum."""
         present = super().present(state)
         progress = Progress() if state is None else Progress.unpacked(state.events)
         members = replace(present.members, mean_windows=progress.mean_windows)
         return replace(present, members=members)
 
-    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Return error sums of the model [1, D] over the fleet.
-
-        Where a vehicle is in the sum for the first time, the model is not compared with earlier
-        ones.
-        """
-        progress = Progress.unpacked(events)
-        members = present.members
-        groups: dict[bool, list[str]] = {False: [], True: []}
-        for vehicle in members.evaluated:
-            groups[members.held_out(vehicle)].append(members.name(vehicle))
-        found = self._fleet_errors(weights, progress, groups)
-        if found is None:
-            return ModelEvaluation([None], events)
-        errors, evaluators = found
-        if len(evaluators) < len(groups[False]):
-            log.info("%d of %d vehicles evaluated", len(evaluators), len(groups[False]))
-        comparable = not (progress.evaluators and set(evaluators) - progress.evaluators)
-        after = replace(
-            progress,
-            evaluators=progress.evaluators | set(evaluators),
-            mean_windows=errors.mean_windows,
-        )
-        return ModelEvaluation([errors], after.packed(), comparable)
-
-    def _fleet_errors(
-        self, weights: Tensor, progress: Progress, groups: Mapping[bool, list[str]]
-    ) -> tuple[FleetErrors, tuple[str, ...]] | None:
-        """Return the fleet's errors of a model and who evaluated it; None: there is no sum."""
-        assert isinstance(self.errors, SummedErrors)
-        request = self.evaluation_request(weights, progress)
-        total = self.errors.sum("evaluate", groups[False], request)
-        if total is None:
-            return None
+    def replies(
+        self, state: State, present: Present, called: Mapping[str, Call], enough_replies: int
+    ) -> Work | Unanswered:
+        """Return the sum over the vehicles called; those that drop out have not replied."""
+        if not called:
+            return no_work(state.weights)
         try:
-            errors = fleet_errors(total.sums, len(total.survivors))
-            others = self.errors.sum("evaluate", groups[True], request)
-            if others is not None:
-                away = fleet_errors(others.sums, len(others.survivors))
-                errors = replace(errors, held_out=away.test.rmse)
-        except DataError as error:
-            log.warning("the evaluation of the fleet is rejected: %s", error)
-            return None
-        return errors, total.survivors
+            return self._mean(self._sum(state, present, list(called), enough_replies), called)
+        except FedwattError as error:
+            if isinstance(error, NoSum) and not error.sent and not self.private:
+                return Unanswered(frozenset(called) - error.lost)
+            log.warning("round %d makes no model: %s", state.round + 1, error)
+        return no_work(state.weights)
 
-    def _mean(self, total: SumTotal, names: Mapping[str, Call]) -> Work:
+    def _sum(
+        self, state: State, present: Present, names: list[str], enough_replies: int
+    ) -> SumTotal:
+        """Return one sum over the vehicles `names`; NoSum if too few see it through."""
+        if not present.members.population_windows > 0:
+            raise RunError("no model was evaluated yet, so the fleet's size is unknown.")
+        name = f"round {state.round + 1}"
+        model = self.method.adapted(self.model)
+        layout = reply_layout(self.method, model, self.config.secure, vehicles=len(names))
+        sums = SecureSums(self.roster, self.run, enough=enough_replies)
+        request = self.training_requests(state, present)
+        total = sums.total(name, names, layout, request, self.config.deploy.round_seconds)
+        refuse_impossible_weight(layout, total.sums, len(total.survivors))
+        if clipped := total.sums[CLIPPED][0]:
+            log.warning(
+                "%s: %d values of all vehicles together were clipped; raise secure.delta_limit or "
+                "secure.upload_limit",
+                name,
+                clipped,
+            )
+        return total
+
+    def _mean(self, total: SumTotal, called: Mapping[str, Call]) -> Work:
         """Return the survivors' mean in place of their updates; each weighs Σ w_k / R."""
         method = self.method
-        counted = [names[name] for name in total.survivors]
-        others = [names[name] for name in total.rejected if name not in total.survivors]
+        counted = [called[name] for name in total.survivors]
+        others = [called[name] for name in total.rejected if name not in total.survivors]
         delta, weight, uploads = means(method, method.adapted(self.model), total.sums)
         refuse_long_mean(delta, self.config.secure.norm_limit)
         calls = [*counted, *others]
-        usable = np.arange(len(calls)) < len(counted)
         delta = delta.to(self.device)
         uploads = {name: values.to(self.device) for name, values in uploads.items()}
         length = float(delta.double().norm())
@@ -168,10 +118,46 @@ class SecureBackend(DeployedBackend):
             delta.new_zeros((len(calls), 0)),
             np.full(len(calls), each),
             np.ones(len(calls), dtype=bool),
-            usable,
+            np.arange(len(calls)) < len(counted),
             {},
             {},
             {},
             noised=self.private,
             together={calls[0].run: Together(delta, each, uploads, length)},
         )
+
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
+        """Return error sums of the model [1, D] over the fleet.
+
+        Where a vehicle is in the sum for the first time, the model is not compared with earlier
+        ones.
+        """
+        assert isinstance(self.errors, SummedErrors)
+        progress = Progress.unpacked(events)
+        members = present.members
+        groups: dict[bool, list[str]] = {False: [], True: []}
+        for vehicle in members.evaluated:
+            groups[members.held_out(vehicle)].append(members.name(vehicle))
+        request = self.evaluation_request(weights, progress)
+        total = self.errors.sum("evaluate", groups[False], request)
+        if total is None:
+            return ModelEvaluation([None], events)
+        try:
+            errors = fleet_errors(total.sums, len(total.survivors))
+            others = self.errors.sum("evaluate", groups[True], request)
+            if others is not None:
+                held_out = fleet_errors(others.sums, len(others.survivors))
+                errors = replace(errors, held_out=held_out.test.rmse)
+        except DataError as error:
+            log.warning("the evaluation of the fleet is rejected: %s", error)
+            return ModelEvaluation([None], events)
+        evaluators = frozenset(total.survivors)
+        if len(evaluators) < len(groups[False]):
+            log.info("%d of %d vehicles evaluated", len(evaluators), len(groups[False]))
+        comparable = not (progress.evaluators and evaluators - progress.evaluators)
+        after = replace(
+            progress,
+            evaluators=progress.evaluators | evaluators,
+            mean_windows=errors.mean_windows,
+        )
+        return ModelEvaluation([errors], after.packed(), comparable)

@@ -14,16 +14,22 @@ from typing import Any, Final, TypeVar
 from fedwatt.deploy.server.members import Roster
 from fedwatt.deploy.server.requests import Reply
 from fedwatt.deploy.server.run_state import RunState, SumTotal
-from fedwatt.deploy.vehicle.messages import SECURE, VECTOR, ReplyForm, Sizes
+from fedwatt.deploy.vehicle.messages import SECURE, ReplyForm, vector_form
 from fedwatt.deploy.vehicle.secure import Purpose
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
-from fedwatt.privacy.fixed_point import CLIPPED, Layout, Words
 from fedwatt.privacy.secure import server
-from fedwatt.privacy.secure.messages import Advert, Agreed, Masked, Revealed, Shares
-from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure.messages import (
+    Advert,
+    Agreed,
+    Masked,
+    Revealed,
+    Shares,
+    from_plain,
+    to_plain,
+)
 from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import SumRequest, Total
+from fedwatt.sums import CLIPPED, Layout, SumRequest, Total, Words
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -38,14 +44,14 @@ class NoSum(RunError):
     def __init__(
         self,
         reason: str,
-        lost: frozenset[str],
+        lost: frozenset[str] = frozenset(),
         rejected: frozenset[str] = frozenset(),
         *,
         sent: bool = False,
     ) -> None:
         super().__init__(reason)
         self.lost = lost
-        """Whose reply to the last step is missing or could not be used."""
+        """Vehicles whose reply to the last step is missing or could not be used."""
         self.rejected = rejected
         self.sent = sent
         """Whether contributions were asked for: then it is not asked for again."""
@@ -79,9 +85,7 @@ class SecureSums:
         settings = self.roster.config.secure
         smallest = max(settings.smallest_sum, self.smallest)
         if len(called) < smallest:
-            raise NoSum(
-                f"a sum needs {smallest} vehicles, and {len(called)} are called.", frozenset()
-            )
+            raise NoSum(f"a sum needs {smallest} vehicles, and {len(called)} are called.")
         purpose = Purpose.of(request(called[0])).text
         before = self.run.kept_total(purpose)
         if before is not None and set(before.survivors) <= set(called):
@@ -94,16 +98,15 @@ class SecureSums:
             purpose=purpose,
         )
         terms = replace(terms, threshold=max(terms.threshold, smallest), bits=layout.bits)
-        exchange = _Exchange(self, name, request, seconds)
+        exchange = _Exchange(self, terms, request, seconds)
         try:
-            words, survivors = exchange.total(terms, called)
+            words, survivors = exchange.total(called)
         except FedwattError as error:
             if isinstance(error, server.NoTotal):
                 exchange.reject(error.rejected)
             lost = frozenset(called) - exchange.answered
-            raise NoSum(
-                str(error), lost, frozenset(exchange.rejected), sent=exchange.sent
-            ) from error
+            rejected = frozenset(exchange.rejected)
+            raise NoSum(str(error), lost, rejected, sent=exchange.sent) from error
         finally:
             for vehicle, reason in exchange.rejected.items():
                 log.warning("%s: a message of %s rejected: %s", name, vehicle, reason)
@@ -118,41 +121,37 @@ class _Exchange:
     """One secure aggregation on its way."""
 
     sums: SecureSums
-    name: str
+    terms: Terms
     request: Callable[[str], Content]
     seconds: float
     rejected: dict[str, str] = field(default_factory=dict)
     answered: frozenset[str] = frozenset()
-    """Whose reply to the last step could be used."""
+    """Vehicles whose reply to the last step could be used."""
     sent: bool = False
 
-    def total(self, terms: Terms, names: list[str]) -> tuple[Words, tuple[str, ...]]:
+    def total(self, names: list[str]) -> tuple[Words, tuple[str, ...]]:
         """Return the sum of the survivors' words, and who they are."""
-        adverts = self._ask("sum-keys", Advert, dict.fromkeys(names, terms))
-        keyed, left_out = server.make_roster(terms, adverts)
+        adverts = self._ask("sum-keys", Advert, dict.fromkeys(names, self.terms))
+        keyed, left_out = server.make_roster(self.terms, adverts)
         self.reject(left_out)
         rosters = {name: keyed.roster(name) for name in keyed.graph.names}
-        shares = self._ask("sum-shares", Shares, rosters)
-        routed, inboxes, left_out = server.route(keyed, shares)
+        routed, inboxes, left_out = server.route(keyed, self._ask("sum-shares", Shares, rosters))
         self.reject(left_out)
         requests = {}
         for name, inbox in inboxes.items():
             plain = self.request(name)
             requests[name] = Content({**plain.values, **to_plain(inbox, SECURE)}, plain.arrays)
         self.sent = True
-        summed, survivors, left_out = self._added(routed, requests, terms).collected()
+        summed, survivors, left_out = self._added(routed, requests).collected()
         self.reject(left_out)
-        passed, left_out = server.pass_on(
-            summed, self._ask("sum-agree", Agreed, dict.fromkeys(summed.survivors, survivors))
-        )
+        agreed = self._ask("sum-agree", Agreed, dict.fromkeys(summed.survivors, survivors))
+        passed, left_out = server.pass_on(summed, agreed)
         self.reject(left_out)
         total, left_out = server.unmask(summed, self._ask("sum-reveal", Revealed, passed))
         self.reject(left_out)
         return total, summed.survivors
 
-    def _added(
-        self, routed: server.Routed, requests: Mapping[str, Content], terms: Terms
-    ) -> server.Adding:
+    def _added(self, routed: server.Routed, requests: Mapping[str, Content]) -> server.Adding:
         """Return the sum of the contributions that come; none of them is kept."""
         adding = server.Adding(routed)
 
@@ -164,7 +163,8 @@ class _Exchange:
                 return reply
             return replace(reply, content=Content())
 
-        form = ReplyForm(VECTOR, Sizes(words=terms.length * terms.bits // 8))
+        terms = self.terms
+        form = vector_form(terms.length * terms.bits // 8)
         enough = self.sums.enough and max(self.sums.enough, terms.threshold)
         kind = str(next(iter(requests.values())).values["kind"])
         self.sums.roster.ask(form, requests, self.seconds, kind=kind, enough=enough, each=add)
@@ -176,12 +176,11 @@ class _Exchange:
     ) -> dict[str, Message]:
         """Return the replies to one step, by vehicle."""
         common = {"kind": kind, "plan": self.sums.run.plan}
-        requests: dict[str, Content] = {}
-        packed: dict[int, Content] = {}
-        for name, message in messages.items():
-            if id(message) not in packed:
-                packed[id(message)] = Content({**common, **to_plain(message, SECURE)})
-            requests[name] = packed[id(message)]
+        packed = {
+            id(message): Content({**common, **to_plain(message, SECURE)})
+            for message in messages.values()
+        }
+        requests = {name: packed[id(message)] for name, message in messages.items()}
         good = {}
         seconds = self.sums.roster.config.secure.stage_seconds
         for name, answer in self.sums.roster.ask(ReplyForm(kind), requests, seconds).items():
@@ -193,7 +192,7 @@ class _Exchange:
         return good
 
     def reject(self, left_out: Mapping[str, str]) -> None:
-        """Take note of those whose messages could not be used."""
+        """Note the vehicles whose messages could not be used."""
         self.rejected |= left_out
         self.answered -= left_out.keys()
 
@@ -202,8 +201,8 @@ class _Exchange:
 class PlaceSums:
     """Sums over places: an executor of `fedwatt.sums` that repeats failed sums under new numbers.
 
-    A sum that fails is repeated without those that failed where the others are enough, and with
-    them where not.
+    A sum that fails is repeated without the vehicles that failed where the others are enough, and
+    with them where not.
     """
 
     roster: Roster
@@ -227,18 +226,19 @@ class PlaceSums:
         reason = ""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                there = self._gathered(present)
-                choices = (there - lost, there - rejected, there)
+                connected = self._gathered(present)
+                choices = (connected - lost, connected - rejected, connected)
                 called = next(names for names in choices if len(names) >= self.smallest)
                 total = self._sum(request, called)
             except NoSum as error:
-                lost, rejected = lost | error.lost, rejected | error.rejected
+                lost |= error.lost
+                rejected |= error.rejected
                 silent = ", ".join(sorted(error.lost - error.rejected))
                 reason = f"{error} No reply came from {silent}." if silent else str(error)
                 log.warning("%s: sum %d of at most %d: %s", self.kind, attempt, ATTEMPTS, reason)
                 continue
-            if total.sums[CLIPPED][0]:
-                log.warning("%s: %d values were clipped", self.kind, total.sums[CLIPPED][0])
+            if clipped := total.sums[CLIPPED][0]:
+                log.warning("%s: %d values were clipped", self.kind, clipped)
             return total.sums, frozenset(total.survivors)
         raise RunError(
             f"'{self.kind}' could not be learned: {ATTEMPTS} secure aggregations failed one after "
@@ -246,10 +246,10 @@ class PlaceSums:
         )
 
     def _sum(self, request: SumRequest, called: frozenset[str]) -> SumTotal:
-        own = self.content(request)
+        content = self.content(request)
         values = {"kind": self.kind, "plan": self.run.plan, "number": self.number}
         self.number += 1
-        content = Content({**values, **own.values}, own.arrays)
+        content = Content({**values, **content.values}, content.arrays)
         # In words of 64 bits: of 32 sums would be too coarse.
         layout = Layout(request.fields, vehicles=len(called))
         sums = SecureSums(self.roster, self.run, smallest=self.smallest)
@@ -258,15 +258,17 @@ class PlaceSums:
 
     def _gathered(self, names: frozenset[str]) -> frozenset[str]:
         """Return those of `names` that are connected; wait a while for enough of them."""
-        there: frozenset[str] = frozenset()
+        connected: frozenset[str] = frozenset()
 
         def enough() -> bool:
-            nonlocal there
+            nonlocal connected
             self.roster.refresh()
-            there = frozenset(name for name in names if self.roster.there(name))
-            return len(there) >= self.smallest
+            connected = frozenset(name for name in names if self.roster.is_ready(name))
+            return len(connected) >= self.smallest
 
         if not self.roster.requests.wait(enough, self.roster.config.secure.stage_seconds):
-            reason = f"{len(there)} of {len(names)} vehicles are there, {self.smallest} are needed."
-            raise NoSum(reason, frozenset())
-        return there
+            present = len(connected)
+            raise NoSum(
+                f"{present} of {len(names)} vehicles are there, {self.smallest} are needed."
+            )
+        return connected

@@ -6,9 +6,8 @@ messages and takes the replies that are complete, without waiting. In both, a re
 read is its vehicle's trouble alone.
 """
 
-import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from flwr.app import Message
@@ -36,8 +35,6 @@ TROUBLES: Final = {
 }
 BATCH: Final = 250
 """Requests that are pushed at a time: the first vehicles work while the last are asked."""
-FORGET_SECONDS: Final = 3600.0
-"""After which an announced reply that nobody asks for is forgotten."""
 
 
 class PublicChannel:
@@ -48,7 +45,6 @@ class PublicChannel:
         self.expected = Expected.of_run(grid.run.run_id)
         self.limits: dict[str, tuple[int, int]] = {}
         """Node and most bytes of its reply, by message id."""
-        self.unreadable: list[str] = []
 
     def nodes(self) -> dict[int, str]:
         """Return connected nodes, with the names that their keys were registered under."""
@@ -61,69 +57,55 @@ class PublicChannel:
         self.expected.at_least(largest_reply + 2 * messages.ENVELOPE)
         contents = {id(body): messages.content(body) for body in requests.values()}
         accepted: dict[str, int] = {}
-        nodes = list(requests)
-        for start in range(0, len(nodes), BATCH):
-            some = nodes[start : start + BATCH]
-            ids = self._push(
-                [
-                    Message(
-                        contents[id(requests[node])],
-                        node,
-                        messages.TYPE,
-                        ttl=max(seconds, 1.0),
-                    )
-                    for node in some
-                ]
-            )
-            accepted |= {number: node for number, node in zip(ids, some, strict=False) if number}
+        everyone = list(requests)
+        for start in range(0, len(everyone), BATCH):
+            nodes = everyone[start : start + BATCH]
+            pushed = [
+                Message(contents[id(requests[node])], node, messages.TYPE, ttl=max(seconds, 1.0))
+                for node in nodes
+            ]
+            numbers = zip(self._push(pushed), nodes, strict=False)
+            accepted |= {number: node for number, node in numbers if number}
         self.limits |= {number: (node, largest_reply) for number, node in accepted.items()}
         return accepted
 
     def receive(self, ids: Collection[str]) -> dict[str, Received]:
-        """Return the replies that have come by now."""
-        replies: dict[str, Received] = {}
-        for message in self._pull([number for number in ids if number in self.limits]):
-            number = message.metadata.reply_to_message_id
-            node, largest = self.limits.pop(number, (0, 0))
-            replies[number] = read_reply(message, node, largest)
-        for number in self.unreadable:
-            del self.limits[number]
-            replies[number] = Received(None, "its reply cannot be read")
-        self.unreadable.clear()
+        """Return the replies that are complete by now."""
+        expected = [number for number in ids if number in self.limits]
+        replies = self._pull(expected) if expected else {}
+        for number in replies:
+            self.limits.pop(number, None)
         return replies
 
     def close(self) -> None:
         """End what this channel expects of vehicles."""
         self.expected.over()
 
-    def _push(self, some: list[Message]) -> Iterable[str]:
-        return self.grid.push_messages(some)
+    def _push(self, pushed: list[Message]) -> Iterable[str]:
+        return self.grid.push_messages(pushed)
 
-    def _pull(self, ids: list[str]) -> Iterable[Message]:
+    def _pull(self, ids: list[str]) -> dict[str, Received]:
         try:
-            return list(self.grid.pull_messages(ids)) if ids else []
+            pulled = list(self.grid.pull_messages(ids))
         except Exception:  # one vehicle's reply cannot be read: find out whose
-            return [message for number in ids for message in self._pull_one(number)]
+            if len(ids) == 1:
+                return {ids[0]: Received(None, "its reply cannot be read")}
+            return {n: reply for number in ids for n, reply in self._pull([number]).items()}
+        numbers = {message.metadata.reply_to_message_id: message for message in pulled}
+        return {n: self._reply(n, m) for n, m in numbers.items() if n in self.limits}
 
-    def _pull_one(self, number: str) -> Iterable[Message]:
+    def _reply(self, number: str, message: Message) -> Received:
+        """Return what a reply holds, or what is wrong with it."""
+        node, largest = self.limits[number]
+        if message.has_error():
+            code = message.error.code
+            return Received(None, TROUBLES.get(code, f"it could not reply (error {code})"))
+        if message.metadata.src_node_id != node:
+            return Received(None, "its reply came from another vehicle")
         try:
-            return list(self.grid.pull_messages([number]))
-        except Exception:
-            self.unreadable.append(number)
-            return []
-
-
-def read_reply(message: Message, node: int, largest: int) -> Received:
-    """Return what a reply holds, or what is wrong with it."""
-    if message.has_error():
-        code = message.error.code
-        return Received(None, TROUBLES.get(code, f"it could not reply (error {code})"))
-    if message.metadata.src_node_id != node:
-        return Received(None, "its reply came from another vehicle")
-    try:
-        return Received(messages.body_of(message, largest))
-    except DataError as error:
-        return Received(None, f"its reply cannot be read: {error}")
+            return Received(messages.body_of(message, largest))
+        except DataError as error:
+            return Received(None, f"its reply cannot be read: {error}")
 
 
 @dataclass
@@ -131,11 +113,10 @@ class Announced:
     """A reply whose parts are still on their way."""
 
     number: str
-    reply_to: str
     sender: int
+    """As Flower has verified it."""
     missing: set[str]
-    since: float
-    parts: dict[str, bytes] = field(default_factory=dict)
+    parts: dict[str, bytes]
 
 
 class FastChannel(PublicChannel):
@@ -148,28 +129,10 @@ class FastChannel(PublicChannel):
         self.announced: dict[str, Announced] = {}
         """By the id of the message that each answers."""
 
-    def receive(self, ids: Collection[str]) -> dict[str, Received]:
-        """Return the replies that are complete by now, without waiting."""
-        replies = self._announced([n for n in ids if n in self.limits and n not in self.announced])
-        for number in [number for number in ids if number in self.announced]:
-            reply = self.announced[number]
-            try:
-                self._fetch_missing(reply)
-            except DataError as error:
-                replies[number] = Received(None, str(error))
-            else:
-                if reply.missing:
-                    continue
-                replies[number] = self._complete(reply)
-            del self.announced[number]
-        for number in replies:
-            self.limits.pop(number, None)
-        return replies
-
-    def _push(self, some: list[Message]) -> Iterable[str]:
+    def _push(self, pushed: list[Message]) -> Iterable[str]:
         request = PushAppMessagesRequest()
         objects: dict[str, bytes] = {}
-        for message in some:
+        for message in pushed:
             tree, parts = messages.taken_apart(message)
             request.messages_list.append(message_to_proto(remove_content_from_message(message)))
             request.message_object_trees.append(tree)
@@ -187,38 +150,42 @@ class FastChannel(PublicChannel):
             self.client.PushObject(part)
         return list(answer.message_ids)
 
-    def _announced(self, ids: list[str]) -> dict[str, Received]:
-        """Note replies that were announced; return those in whose place there is an error."""
-        replies: dict[str, Received] = {}
+    def _pull(self, ids: list[str]) -> dict[str, Received]:
+        replies = self._announcements([number for number in ids if number not in self.announced])
+        for number in [number for number in ids if number in self.announced]:
+            reply = self.announced[number]
+            try:
+                self._fetch_missing(reply)
+                if reply.missing:
+                    continue
+                replies[number] = self._complete(number, reply)
+            except DataError as error:
+                replies[number] = Received(None, f"its reply cannot be read: {error}")
+            del self.announced[number]
+        return replies
+
+    def _announcements(self, ids: list[str]) -> dict[str, Received]:
+        """Note replies that were announced; return the troubles with them."""
+        troubles: dict[str, Received] = {}
         if not ids:
-            return replies
+            return troubles
         request = PullAppMessagesRequest(message_ids=ids)
         messages.want_parts(request)
         answer: PullAppMessagesResponse = self.client.PullMessages(request)
         parts = messages.attached(answer.SerializeToString())
-        now = time.monotonic()
-        for number in [
-            n for n, reply in self.announced.items() if now - reply.since > FORGET_SECONDS
-        ]:
-            del self.announced[number]
         trees = answer.message_object_trees
         for header, tree in zip(answer.messages_list, trees, strict=True):
             metadata = header.metadata
             try:
                 numbers = messages.numbers_in(tree)
             except DataError as error:
-                replies[metadata.reply_to_message_id] = Received(None, str(error))
+                troubles[metadata.reply_to_message_id] = Received(None, str(error))
                 continue
             present = {number: parts[number] for number in numbers & parts.keys()}
             self.announced[metadata.reply_to_message_id] = Announced(
-                metadata.message_id,
-                metadata.reply_to_message_id,
-                metadata.src_node_id,
-                numbers - present.keys(),
-                now,
-                present,
+                metadata.message_id, metadata.src_node_id, numbers - present.keys(), present
             )
-        return replies
+        return troubles
 
     def _fetch_missing(self, reply: Announced) -> None:
         """Fetch parts that were sent one by one and are there; DataError if some are lost."""
@@ -227,7 +194,7 @@ class FastChannel(PublicChannel):
             request = message_pb2.PullObjectRequest(object_id=number, **self.origin)
             answer = self.client.PullObject(request)
             if not answer.object_found:
-                raise DataError("its reply was lost on the way")
+                raise DataError("a part of it was lost on the way")
             if answer.object_available:
                 reply.parts[number] = answer.object_content
                 reply.missing.discard(number)
@@ -237,17 +204,14 @@ class FastChannel(PublicChannel):
             )
             self.client.ConfirmMessageReceived(confirm)
 
-    def _complete(self, reply: Announced) -> Received:
-        node, largest = self.limits[reply.reply_to]
-        try:
-            message = messages.put_together(reply.number, reply.parts, largest)
-        except DataError as error:
-            return Received(None, f"its reply cannot be read: {error}")
-        if message.metadata.reply_to_message_id != reply.reply_to:
-            return Received(None, "it is not the reply that was announced")
+    def _complete(self, number: str, reply: Announced) -> Received:
+        node, largest = self.limits[number]
+        message = messages.put_together(reply.number, reply.parts, largest)
         if message.has_content() and reply.sender != node:
-            return Received(None, "its reply came from another vehicle")
-        return read_reply(message, node, largest)
+            raise DataError("it came from another vehicle")
+        if message.metadata.reply_to_message_id != number:
+            raise DataError("it is not the reply that was announced")
+        return self._reply(number, message)
 
 
 def channel(grid: Grid) -> PublicChannel:

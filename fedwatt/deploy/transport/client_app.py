@@ -30,8 +30,8 @@ def answer(message: Message, context: Context) -> Message:
     config = context.node_config
     vehicle = _vehicle(*(str(config[name]) for name in ("folder", "state", "keys")))
     # Every message may have its own process; secrets pass from one to the next.
-    kept = context.state.config_records.get(SECRETS, ConfigRecord()).get("secrets", b"")
-    vehicle.secrets.restore(kept if isinstance(kept, bytes) else b"")
+    secrets = context.state.config_records.get(SECRETS, ConfigRecord()).get("secrets", b"")
+    vehicle.secrets.restore(secrets if isinstance(secrets, bytes) else b"")
     reply = messages.content(
         vehicle.handle(messages.body_of(message, vehicle.acceptance.largest_message))
     )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,8 +43,6 @@ SERVER_PROCESSES: Final = (
 )
 END_SECONDS: Final = 5.0
 """For processes to end in order, before they are killed."""
-MOST_PASSES: Final = 3
-"""How often the key store is compared with the server: it may change meanwhile."""
 
 
 def quiet(level: str = "WARNING") -> dict[str, str]:
@@ -75,12 +73,12 @@ class Flower:
 
     def environment(self) -> dict[str, str]:
         """Return the environment of every Flower process on the server's machine."""
-        own = {
+        settings = {
             "FLWR_HOME": str(self.home),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
         }
-        return os.environ | own | quiet()
+        return os.environ | settings | quiet()
 
     def superlink(self) -> list[str]:
         """Return the server's command.
@@ -131,18 +129,18 @@ def only_server(flower: Flower) -> Iterator[int]:
 
 
 def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
-    """Run the server until it ends or is told to; return its exit status, 0 where it was told.
+    """Run the server until it ends or is stopped; return its exit status, 0 where it was stopped.
 
     The keys that it accepts are kept equal to those of the key store.
     """
     # Sizes that runs of an earlier server expected.
     shutil.rmtree(folder_in(flower.home), ignore_errors=True)
     process = _start(flower, flower.superlink())
-    told = False
+    stopped = False
 
     def end(number: int, frame: object) -> None:
-        nonlocal told
-        told = True
+        nonlocal stopped
+        stopped = True
         process.terminate()
 
     signal.signal(signal.SIGTERM, end)
@@ -170,7 +168,7 @@ def serve_superlink(flower: Flower, on_up: Callable[[], None]) -> int:
             raise RunError(f"The server does not answer at {flower.address}; its log is above.")
     status = process.wait()
     # A service manager takes any other status for a failure.
-    return 0 if told and status == -signal.SIGTERM else status
+    return 0 if stopped and status == -signal.SIGTERM else status
 
 
 def filter_answers(flower: Flower) -> bool:
@@ -210,21 +208,16 @@ def apply_store(control: "Control") -> int:
     """Make the server accept the vehicles of its key store and no others; return the changes."""
     from fedwatt.deploy.transport.control import UNREGISTERED
 
-    changes = 0
-    for _ in range(MOST_PASSES):
-        accepted = control.flower.store.accepted()
-        nodes = [node for node in control.nodes() if node.status != UNREGISTERED]
-        present = {node.fingerprint for node in nodes}
-        foreign = [node for node in nodes if node.fingerprint not in accepted]
-        missing = {key: own for key, own in accepted.items() if key not in present}
-        if not foreign and not missing:
-            break
-        for node in foreign:
-            control.unregister(node.number)
-        for name, key in missing.values():
-            control.register(key, name)
-        changes += len(foreign) + len(missing)
-    return changes
+    accepted = control.flower.store.accepted()
+    nodes = [node for node in control.nodes() if node.status != UNREGISTERED]
+    foreign = [node for node in nodes if node.fingerprint not in accepted]
+    for node in foreign:
+        control.unregister(node.number)
+    missing = accepted.keys() - {node.fingerprint for node in nodes}
+    for fingerprint in sorted(missing):
+        name, key = accepted[fingerprint]
+        control.register(key, name)
+    return len(foreign) + len(missing)
 
 
 @contextmanager
@@ -285,8 +278,8 @@ def write_app(folder: Path, server_app: str, settings: Mapping[str, object]) -> 
         "clientapp": f"{home}.client_app:app",
     }
     app = {"publisher": "fedwatt", "components": components, "config": dict(settings)}
-    about = {"project": project, "tool": {"flwr": {"app": app}}}
-    write_text(folder / "pyproject.toml", tomli_w.dumps(about))
+    table = {"project": project, "tool": {"flwr": {"app": app}}}
+    write_text(folder / "pyproject.toml", tomli_w.dumps(table))
     return folder
 
 
@@ -303,31 +296,29 @@ def _finished_at(out: Path) -> float:
 def orphans(home: Path, proc: Path = Path("/proc")) -> list[int]:
     """Return processes of an earlier server with this home.
 
-    They hold its port and write into its run folders. Linux only: elsewhere nothing is found.
+    They hold its port and write into its run folders. Linux only: elsewhere there are none.
     """
     mark = b"FLWR_HOME=" + os.fsencode(home)
-    found = []
+    numbers = []
     for folder in proc.glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_bytes()
-            surroundings = (folder / "environ").read_bytes().split(b"\0")
+            environment = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # ended meanwhile, or another user's
-        if mark in surroundings and any(name in command for name in SERVER_PROCESSES):
-            found.append(int(folder.name))
-    return sorted(found)
+        if mark in environment and any(name in command for name in SERVER_PROCESSES):
+            numbers.append(int(folder.name))
+    return sorted(numbers)
 
 
 def end_orphans(home: Path) -> int:
     """End the processes of an earlier server with this home; return how many there were."""
-    found = left = orphans(home)
+    before = orphans(home)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for process in left:
-            try:
+        for process in orphans(home):
+            with suppress(ProcessLookupError):
                 os.kill(process, number)
-            except ProcessLookupError:
-                continue
         deadline = time.monotonic() + END_SECONDS
-        while (left := orphans(home)) and time.monotonic() < deadline:
+        while orphans(home) and time.monotonic() < deadline:
             time.sleep(0.1)
-    return len(found)
+    return len(before)

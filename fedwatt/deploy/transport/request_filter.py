@@ -191,8 +191,8 @@ def _length(scope: Scope) -> int | None:
     return int(text) if text.isdigit() and len(text) < 16 else None
 
 
-def _header(scope: Scope, wanted: bytes) -> bytes:
-    return next((value for name, value in scope.get("headers", ()) if name == wanted), b"")
+def _header(scope: Scope, header: bytes) -> bytes:
+    return next((value for name, value in scope.get("headers", ()) if name == header), b"")
 
 
 def _number(file: Path) -> int:

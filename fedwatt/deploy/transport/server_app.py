@@ -25,15 +25,15 @@ def main(grid: Grid, context: Context) -> None:
     settings = context.run_config
     out = Path(str(settings["out"]))
     store = KeyStore(Path(str(settings["store"])))
-    own = channel(grid)
+    link = channel(grid)
     try:
         observers = Observers((LogLines(), Reporter(), *trackers(store.plan().config, out)))
-        execute_plan(store, out, own, observers, resume=bool(settings["resume"]))
+        execute_plan(store, out, link, observers, resume=bool(settings["resume"]))
     except FedwattError as error:
         log.error("Error: %s", error)
         # Flower would add where in the code it happened.
         logging.getLogger("flwr").setLevel(logging.CRITICAL)
         raise
     finally:
-        own.close()
+        link.close()
     log.info("report: %s", out / "report.html")

@@ -42,11 +42,11 @@ def start() -> None:
             from fedwatt.deploy.transport.fast_path import FastPath
 
             app = FastPath(app)
-        kept = {
+        timeouts = {
             "timeout_keep_alive": KEEP_SECONDS,
             "timeout_graceful_shutdown": SHUTDOWN_SECONDS,
         }
-        run(RequestFilter(app, single=fast), **options | kept)
+        run(RequestFilter(app, single=fast), **options | timeouts)
 
     uvicorn.run = filtered
     flower_superlink()

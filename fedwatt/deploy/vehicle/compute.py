@@ -22,7 +22,6 @@ from torch import Tensor
 import fedwatt
 from fedwatt.deploy.plan.plan import read_configuration
 from fedwatt.deploy.vehicle import client_state
-from fedwatt.deploy.vehicle.errors import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.deploy.vehicle.messages import BROADCAST
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
@@ -34,6 +33,7 @@ from fedwatt.engine.together import train
 from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, personalise
 from fedwatt.federation import LocalFleet, local_round
+from fedwatt.federation.error_sums import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
@@ -43,12 +43,12 @@ from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.models import Model
-from fedwatt.privacy.drawing import drawn, draws_on_board
-from fedwatt.privacy.fixed_point import FloatArray, Layout
+from fedwatt.privacy.noise_shares import drawn, draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import learns_elevation
 from fedwatt.runs.model_file import write_own_model
+from fedwatt.sums import FloatArray, Layout
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
@@ -151,7 +151,7 @@ class Computer:
             return _words(*self._contribution(task))
         if job.kind == "train":
             return self._update(task)
-        if job.kind in ("evaluate", "evaluate-personalised"):
+        if job.kind == "evaluate":
             validation, test = self._evaluated(task)
             return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
@@ -245,12 +245,8 @@ class Computer:
             client_state.delete_old_states(self.state, task.job.plan)
             client_state.save(folder, task.round, {n: rows[0] for n, rows in work.memory.items()})
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
-        records: dict[str, Any] = {"windows": task.windows}
-        if task.config.deploy.diagnostics:
-            names = {column.name for column in task.method.records}
-            records |= {n: float(v[0]) for n, v in work.columns.items() if n in names}
         log.info("round %d: trained %d windows", task.round + 1, task.windows)
-        return Content(records, {"delta": work.deltas[0].numpy(), **arrays})
+        return Content({"windows": task.windows}, {"delta": work.deltas[0].numpy(), **arrays})
 
     def _update_contribution(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
         """Return the contribution of a round: w_k, w_k Δ_k and uploads, with a share of noise."""
@@ -272,10 +268,7 @@ class Computer:
 
     def _evaluated(self, task: Task) -> tuple[ErrorSums, ErrorSums]:
         """Return the validation and test errors of the request's model."""
-        model = task.weights()
-        if task.job.kind == "evaluate-personalised":
-            model = self._vehicle_model(task, task.local, model, self._folder(task))
-        validation, test = task.local.vehicle_sums(0, model[0])
+        validation, test = task.local.vehicle_sums(0, task.weights()[0])
         return validation, test
 
     def _vehicle_model(self, task: Task, local: LocalFleet, model: Tensor, folder: Path) -> Tensor:

@@ -29,7 +29,7 @@ from fedwatt.deploy.plan.certificates import (
 )
 from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
-from fedwatt.deploy.vehicle.answers import Answers, Slot, request_digest
+from fedwatt.deploy.vehicle.answers import OF_FLEET, Answers, Slot, request_digest
 from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
 from fedwatt.deploy.vehicle.compute import Computer, Job
 from fedwatt.deploy.vehicle.messages import (
@@ -40,16 +40,15 @@ from fedwatt.deploy.vehicle.messages import (
     REFUSED,
     SUM_STEPS,
     SUMMED,
-    VECTOR,
-    WINDOWS,
     ReplyForm,
-    Sizes,
     VehicleAway,
     VehicleRefused,
     checked_request,
+    enrolment_form,
     failure,
     sealed,
     training_form,
+    vector_form,
 )
 from fedwatt.deploy.vehicle.secure import Purpose, SecureAggregation
 from fedwatt.deploy.vehicle.worker import Computing, Worker
@@ -182,8 +181,7 @@ class Vehicle:
             log.info("accepted:\n%s", "\n".join(plan.lines()[:7]))
             write_bytes(file, signed)
         reply = self.computer.compute(Job(plan.digest, "enrol", request))
-        more = {} if plan.config.secure.enabled else WINDOWS
-        return sealed(ReplyForm("enrol", more=more), reply)
+        return sealed(enrolment_form(hidden=plan.config.secure.enabled), reply)
 
     def _spent(self) -> float:
         """Return the ε of the plans accepted so far; not worked out where there is no limit."""
@@ -216,32 +214,30 @@ class Vehicle:
         """Return a plain reply: a new one for a new round, the same bytes for a repeated one."""
         if kind in PLACE_KINDS:
             raise DataError("sums over places need secure aggregation")
-        slot = Slot.of(kind, request)
-        digest = request_digest(request)
-        answers.check_bounds(slot, plan.config.training.rounds)
-        if answers.repeated(slot, digest):
-            return answers.kept_reply(slot)
+        slot = Slot.of(request)
+        digest = request_digest(request, OF_FLEET)
+        if answers.repeated(slot, digest, plan.config.training.rounds):
+            return answers.stored_reply(slot)
         self._refuse_outside_hours()
         result = self.computer.compute(Job(plan.digest, kind, request))
         reply = sealed(reply_form(kind, plan.config, request), result)
-        answers.keep_reply(slot, reply)
-        answers.give(slot, digest)
+        answers.store_reply(slot, reply)
+        answers.add(slot, digest)
         return reply
 
     def _contribute(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
         """Return a contribution under masks, once per round."""
         terms, vehicles = self.secrets.expected(request)
-        slot = Slot.of(kind, request)
-        digest = request_digest(request)
-        self._refuse_used(slot, digest, plan, answers)
+        purpose = Purpose.of(request)
+        self._refuse_used(purpose, plan, answers)
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
         job = Job(plan.digest, kind, request, terms.called, terms.threshold)
         result = self.computer.compute(job)
-        answers.give(slot, digest, vehicles=members)
+        answers.add(purpose.slot, purpose.request, vehicles=members)
         bits = result.values["bits"]
         assert isinstance(bits, int)
         masked = self.secrets.masked(request, result.arrays["words"], bits)
-        return sealed(ReplyForm(VECTOR, Sizes(words=terms.length * terms.bits // 8)), masked)
+        return sealed(vector_form(terms.length * terms.bits // 8), masked)
 
     def _step(self, kind: str, request: Content, plan: Plan, answers: Answers) -> bytes:
         """Return the reply to one of the four short messages of a secure aggregation."""
@@ -264,25 +260,19 @@ class Vehicle:
         """Raise DataError for a sum that the plan does not have, or that was contributed to."""
         secure = plan.config.secure
         smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
-        if (
-            not secure.enabled
-            or purpose.kind not in SUMMED
-            or purpose.kind == "evaluate-personalised"
-        ):
-            raise DataError(f"the plan has no sums for '{purpose.kind[:40]}'")
+        if not secure.enabled or purpose.slot.kind not in SUMMED:
+            raise DataError(f"the plan has no sums for '{purpose.slot.kind[:40]}'")
         if terms.threshold < smallest:
             raise DataError(
                 f"a sum may be of {terms.threshold} vehicles, and {smallest} are needed"
             )
         if terms.length * terms.bits // 8 > self.acceptance.largest_message:
             raise DataError("a contribution would be longer than this vehicle sends")
-        slot = Slot(purpose.kind, purpose.method, purpose.round)
-        self._refuse_used(slot, "", plan, answers)
+        self._refuse_used(purpose, plan, answers)
 
-    def _refuse_used(self, slot: Slot, digest: str, plan: Plan, answers: Answers) -> None:
-        answers.check_bounds(slot, plan.config.training.rounds)
-        if answers.repeated(slot, digest):
-            raise DataError("a contribution is given once; a failed sum is repeated as a new round")
+    def _refuse_used(self, purpose: Purpose, plan: Plan, answers: Answers) -> None:
+        if answers.repeated(purpose.slot, purpose.request, plan.config.training.rounds):
+            raise DataError("a contribution is sent once; a failed sum is repeated as a new round")
 
     def _refuse_outside_hours(self) -> None:
         if seconds := self.hours.away_seconds():
@@ -293,17 +283,15 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
     """Return the declared form of a plain reply."""
     if kind != "train":
         return ReplyForm(kind)
-    (choice,) = (one for one in config.methods if one.label == request.values["method"])
-    columns = len(config.data.columns)
+    (choice,) = (c for c in config.methods if c.label == request.values["method"])
+    data = config.data
     model = get_model(
         config.model.name,
-        window=config.data.window,
-        features=columns,
+        window=data.window,
+        features=len(data.columns),
         hidden=config.model.hidden,
     )
-    diagnostics = config.deploy.diagnostics
-    precision = choice.training(config.training).precision
-    return training_form(choice.method, model, precision, diagnostics=diagnostics)
+    return training_form(choice.method, model, choice.training(config.training).precision)
 
 
 def open_vehicle(

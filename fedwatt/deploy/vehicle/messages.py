@@ -2,7 +2,7 @@
 
 `REQUESTS` lists every field of every request, `REPLIES` every field of every reply with its type,
 its shape and its reason. A method may add the uploads that its rules declare
-(`LocalRule.uploads`) and, where the plan asks for diagnostics, the numbers that they record.
+(`LocalRule.uploads`).
 `sealed` is the only way out of a vehicle and refuses undeclared fields; `checked_request` refuses
 requests with undeclared fields; `opened` is the server's way in and checks replies once more.
 
@@ -11,13 +11,13 @@ A reply begins with its status: "done", "failed" (the reason stays in the vehicl
 acceptance file).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt.deploy.wire import Content, pack, unpack
@@ -25,7 +25,6 @@ from fedwatt.errors import DataError
 from fedwatt.methods import Method
 from fedwatt.metrics import SUMS
 from fedwatt.models import Model
-from fedwatt.tables import Column
 
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -43,7 +42,6 @@ REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "enrol": {"signed_plan": bytes},
     "train": _ROUND | {"counted": int, "population": int, "population_windows": float},
     "evaluate": _ROUND,
-    "evaluate-personalised": _ROUND,
     "final": _ROUND,
     "personalise": _ROUND,
     "elevation": {"number": int, "count": bool, "evaluated": int, "segment_s": int},
@@ -56,7 +54,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "sum-reveal": {},
 }
 """Values of each request besides its kind, the plan's digest and fields of secure aggregation."""
-MODEL_KINDS: Final = ("train", "evaluate", "evaluate-personalised", "final", "personalise")
+MODEL_KINDS: Final = ("train", "evaluate", "final", "personalise")
 """Requests about a model: its weights and the broadcast of its method."""
 PLACE_KINDS: Final = ("elevation", "routes")
 """Requests for sums over places, which only secure aggregation answers."""
@@ -75,25 +73,13 @@ LARGEST_VECTOR: Final = 2**26
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Lengths that shapes refer to."""
-
-    parameters: int = 0
-    """D of the model as the method trains it."""
-    dtype: str = "float32"
-    """Of the model."""
-    words: int = 0
-    """Bytes of a vector of secure aggregation."""
-
-
-@dataclass(frozen=True)
 class ArrayField:
     """An array that may leave a vehicle."""
 
     shape: tuple[str | int, ...]
-    """"D" or a number; "*" is any length up to `MOST_STRATA`."""
+    """"D": the parameters of the model that a plan trains; "*": any up to `MOST_STRATA`."""
     dtype: str
-    """"model" is the model's own."""
+    """"model": that of the model."""
     why: str
 
 
@@ -119,23 +105,21 @@ _STRATA: Final[Mapping[str, ReplyField]] = {
     "strata": ValueField(list, "names such as 'speed: under 20 km/h'", most=MOST_STRATA),
     "sums": ArrayField(("*", len(SUMS)), "float64", "error sums of its test windows in each"),
 }
-_ERRORS: Final[Mapping[str, ReplyField]] = {
-    "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
-    "test": ArrayField((len(SUMS),), "float64", "error sums of its test windows"),
-}
 REPLIES: Final[Mapping[str, Mapping[str, ReplyField]]] = {
     "enrol": {
         "vehicle": ValueField(str, "its name, which keys its random draws"),
         "enough": ValueField(bool, "whether it has windows to train on and to evaluate with"),
         "version": ValueField(str, "of fedwatt in the vehicle"),
     },
-    # The five kinds below are sent only under plans without secure aggregation.
+    # The four kinds below are sent only under plans without secure aggregation.
     "train": {
         "windows": ValueField(int, "n_k, the weight of this update"),
         "delta": ArrayField(("D",), "model", "Δ_k, the update"),
     },
-    "evaluate": _ERRORS,
-    "evaluate-personalised": _ERRORS,
+    "evaluate": {
+        "validation": ArrayField((len(SUMS),), "float64", "error sums of its validation windows"),
+        "test": ArrayField((len(SUMS),), "float64", "error sums of its test windows"),
+    },
     "final": _STRATA,
     "personalise": _STRATA,
     # Maps come from the server; the vehicle confirms what it has.
@@ -191,54 +175,55 @@ class VehicleRefused(DataError):
 
 @dataclass(frozen=True)
 class ReplyForm:
-    """The fields that a reply must have, and those that it may have."""
+    """The fields of a reply, all of which it must have."""
 
     kind: str
-    sizes: Sizes = field(default_factory=Sizes)
     more: Mapping[str, ReplyField] = field(default_factory=dict)
+    """Fields with lengths that follow from the plan, in place of those of `REPLIES` or beside."""
+
+    @property
+    def fields(self) -> dict[str, ReplyField]:
+        """Return all fields by name."""
+        return {**REPLIES[self.kind], **self.more}
 
     @property
     def largest(self) -> int:
         """Return the most bytes of such a reply."""
         total = 4_096
-        for declared in {**self.more, **REPLIES[self.kind]}.values():
+        for declared in self.fields.values():
             if isinstance(declared, ValueField):
-                longest = declared.longest
-                if declared.longest == LARGEST_VECTOR:
-                    longest = self.sizes.words
-                total += declared.most * (longest + 16) + 64
+                total += declared.most * (declared.longest + 16) + 64
             else:
-                lengths = [_most(length, self.sizes) for length in declared.shape]
-                total += int(np.prod(lengths)) * 8 + 64
+                lengths = [n if isinstance(n, int) else MOST_STRATA for n in declared.shape]
+                total += prod(lengths) * 8 + 64
         return total
 
 
-def _most(length: str | int, sizes: Sizes) -> int:
-    if length == "D":
-        return sizes.parameters
-    return MOST_STRATA if length == "*" else int(length)
+def enrolment_form(*, hidden: bool) -> ReplyForm:
+    """Return the form of an enrolment; `hidden` by secure aggregation or not."""
+    return ReplyForm("enrol", {} if hidden else WINDOWS)
 
 
-def training_form(method: Method, model: Model, precision: str, *, diagnostics: bool) -> ReplyForm:
-    """Return the fields of an update of a method, with its records for `diagnostics`."""
+def vector_form(size: int) -> ReplyForm:
+    """Return the form of a contribution of so many bytes."""
+    return ReplyForm(VECTOR, {"words": ValueField(bytes, "its contribution", longest=size)})
+
+
+def training_form(method: Method, model: Model, precision: str) -> ReplyForm:
+    """Return the form of an update of a method."""
     adapted = method.adapted(model)
     why = f"upload for {type(method.server).__name__}"
-    more: dict[str, ReplyField] = {
-        name: ArrayField(tuple(row.shape), _dtype(row), why)
+    fields: dict[str, ReplyField] = {
+        name: ArrayField(tuple(row.shape), _dtype(row, precision), why)
         for name, row in method.uploads(adapted).items()
     }
-    if diagnostics:
-        more |= diagnostic_fields(method.records)
-    return ReplyForm("train", Sizes(adapted.layout.size, precision), more)
+    return ReplyForm(
+        "train", fields | {"delta": ArrayField((adapted.layout.size,), precision, "Δ_k")}
+    )
 
 
-def diagnostic_fields(records: Iterable[Column]) -> dict[str, ReplyField]:
-    """Return the fields in which vehicles report what the rules of a method record."""
-    return {column.name: ValueField(float, column.meaning) for column in records}
-
-
-def _dtype(template: Tensor) -> str:
-    return "model" if template.dtype == torch.float32 else str(template.dtype).split(".")[-1]
+def _dtype(template: Tensor, precision: str) -> str:
+    return precision if template.dtype == torch.float32 else str(template.dtype).split(".")[-1]
 
 
 def checked_request(body: bytes, largest: int) -> tuple[str, Content]:
@@ -294,44 +279,32 @@ def opened(form: ReplyForm, body: bytes) -> Content:
 
 
 def _refuse_undeclared(form: ReplyForm, content: Content) -> None:
-    """Raise DataError unless all fields are declared, of the declared types and shapes."""
-    required = REPLIES[form.kind]
-    declared = {**form.more, **required}
-    names = {*content.values, *content.arrays}
-    missing = required.keys() - names
-    unknown = names - declared.keys()
-    if missing or unknown:
-        wrong = min(missing | unknown)[:40]
-        trouble = "missing" if missing else "not declared for this request"
-        raise DataError(f"a reply to '{form.kind}': field '{wrong}' is {trouble}")
-    for name, value in content.values.items():
-        if fault := _value_fault(value, declared[name]):
-            raise DataError(f"a reply to '{form.kind}': '{name}' is {fault}")
-    for name, array in content.arrays.items():
-        if not _fits(array, declared[name], form.sizes):
-            raise DataError(
-                f"a reply to '{form.kind}': '{name}' is {array.dtype}{list(array.shape)[:4]}, "
-                "which is not what was declared"
-            )
+    """Raise DataError unless all fields are there, of the declared types and shapes."""
+    declared = form.fields
+    contents = {**content.values, **content.arrays}
+    for name in sorted(declared.keys() ^ contents.keys()):
+        trouble = "missing" if name in declared else "not declared for this request"
+        raise DataError(f"a reply to '{form.kind}': field '{name[:40]}' is {trouble}")
+    for name, value in contents.items():
+        if not _fits(value, declared[name]):
+            raise DataError(f"a reply to '{form.kind}': '{name}' is not what was declared")
 
 
-def _value_fault(value: Any, declared: ReplyField) -> str:
-    """Return what is wrong with a value; empty if it is as declared."""
-    if not isinstance(declared, ValueField) or type(value) is not declared.kind:
-        return "not what was declared"
-    texts = value if isinstance(value, list) else [value]
-    if isinstance(value, list) and len({type(text) for text in texts}) > 1:
-        return "a list of several types"
-    long = any(len(text) > declared.longest for text in texts if isinstance(text, str | bytes))
-    return "too long" if len(texts) > declared.most or long else ""
-
-
-def _fits(array: NDArray[Any], declared: ReplyField, sizes: Sizes) -> bool:
-    """Tell whether an array has the declared type and shape."""
-    if not isinstance(declared, ArrayField) or len(array.shape) != len(declared.shape):
+def _fits(value: Any, declared: ReplyField) -> bool:
+    """Tell whether a value has the declared type and no more than the declared size."""
+    if isinstance(declared, ArrayField):
+        if not isinstance(value, np.ndarray) or len(value.shape) != len(declared.shape):
+            return False
+        lengths = zip(value.shape, declared.shape, strict=True)
+        return str(value.dtype) == declared.dtype and all(
+            length <= MOST_STRATA if most == "*" else length == most for length, most in lengths
+        )
+    if type(value) is not declared.kind:
         return False
-    dtype = sizes.dtype if declared.dtype == "model" else declared.dtype
-    lengths = zip(array.shape, declared.shape, strict=True)
-    return str(array.dtype) == dtype and all(
-        have <= MOST_STRATA if want == "*" else have == _most(want, sizes) for have, want in lengths
+    texts = value if isinstance(value, list) else [value]
+    longest = max((len(text) for text in texts if isinstance(text, str | bytes)), default=0)
+    return (
+        len(texts) <= declared.most
+        and longest <= declared.longest
+        and len({type(text) for text in texts}) <= 1
     )

@@ -26,9 +26,9 @@ from fedwatt.elevation.store import read_field, write_field
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically, write_bytes, write_text
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
-from fedwatt.journeys.route_board import VehicleRoutes
+from fedwatt.journeys.fleet_routes import VehicleRoutes
+from fedwatt.journeys.route_exchange import ASKED, Pupil, RouteRequest, SharedDriving
 from fedwatt.journeys.route_files import load_arrays, save_arrays
-from fedwatt.journeys.route_requests import ASKED, Pupil, RouteRequest, SharedDriving
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.routes import route_board
 from fedwatt.sums import Contribution, Fields

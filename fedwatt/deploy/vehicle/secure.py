@@ -12,27 +12,32 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Final, TypeVar, get_args
 
+from fedwatt.deploy.vehicle.answers import OF_VEHICLE, Slot, request_digest
 from fedwatt.deploy.vehicle.messages import SECURE
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
-from fedwatt.privacy.fixed_point import Words
 from fedwatt.privacy.secure import vehicle as protocol
 from fedwatt.privacy.secure.identity import Identity, Trust
-from fedwatt.privacy.secure.messages import Agreements, Inbox, Roster, Survivors, names_of
-from fedwatt.privacy.secure.plain import from_plain, to_plain
+from fedwatt.privacy.secure.messages import (
+    Agreements,
+    Inbox,
+    Roster,
+    Survivors,
+    from_plain,
+    names_of,
+    to_plain,
+)
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import Words
 
 log = logging.getLogger("fedwatt.deploy")
 
 LOST_SECONDS: Final = 60
 """How far back a number may lie where the last one was lost: clocks differ."""
-PER_VEHICLE: Final = ("counted", "extend")
-"""Values of a request that differ between vehicles."""
 
 Message = TypeVar("Message")
 Stage = protocol.Advertised | protocol.Shared | protocol.Sent
@@ -40,55 +45,35 @@ Stage = protocol.Advertised | protocol.Shared | protocol.Sent
 
 @dataclass(frozen=True)
 class Purpose:
-    """The purpose of a sum."""
+    """The purpose of a sum: a plan, an answer, and the request that all its vehicles were sent."""
 
     plan: str
-    kind: str
-    method: str
-    round: int
+    slot: Slot
     request: str
     """Digest of all that the request says to every vehicle alike."""
 
     @classmethod
     def of(cls, request: Content) -> "Purpose":
         """Return the purpose of a request."""
-        values = request.values
-        number = values.get("round", values.get("number", 0))
-        assert isinstance(number, int)
-        plan, kind, method = (str(values.get(name, "")) for name in ("plan", "kind", "method"))
-        return cls(plan, kind, method, number, _digest(request))
+        digest = request_digest(request, OF_VEHICLE)
+        return cls(str(request.values["plan"]), Slot.of(request), digest)
 
     @property
     def text(self) -> str:
         """Return the purpose as it is bound into the keys of a sum."""
-        return json.dumps(astuple(self), ensure_ascii=False)
+        return json.dumps([self.plan, *astuple(self.slot), self.request], ensure_ascii=False)
 
     @classmethod
     def read(cls, text: str) -> "Purpose":
         """Return the purpose that the terms of a sum state; DataError if they state none."""
         try:
-            purpose = cls(*json.loads(text))
-            if purpose.text == text and type(purpose.round) is int:
+            plan, *slot, request = json.loads(text)
+            purpose = cls(plan, Slot(*slot), request)
+            if purpose.text == text and type(purpose.slot.round) is int:
                 return purpose
         except (ValueError, TypeError, RecursionError):
             pass
         raise DataError("a secure aggregation does not state its purpose")
-
-
-def _digest(request: Content) -> str:
-    digest = sha256()
-    for name, value in sorted(request.values.items()):
-        if name not in PER_VEHICLE and not name.startswith(SECURE):
-            text = value if isinstance(value, bytes) else repr(value).encode()
-            _update(digest, f"{name} {type(value).__name__}".encode(), text)
-    for name, array in sorted(request.arrays.items()):
-        _update(digest, f"{name} {array.dtype.str} {array.shape}".encode(), array.tobytes())
-    return digest.hexdigest()
-
-
-def _update(digest: Any, *parts: bytes) -> None:
-    for part in parts:
-        digest.update(len(part).to_bytes(8, "little") + part)
 
 
 class SecureAggregation:
@@ -139,12 +124,12 @@ class SecureAggregation:
                 f"the exchange is about words of {stage.terms.bits} bits, and the contribution has "
                 f"{bits}"
             )
-        inbox = from_plain(Inbox, _secure_values(request), SECURE)
+        inbox = from_plain(Inbox, request.values, SECURE)
         self._stage, masked = protocol.mask_input(stage, inbox, words)
         return Content(to_plain(masked))
 
     def agreed(self, request: Content, smallest: int) -> Content:
-        """Return its signature of who survived; DataError if they are fewer than `smallest`."""
+        """Return the signature of who survived; DataError if they are fewer than `smallest`."""
         stage = self._at(protocol.Sent)
         survivors = from_plain(Survivors, request.values, SECURE)
         if len(names_of(stage.vehicles, survivors.arrived)) < smallest:
@@ -179,15 +164,11 @@ class SecureAggregation:
     def _last(self, run: str) -> int:
         """Return the number of the last exchange under a plan; -1: there was none."""
         try:
-            kept = json.loads(self._path.read_text(encoding="utf-8"))
-            return int(kept["number"]) if kept["run"] == run else -1
+            last = json.loads(self._path.read_text(encoding="utf-8"))
+            return int(last["number"]) if last["run"] == run else -1
         except FileNotFoundError:
             return -1
         except (OSError, ValueError, TypeError, KeyError) as error:
-            # Numbers are the server's time in µs, so whatever was lost is below the present one.
+            # Numbers are the server's time in µs, so the lost one is below the present one.
             log.warning("%s is damaged (%s); this vehicle begins it anew", self._path, error)
             return time.time_ns() // 1000 - LOST_SECONDS * 1_000_000
-
-
-def _secure_values(request: Content) -> dict[str, Any]:
-    return {name: value for name, value in request.values.items() if name.startswith(SECURE)}

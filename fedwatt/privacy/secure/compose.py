@@ -26,9 +26,9 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.models import Model
-from fedwatt.privacy.fixed_point import FloatArray, Layout
 from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure_settings import SecureSettings
+from fedwatt.sums import FloatArray, Layout
 
 
 def secure_fault(method: Method) -> str | None:

@@ -8,9 +8,9 @@ from hashlib import sha256
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from fedwatt.privacy.fixed_point import Words, word_type
 from fedwatt.privacy.secure.agreement import agreed_key, derived, framed
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import Words, word_type
 
 
 def stream(key: bytes, length: int, bits: int) -> Words:

@@ -1,11 +1,21 @@
-"""Messages of an exchange, in order.
+"""Messages of an exchange, in order, and their form as flat tables of plain values.
 
 Every message carries the digest of the exchange's terms, so none of another round, run or attempt
 fits. Vehicles are always listed in ascending order of their names. Signatures and vouchers are
-empty where vehicles have no keys of a depot.
+empty where vehicles have no certificates.
+
+As a table a message has numbers, texts, bytes and lists of these under the names of its fields, so
+nothing is pickled; dataclasses within dataclasses get dotted names.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from fedwatt.errors import DataError
+
+Plain = int | float | str | bytes | list[str] | list[float] | list[bytes] | list[bool]
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,3 +137,52 @@ def names_of(names: tuple[str, ...], bits: bytes) -> tuple[str, ...]:
     """
     number = int.from_bytes(bits, "little")
     return tuple(name for place, name in enumerate(names) if number >> place & 1)
+
+
+def to_plain(message: Any, prefix: str = "") -> dict[str, Plain]:
+    """Return the fields of a message or state by their (dotted) names, each behind `prefix`."""
+    table: dict[str, Plain] = {}
+    for field in fields(message):
+        name = prefix + field.name
+        value = getattr(message, field.name)
+        if is_dataclass(value):
+            table |= to_plain(value, f"{name}.")
+        else:
+            table[name] = list(value) if isinstance(value, tuple) else value
+    return table
+
+
+def from_plain(kind: type[Kind], table: Mapping[str, Any], prefix: str = "") -> Kind:
+    """Return the message or state of this kind, from the entries that begin with `prefix`.
+
+    DataError for fields that are missing, unknown or of a wrong type.
+    """
+    entries = {n.removeprefix(prefix): value for n, value in table.items() if n.startswith(prefix)}
+    message = _take(kind, entries, "")
+    if entries:
+        raise DataError(f"{kind.__name__} has no field '{min(entries)}'.")
+    return message
+
+
+def _take(kind: type[Kind], entries: dict[str, Any], prefix: str) -> Kind:
+    """Return a message from `entries`, which lose those that it takes."""
+    values: dict[str, Any] = {}
+    hints = get_type_hints(kind)
+    for field in fields(kind):  # type: ignore[arg-type]  # Kind is always a dataclass here
+        name = prefix + field.name
+        hint = hints[field.name]
+        if is_dataclass(hint):
+            values[field.name] = _take(hint, entries, f"{name}.")  # type: ignore[arg-type]
+            continue
+        if name not in entries:
+            raise DataError(f"{kind.__name__} lacks its field '{name}'.")
+        value = entries.pop(name)
+        item, *_ = get_args(hint) or (None,)
+        if item is None:
+            fits = type(value) is hint
+        else:
+            fits = isinstance(value, list | tuple) and all(type(entry) is item for entry in value)
+        if not fits:
+            raise DataError(f"'{name}' of {kind.__name__} has a wrong type.")
+        values[field.name] = value if item is None else tuple(value)
+    return kind(**values)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedwatt.errors import DataError, RunError
-from fedwatt.privacy.fixed_point import Words, reduced, unpacked, word_type
 from fedwatt.privacy.secure.agreement import KEY_BYTES, SEAL_BYTES, is_public_key, public_key
 from fedwatt.privacy.secure.graph import Graph
 from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
@@ -31,6 +30,7 @@ from fedwatt.privacy.secure.messages import (
 )
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, combine, weights_at_zero
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import Words, reduced, unpacked, word_type
 
 Message = TypeVar("Message", Advert, Shares, Masked, Agreed, Revealed)
 Rejected = dict[str, str]

@@ -23,7 +23,6 @@ from hashlib import sha256
 import numpy as np
 
 from fedwatt.errors import DataError
-from fedwatt.privacy.fixed_point import Words, packed, reduced, word_type
 from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, framed, public_key, seal, unseal
 from fedwatt.privacy.secure.graph import Graph
 from fedwatt.privacy.secure.identity import Identity, Trust, check_signature
@@ -42,6 +41,7 @@ from fedwatt.privacy.secure.messages import (
 )
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, Entropy, split
 from fedwatt.privacy.secure_settings import Terms
+from fedwatt.sums import Words, packed, reduced, word_type
 
 
 @dataclass(frozen=True, kw_only=True)

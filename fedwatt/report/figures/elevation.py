@@ -1,24 +1,29 @@
-"""The learned hills: shaded relief with contours, how often each place was driven, and by whom."""
+"""An elevation map as a figure, as a page, and beside a terrain model."""
 
+from base64 import b64encode
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import BoundaryNorm, LightSource, ListedColormap, LogNorm, Normalize
+from matplotlib.colors import BoundaryNorm, LightSource, ListedColormap, LogNorm, Normalize, to_hex
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
+from fedwatt.elevation.compare import Baseline
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import EARTH_RADIUS_M
-from fedwatt.errors import DataError
-from fedwatt.report.style import INK, WIDTH_IN, styled
+from fedwatt.errors import DataError, SettingError
+from fedwatt.report.page import fill, saved
+from fedwatt.report.style import INK, MUTED, PAPER, STYLE, WIDTH_IN, styled
 
 FloatArray = NDArray[np.float64]
 Extent = tuple[float, float, float, float]
@@ -198,3 +203,121 @@ def _round_step(step: float) -> float:
     """Return the nearest of 1, 2, 5, 10, 20, ... at or above `step`."""
     power = 10 ** np.floor(np.log10(max(step, 1e-3)))
     return float(next(f * power for f in (1, 2, 5, 10) if f * power >= step * 0.999))
+
+
+BLUE = "#0072b2"
+ORANGE = "#d55e00"
+
+
+@styled
+def baseline_figure(found: Baseline) -> Figure:
+    """Elevations of all nodes, learned over reference, and errors of grades by distance."""
+    figure = Figure(figsize=(WIDTH_IN, 5.6))
+    nodes, grades = figure.subplots(2, 1, height_ratios=(3, 1.4))
+    reach = float(np.abs(np.concatenate([found.learned_m, found.reference_m])).max()) * 1.05
+    line = np.array([-reach, reach])
+    nodes.plot(line, line, color=MUTED, linewidth=0.8, label="equal")
+    nodes.plot(
+        found.reference_m,
+        found.learned_m,
+        "o",
+        color=BLUE,
+        markersize=1.6,
+        alpha=0.35,
+        markeredgewidth=0,
+        rasterized=True,
+    )
+    nodes.plot(line, found.slope * line, color=ORANGE, label=f"slope {found.slope:.2f}")
+    nodes.set(aspect="equal", xlim=line, ylim=line, xlabel="terrain model, m")
+    nodes.set_title("Learned elevation of each node, m")
+    nodes.text(
+        0.03,
+        0.97,
+        f"r = {found.correlation:.3f}\nRMS {found.rms_m:.1f} m\nmedian {found.median_m:.1f} m",
+        transform=nodes.transAxes,
+        va="top",
+        color=INK,
+    )
+    nodes.legend(loc="lower right")
+    there = [one for one in found.grades if one.pairs]
+    at = np.arange(len(there))
+    grades.bar(at - 0.2, [100 * one.reference for one in there], 0.38, color=MUTED)
+    grades.bar(at + 0.2, [100 * one.difference for one in there], 0.38, color=BLUE)
+    for x, one in zip(at, there, strict=True):
+        for shift, value in ((-0.2, one.reference), (0.2, one.difference)):
+            text = f"{100 * value:.2f}"
+            grades.text(x + shift, 100 * value, text, ha="center", va="bottom", fontsize=7.5)
+    grades.set_xticks(at, [f"{one.span_m / 1000:g} km" for one in there])
+    grades.set_title("Grade over a distance, %: true, and difference")
+    grades.margins(y=0.2)
+    return figure
+
+
+DPI: Final = 220
+PAGE_PIXELS: Final = 2200
+KINDS: Final = (".png", ".svg", ".pdf", ".html")
+
+
+def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
+    """Draw a field into a .png, .svg or .pdf file, or an .html page that pans and zooms.
+
+    `driven` is how many nodes were driven at all, also those that are not in the field; 0: unknown.
+    """
+    if out.suffix not in KINDS:
+        raise SettingError(
+            f"A map is written to a file that ends in {', '.join(KINDS)}, not {out}."
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if out.suffix == ".html":
+        out.write_text(map_page(relief_of(field), driven), encoding="utf-8")
+        return
+    figure = elevation_figure(field)
+    out.write_bytes(saved(figure, out.suffix[1:], dpi=DPI if out.suffix == ".png" else "figure"))
+
+
+def map_page(relief: Relief, driven: int = 0) -> str:
+    """Return the page: the relief as one picture, the nodes as numbers for the other layers."""
+    west, east, south, north = relief.extent
+    across = (relief.east_km - west) / (east - west)
+    down = (north - relief.north_km) / (north - south)
+    low = float(np.nanmin(relief.height_m))
+    high = float(np.nanmax(relief.height_m))
+    land = colormaps["terrain"](relief.colours(np.linspace(low, high, 9)))
+    heat = colormaps["viridis_r"](np.linspace(0, 1, 16))
+    with matplotlib.rc_context(STYLE):
+        picture = relief.image(PAGE_PIXELS)
+    facts: dict[str, Any] = {
+        "kilometres": [east - west, north - south],
+        "nodes": len(relief.east_km),
+        "x": _packed(across * 65535, "<u2"),
+        "y": _packed(down * 65535, "<u2"),
+        "passes": _packed(np.clip(relief.passes, 1, 65535), "<u2"),
+        "vehicles": _packed(np.clip(relief.vehicles, 0, 255), "u1"),
+        "cell": relief.field.grid.cell_m / 1000,
+        "heat": [to_hex(colour) for colour in heat],
+        "few_many": list(FEW_MANY),
+        "most_passes": int(max(relief.passes.max(), 2)),
+    }
+    return fill(
+        "fedwatt.report",
+        "elevation.html.jinja",
+        picture=b64encode(picture).decode(),
+        facts=facts,
+        nodes=relief.field.nodes,
+        shown=len(relief.east_km),
+        least=int(relief.vehicles.min()),
+        most=int(min(relief.vehicles.max(), 20)),
+        usual_k=max(USUAL_K, int(relief.vehicles.min())),
+        driven=driven,
+        step=f"{relief.step_m:g}",
+        low=f"{low:+.0f}".replace("-", "\N{MINUS SIGN}"),
+        high=f"{high:+.0f}",
+        land=[to_hex(colour) for colour in land],
+        ink=INK,
+        muted=MUTED,
+        paper=PAPER,
+    )
+
+
+def _packed(values: np.ndarray, kind: str) -> str:
+    return b64encode(np.round(values).astype(kind).tobytes()).decode()

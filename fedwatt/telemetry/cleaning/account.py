@@ -8,7 +8,7 @@ Explanation of an import that keeps no vehicle, with advice.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -123,6 +123,9 @@ class Account:
         """
         lines = [self.sentence(unit) for unit in ("vehicles", "trips", "rows")]
         lines += [f"{rows:,} rows {why}." for why, rows in self.reasons("repaired", "rows").items()]
+        if values := self.reasons("repaired", "values"):
+            why = ", ".join(f"{number:,} {reason}" for reason, number in values.items())
+            lines.append(f"{counted(sum(values.values()), 'reading')} left out: {why}.")
         return [f"Cleaning: {line}" for line in (*lines, *self.lost_channels())]
 
     def lost_channels(self) -> list[str]:
@@ -146,6 +149,7 @@ class Account:
 GAP = "over the gap limit of"
 
 ADVICE = {
+    r".*\?\)$": "Correct the unit or sign, in the mapping if there is one, and import again.",
     r"no(?!t)": "Check that the columns of speed and of the pack's signals are right.",
     r"speed_mps mostly below": "Speed is negative: map the column of speed, or turn its sign with "
     "factor = -1 in the mapping.",
@@ -153,50 +157,28 @@ ADVICE = {
     r".*(stuck|frozen)": "The log repeats old readings: look for the column that is updated, or "
     "leave the recording out.",
     r"in parts under": "The recording has many holes: raise --maximum-gap if they may be bridged.",
+    rf".*{GAP}": "Slow logging is no fault: import with that gap limit.",
+    r"of vehicles left out": "Lower the minimum trips, or record more.",
+    r"under .* s$": "Lower the minimum seconds, or record more.",
+    r"under .* m$": "Lower the minimum metres, or record more.",
+    r".*(asked for|engine)": "Ask for other vehicles.",
 }
-"""How the reason of a dropped trip begins → what to do about it."""
+"""How the reason of a dropped vehicle or trip begins → what to do about it."""
 
 
 def nothing_left(account: Account) -> str:
-    """Each reason once, with its count, then advice that fits them.
+    """Return each reason once, with its count, then advice that fits them.
 
     >>> nothing_left(Account.of("dropped", "vehicles", 3, "ice, not asked for"))
     '0 vehicles kept; 3 dropped: 3 ice, not asked for. Ask for other vehicles.'
     """
-    vehicles = account.reasons("dropped", "vehicles")
+    reasons = account.reasons("dropped", "vehicles")
     sentences = [account.sentence("vehicles")]
-    trips: dict[str, int] = {}
     # Too few usable trips is explained by what became of the others; no other reason is.
-    if any(why.endswith(("usable trips", "usable trip")) for why in vehicles):
-        trips = account.reasons("dropped", "trips")
+    if any(why.endswith(("usable trips", "usable trip")) for why in reasons):
+        reasons |= account.reasons("dropped", "trips")
         sentences.append(account.sentence("trips"))
-    return " ".join([*sentences, *account.lost_channels(), *_advice(vehicles, trips)])
-
-
-def _advice(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
-    """Return advice for the reasons for which vehicles and trips were dropped."""
-    advice = []
-    if any(why.endswith("?)") for why in vehicles):
-        advice.append("Correct the unit or sign, in the mapping if there is one, and import again.")
-    advice += dict.fromkeys(
-        text for why in trips for start, text in ADVICE.items() if re.match(start, why)
+    advice = dict.fromkeys(
+        text for why in reasons for start, text in ADVICE.items() if re.match(start, why)
     )
-    if any(GAP in why for why in trips):
-        advice.append("Slow logging is no fault: import with that gap limit.")
-    if limits := _limits(vehicles, trips):
-        advice.append(f"Lower {' or '.join(limits)}, or record more.")
-    if any("asked for" in why for why in vehicles) or any("engine" in why for why in trips):
-        advice.append("Ask for other vehicles.")
-    return advice or ["Ask for other vehicles."]
-
-
-def _limits(vehicles: Collection[str], trips: Collection[str]) -> list[str]:
-    """Return the limits that would have to be lower for more to be kept."""
-    under = [why for why in trips if why.startswith("under ")]
-    met = {
-        "the minimum trips": "of vehicles left out" in trips
-        and any(why.endswith("usable trips") for why in vehicles),
-        "the minimum seconds": any(why.endswith(" s") for why in under),
-        "the minimum metres": any(why.endswith(" m") for why in under),
-    }
-    return [limit for limit, is_met in met.items() if is_met]
+    return " ".join([*sentences, *account.lost_channels(), *advice])

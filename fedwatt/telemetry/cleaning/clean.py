@@ -16,10 +16,10 @@ import numpy as np
 from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.cleaning import Cleaning
 from fedwatt.telemetry.cleaning.account import GAP, Account
-from fedwatt.telemetry.cleaning.glitches import implausible, without_glitches
+from fedwatt.telemetry.cleaning.glitches import implausible, without_false_climate, without_glitches
 from fedwatt.telemetry.cleaning.resample import energy_source, resample
 from fedwatt.telemetry.cleaning.segments import cut_at_gaps, in_order
-from fedwatt.telemetry.trip import UNLABELLED, FloatArray, RawTrip, Trip, Vehicle
+from fedwatt.telemetry.trip import UNLABELLED, RawTrip, Trip, Vehicle
 
 
 def clean_vehicle(
@@ -37,8 +37,8 @@ def clean_vehicle(
     its rows before; the returned account, which is also among its facts, includes it.
     """
     parts: list[Trip] = []
-    trips = list(trips)
-    accounts = [_beyond_limits(trips)]
+    trips, climate_account = without_false_climate(list(trips), vehicle.kind)
+    accounts = [_beyond_limits(trips), climate_account]
     seen = Counter[str]()
     for raw in trips:
         cleaned, account = clean_trip(raw, cleaning)
@@ -170,8 +170,8 @@ def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
 def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
     """Give every trip the inputs a model always sees.
 
-    A trip without outside temperature takes the median of the vehicle's other trips; air
-    conditioning and heater that never report are taken as off.
+    A trip without outside temperature takes the median of the vehicle's other trips. Air
+    conditioning and heater that a trip never reports are unknown, NaN, which is not off.
     """
     accounts = []
     for name, channel in CHANNELS.items():
@@ -182,7 +182,7 @@ def _with_fallbacks(parts: list[Trip]) -> tuple[list[Trip], Account]:
         if not missing:
             continue
         value = channel.fallback
-        how = f"taken as {channel.fallback:g}"
+        how = "unknown" if np.isnan(value) else f"taken as {value:g}"
         if name == "ambient_c" and recorded:
             value = float(np.median(np.concatenate(recorded)))
             how = "taken from the vehicle's other trips"
@@ -215,48 +215,30 @@ ROWS_BRIDGED = 2.5
 def cause_of_cuts(trip: RawTrip, account: Account, cleaning: Cleaning) -> str:
     """Return what cut a recorded trip into useless parts; "" if it was too short already.
 
-    `account` is that of its cleaning. The most particular cause is told.
+    `account` is that of its cleaning. The most specific cause comes first.
     """
-    time_s = np.unique(trip.time_s[np.isfinite(trip.time_s)])
+    time_s = trip.time_s[np.isfinite(trip.time_s)]
     if not len(time_s) or np.ptp(time_s) < cleaning.minimum_seconds:
         return ""
-    causes = (
-        *_readings_beyond_limits(trip),
-        *_slow(time_s, "rows", cleaning),
-        *_slow_channels(trip, cleaning),
-        *_stuck(trip, account),
-    )
-    return next(iter(causes), f"in parts under {cleaning.minimum_seconds:g} s between gaps")
+    return next(_causes(trip, account, cleaning))
 
 
-def _readings_beyond_limits(trip: RawTrip) -> Iterator[str]:
-    for name in ("speed_mps", *energy_source(trip)):
-        values = trip.channels[name][np.isfinite(trip.channels[name])]
+def _causes(trip: RawTrip, account: Account, cleaning: Cleaning) -> Iterator[str]:
+    essentials = {name: trip.channels[name] for name in ("speed_mps", *energy_source(trip))}
+    for name, values in essentials.items():
         limits = CHANNELS[name]
-        for wrong, side, limit in (
-            (values < limits.low, "below", limits.low),
-            (values > limits.high, "above", limits.high),
-        ):
-            if len(values) and wrong.mean() > MANY:
-                yield f"{name} mostly {side} {limit:g} {limits.unit}"
-
-
-def _slow(time_s: FloatArray, what: str, cleaning: Cleaning) -> Iterator[str]:
-    """Return whether most steps of time are longer than the gap that is bridged."""
-    usual = float(np.median(np.diff(time_s))) if len(time_s) > 1 else 0.0
-    if usual > cleaning.maximum_gap_s:
-        cure = f"--maximum-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
-        yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s ({cure})"
-
-
-def _slow_channels(trip: RawTrip, cleaning: Cleaning) -> Iterator[str]:
-    for name in ("speed_mps", *energy_source(trip)):
-        recorded = np.isfinite(trip.channels[name]) & np.isfinite(trip.time_s)
-        yield from _slow(np.unique(trip.time_s[recorded]), f"readings of {name}", cleaning)
-
-
-def _stuck(trip: RawTrip, account: Account) -> Iterator[str]:
-    """Yield a reason for which most rows were dropped before the trip was cut."""
+        if np.nanmean(values < limits.low) > MANY:
+            yield f"{name} mostly below {limits.low:g} {limits.unit}"
+        if np.nanmean(values > limits.high) > MANY:
+            yield f"{name} mostly above {limits.high:g} {limits.unit}"
+    readings = {f"readings of {name}": values for name, values in essentials.items()}
+    for what, values in {"rows": trip.time_s, **readings}.items():
+        apart = np.diff(np.unique(trip.time_s[np.isfinite(values) & np.isfinite(trip.time_s)]))
+        usual = float(np.median(apart)) if len(apart) else 0.0
+        if usual > cleaning.maximum_gap_s:
+            cure = f"--maximum-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
+            yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s ({cure})"
     for reason, rows in account.reasons("dropped", "rows").items():
         if rows > MANY * trip.rows and ("stuck" in reason or "frozen" in reason):
             yield reason
+    yield f"in parts under {cleaning.minimum_seconds:g} s between gaps"

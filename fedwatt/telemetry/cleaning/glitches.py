@@ -7,6 +7,7 @@
   out; if it does not come back the trip is cut there, since either side may be the wrong one;
 * a frozen bus: moving, yet neither speed nor current takes a new value for `maximum_gap_s`; the
   rows are taken out, which cuts the trip, because nothing was really recorded;
+* elevation that stays the same for over 2 km of driving: the logger has none and repeats a number;
 * a stuck sensor: speed above 0 unchanged for 300 s, or current unchanged for 60 s while speed
   varies by more than 5 m/s.
 
@@ -39,15 +40,25 @@ STUCK_SPEED_S = 300.0
 STUCK_CURRENT_S = 60.0
 STUCK_CURRENT_SPEED_SPAN_MPS = 5.0
 METRES_PER_DEGREE = 111_195.0
+FROZEN_ELEVATION_M = 2_000.0
+LONGEST_STEP_S = 10.0
+CLIMATE = ("ac_w", "heater_w")
+CAR_CLIMATE_W = 15_000.0
+STEADY_S = 1_800.0
+STEADY_W = 1_000.0
+STEADY_SHARE = 0.25
+"""Spread of a steady power, from the 5th to the 95th percentile, over its median."""
 
 
 def without_glitches(trip: RawTrip, maximum_gap_s: float) -> tuple[list[RawTrip], Account]:
     """Return the trip without impossible readings, cut where the speed is not to be believed."""
     trip, account = _within_limits(trip)
     trip, position_account = _without_position_jumps(trip)
+    trip, elevation_account = _without_frozen_elevation(trip)
     trip, frozen_account = _without_frozen_rows(trip, maximum_gap_s)
     parts, speed_account = _without_speed_jumps(trip)
-    return parts, Account.total((account, position_account, frozen_account, speed_account))
+    accounts = (account, position_account, elevation_account, frozen_account, speed_account)
+    return parts, Account.total(accounts)
 
 
 def _within_limits(trip: RawTrip) -> tuple[RawTrip, Account]:
@@ -155,6 +166,61 @@ def _without_position_jumps(trip: RawTrip) -> tuple[RawTrip, Account]:
     changed = {name: np.where(wrong, np.nan, trip.channels[name]) for name in POSITION}
     account = Account.of("repaired", "values", int(wrong.sum()), "position jumped")
     return trip.with_channels(changed), account
+
+
+def _without_frozen_elevation(trip: RawTrip) -> tuple[RawTrip, Account]:
+    """Return the trip without readings of elevation that stand still while the vehicle drives."""
+    if not (trip.has("elevation_m") and trip.has("speed_mps")):
+        return trip, Account()
+    elevation = trip.channels["elevation_m"]
+    rows = np.flatnonzero(np.isfinite(elevation))
+    speed = forward_filled(trip.channels["speed_mps"])
+    steps_s = np.clip(np.diff(trip.time_s, append=trip.time_s[-1]), 0.0, LONGEST_STEP_S)
+    driven_m = np.concatenate(([0.0], np.cumsum(speed * steps_s)))
+    starts = rows[updates(elevation[rows])]
+    stops = np.append(starts[1:], trip.rows)
+    length_m = np.repeat(driven_m[stops] - driven_m[starts], stops - starts)
+    frozen = np.zeros(trip.rows, dtype=bool)
+    frozen[starts[0] :] = length_m > FROZEN_ELEVATION_M
+    if not frozen.any():
+        return trip, Account()
+    reason = f"elevation_m the same for over {FROZEN_ELEVATION_M / 1000:g} km"
+    account = Account.of("repaired", "values", int(frozen[rows].sum()), reason)
+    return trip.with_channels({"elevation_m": np.where(frozen, np.nan, elevation)}), account
+
+
+def without_false_climate(trips: Sequence[RawTrip], kind: str) -> tuple[list[RawTrip], Account]:
+    """Return a vehicle's trips without powers of heater and air conditioning that cannot be true.
+
+    A car's are below `CAR_CLIMATE_W`. A channel that stands at kilowatts in all of the driving
+    measures something else and goes as a whole. What is left out is unknown, not off.
+    """
+    accounts = []
+    trips = list(trips)
+    for name in CLIMATE:
+        read = [trip for trip in trips if trip.has(name)]
+        if not read:
+            continue
+        watts = np.concatenate([trip.channels[name] for trip in read])
+        low_w, middle_w, high_w = np.nanquantile(watts, (0.05, 0.5, 0.95))
+        seconds = sum(float(np.ptp(trip.time_s[np.isfinite(trip.time_s)])) for trip in read)
+        limit_w = CAR_CLIMATE_W if kind == "passenger" else CHANNELS[name].high
+        if seconds >= STEADY_S and low_w >= STEADY_W and high_w - low_w < STEADY_SHARE * middle_w:
+            limit_w = -np.inf
+            reason = f"{name} stands at {middle_w / 1000:.1f} kW in all trips"
+            accounts.append(Account.of("dropped", "channels", 1, reason))
+        else:
+            reason = f"{name} above {limit_w / 1000:g} kW"
+            accounts.append(Account.of("repaired", "values", int((watts > limit_w).sum()), reason))
+        trips = [_without_above(trip, name, limit_w) for trip in trips]
+    return trips, Account.total(accounts)
+
+
+def _without_above(trip: RawTrip, name: str, limit: float) -> RawTrip:
+    if not trip.has(name):
+        return trip
+    values = trip.channels[name]
+    return trip.with_channels({name: np.where(values > limit, np.nan, values)})
 
 
 def _without_frozen_rows(trip: RawTrip, maximum_gap_s: float) -> tuple[RawTrip, Account]:

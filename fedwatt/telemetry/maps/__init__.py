@@ -3,6 +3,7 @@
 Everything is looked up on the vehicle, in files the user brings: no position leaves it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -16,6 +17,10 @@ __all__ = ["EnrichedVehicles", "Extract", "read_terrain_model", "with_elevation"
 
 # A vehicle with fewer cannot be split into training, validation and test.
 LEAST_TRIPS = 3
+
+
+FACTS = ("trips_with_elevation", "trips_with_map", "samples_with_map", "limits_assumed")
+"""Facts of an enriched vehicle that add up."""
 
 
 class EnrichedVehicles(Iterator[Vehicle]):
@@ -33,8 +38,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
         extract: Extract | None = None,
         only_enriched: bool = False,
     ) -> None:
-        self.vehicles = self.trips = self.positioned = self.with_elevation = self.with_map = 0
-        self.samples_with_map = self.limits_assumed = 0
+        self.counts: Counter[str] = Counter()
         self.left_out: list[str] = []
         self._region: Box | None = None
         self._elevation = terrain
@@ -45,15 +49,16 @@ class EnrichedVehicles(Iterator[Vehicle]):
     def sentences(self) -> list[str]:
         """Return sentences on what was added so far."""
         sentences = []
+        counts = self.counts
         if self._elevation is not None:
-            sentences.append(
-                f"Terrain: {self.with_elevation:,} of {self.trips:,} trips have a grade."
-            )
+            graded = f"{counts['trips_with_elevation']:,} of {counts['trips']:,}"
+            sentences.append(f"Terrain: {graded} trips have a grade.")
         if self._extract is not None:
-            share = self.limits_assumed / max(self.samples_with_map, 1)
+            share = counts["limits_assumed"] / max(counts["samples_with_map"], 1)
             sentences.append(
-                f"Map: {self.with_map:,} of {self.trips:,} trips lie on known roads; where these "
-                f"state no speed limit ({share:.0%} of the time) a usual one stands in."
+                f"Map: {counts['trips_with_map']:,} of {counts['trips']:,} trips lie on known "
+                f"roads; where these state no speed limit ({share:.0%} of the time) a usual one "
+                "stands in."
             )
         few = f"has under {LEAST_TRIPS} enriched trips."
         return sentences + [f"Left out: {name} {few}" for name in self.left_out]
@@ -72,7 +77,7 @@ class EnrichedVehicles(Iterator[Vehicle]):
                     self.left_out.append(enriched.name)
                     continue
             yield enriched
-        if self.trips:
+        if self.counts["trips"]:
             self._refuse_if_useless()
 
     def _with_maps(self, vehicle: Vehicle) -> Vehicle:
@@ -89,33 +94,25 @@ class EnrichedVehicles(Iterator[Vehicle]):
         return all(source is None or name in trip.channels for name, source in sources.items())
 
     def _count(self, vehicle: Vehicle) -> None:
-        self.vehicles += 1
-        self.trips += len(vehicle.trips)
-        self.positioned += sum(has_positions(trip) for trip in vehicle.trips)
-        self.with_elevation += vehicle.facts.get("trips_with_elevation", 0)
-        self.with_map += vehicle.facts.get("trips_with_map", 0)
-        self.samples_with_map += vehicle.facts.get("samples_with_map", 0)
-        self.limits_assumed += vehicle.facts.get("limits_assumed", 0)
+        positioned = sum(has_positions(trip) for trip in vehicle.trips)
+        self.counts.update(trips=len(vehicle.trips), positioned=positioned)
+        self.counts.update({fact: vehicle.facts.get(fact, 0) for fact in FACTS})
         here = region(vehicle.trips)
         if here is not None:
             self._region = here if self._region is None else here.joined(self._region)
 
     def _refuse_if_useless(self) -> None:
-        if not self.positioned:
+        counts = self.counts
+        if not counts["positioned"]:
             raise DataError(
-                f"None of the {self.trips:,} trips has positions, which a terrain model or a map "
-                "needs. Import their latitude and longitude, or import without enrichment."
+                f"None of the {counts['trips']:,} trips has positions, which a terrain model or a "
+                "map needs. Import their latitude and longitude, or import without enrichment."
             )
-        where = f"of the {self.positioned:,} trips with positions, which lie at {self._region}"
-        if self._elevation is not None and not self.with_elevation:
+        where = f"of the {counts['positioned']:,} trips with positions, which lie at {self._region}"
+        if self._elevation is not None and not counts["trips_with_elevation"]:
             raise DataError(f"The terrain model covers none {where}. Get tiles of that region.")
-        if self._extract is not None and not self.with_map:
+        if self._extract is not None and not counts["trips_with_map"]:
             raise DataError(
                 f"{self._extract.path.name} has roads within {REACH_M:.0f} m of none {where}. "
                 "Get an extract of that region."
-            )
-        if len(self.left_out) == self.vehicles:
-            raise DataError(
-                f"No vehicle has {LEAST_TRIPS} enriched trips, so none is left. "
-                "Get files that cover more of the region, or keep all trips."
             )

@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from fedwatt.errors import DataError, optional
 from fedwatt.telemetry.channels import CHANNELS, POSITION
@@ -34,27 +33,16 @@ from fedwatt.telemetry.readers.files import as_paths
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip, Vehicle
 
 
-class Heights(Protocol):
-    """An array of heights [rows, columns], or a file that is read like one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
-
-    def __getitem__(self, place: tuple[IntArray, IntArray]) -> NDArray[Any]:
-        """Heights at these rows and columns, in the shape of `place`."""
-
-
 @dataclass(frozen=True, eq=False)
 class Tile:
     """Heights on a regular grid [rows, columns], first row north, first column west.
 
-    `north_deg` and `west_deg` are the position of the first post; steps are positive degrees.
-    Heights may be any kind of number; those equal to `void` are unknown. A position is known if
-    the corners that are known have more than `least_weight` of 1.
+    `heights_m` is an array, or a file that is read like one. `north_deg` and `west_deg` are the
+    position of the first post; steps are positive degrees. Heights equal to `void` are unknown. A
+    position is known if the corners that are known have more than `least_weight` of 1.
     """
 
-    heights_m: Heights
+    heights_m: Any
     north_deg: float
     west_deg: float
     latitude_step_deg: float

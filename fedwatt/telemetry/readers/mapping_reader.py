@@ -17,11 +17,11 @@ from pathlib import Path
 import polars as pl
 
 from fedwatt.errors import DataError, SettingError
-from fedwatt.telemetry.channels import CHANNELS
+from fedwatt.telemetry.channels import CHANNELS, DEGREE_MINUTE
 from fedwatt.telemetry.cleaning import PLAIN_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
 from fedwatt.telemetry.cleaning.segments import DATED_S, split_at_pauses
-from fedwatt.telemetry.readers.files import FoundTable, find_tables
+from fedwatt.telemetry.readers.files import TableFile, find_tables
 from fedwatt.telemetry.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
 from fedwatt.telemetry.readers.stream import KEYS, Candidate, Progress, Spill, VehicleStream
 from fedwatt.telemetry.readers.tables import LOST, Source, TableLayout, WantedColumn, read_tables
@@ -108,7 +108,7 @@ class MappingReader:
     """Reads mapped files into a spill, one key a vehicle."""
 
     def __init__(
-        self, tables: Sequence[FoundTable], mapping: CsvMapping, *, unlabelled: bool
+        self, tables: Sequence[TableFile], mapping: CsvMapping, *, unlabelled: bool
     ) -> None:
         if not (mapping.has_energy or mapping.charge_only or unlabelled):
             raise SettingError(
@@ -131,10 +131,15 @@ class MappingReader:
             self._refuse_lost_letters(tidy, source.where, first_row)
             return self._add(tidy, spill, source.table.kind)
 
-        account, _ = read_tables(self._tables, lambda _: self._layout, add, progress)
+        def layout(table: TableFile) -> TableLayout:
+            return replace(self._layout, skippable=not table.named)
+
+        account, passed_over = read_tables(self._tables, layout, add, progress)
         if not self._kinds:
-            raise DataError(self._no_vehicle(account.count("read", "rows")))
-        return account, ()
+            raise DataError(
+                " ".join(passed_over) or self._no_vehicle(account.count("read", "rows"))
+            )
+        return account, passed_over
 
     def candidates(self) -> tuple[list[Candidate], Account]:
         """Every vehicle, by name."""
@@ -246,7 +251,9 @@ def _layout(mapping: CsvMapping) -> TableLayout:
     columns |= {text: WantedColumn(text=True) for how, text in origins if how == "column"}
     for channel in mapping.channels.values():
         for column in channel.columns:
-            columns[column] = WantedColumn(channel.aliases, required=not channel.optional)
+            is_text = channel.unit == DEGREE_MINUTE
+            required = not channel.optional
+            columns[column] = WantedColumn(channel.aliases, text=is_text, required=required)
     hint = f"The mapping '{mapping.source}' asks for it."
     return TableLayout(columns, mapping.form, hint=hint)
 
@@ -289,5 +296,34 @@ def converted(value: pl.Expr, channel: str, unit: str) -> pl.Expr:
     """
     if channel == "grade" and unit == "degree":
         return value.radians().tan()
+    if unit == DEGREE_MINUTE:
+        return degrees(value)
     factor, offset = CHANNELS[channel].units[unit]
     return value * factor + offset
+
+
+# Hemisphere or sign, degrees, minutes, seconds, hemisphere.
+_POSITION = (
+    r"^([NSEW+-])?\s*(\d{1,3}(?:\.\d+)?)[°\s]*"
+    r"(?:[°\s](\d{1,2}(?:\.\d+)?)['′\s]*(?:['′\s](\d{1,2}(?:\.\d+)?)[\"″\s]*)?)?([NSEW])?$"
+)
+
+
+def degrees(text: pl.Expr) -> pl.Expr:
+    """Return the degrees of positions as text; null where they cannot be read.
+
+    >>> texts = pl.DataFrame({"x": ["9 56.16600", "-84 6.5", "84° 6' 30 W", "S 9.5", "none"]})
+    >>> texts.select(degrees(pl.col("x")).round(5))["x"].to_list()
+    [9.9361, -84.10833, -84.10833, -9.5, None]
+    """
+    tidy_text = text.str.strip_chars().str.to_uppercase().str.replace(",", ".", literal=True)
+    full, minutes, part_seconds = (
+        tidy_text.str.extract(_POSITION, group).cast(pl.Float64) for group in (2, 3, 4)
+    )
+    marks = [tidy_text.str.extract(_POSITION, group).is_in(["-", "S", "W"]) for group in (1, 5)]
+    size = full + minutes.fill_null(0.0) / 60 + part_seconds.fill_null(0.0) / 3600
+    return (
+        pl.when(pl.any_horizontal(mark.fill_null(False) for mark in marks))
+        .then(-size)
+        .otherwise(size)
+    )

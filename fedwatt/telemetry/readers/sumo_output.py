@@ -25,8 +25,8 @@ from fedwatt.telemetry.cleaning.account import Account, nothing_left
 from fedwatt.telemetry.cleaning.clean import clean_vehicle
 from fedwatt.telemetry.trip import FloatArray, RawTrip, Vehicle
 
-Columns = dict[str, FloatArray]  # "time" and the attributes of one vehicle, each [steps]
 Position = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+Columns = dict[str, FloatArray]  # "time" and the attributes of one vehicle, each [steps]
 
 # attribute: its other names, across versions of SUMO
 BATTERY_COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -39,7 +39,7 @@ FCD_OPTIONAL = ("z", "slope")
 
 
 def geographic(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Latitude and longitude of positions written with `--fcd-output.geo`."""
+    """Return latitude and longitude of positions written with `--fcd-output.geo`."""
     return y, x
 
 
@@ -47,16 +47,14 @@ def import_sumo(
     fcd: Path,
     battery: Path,
     *,
-    separator: str = ".",
     position: Position | None = None,
     cleaning: Cleaning = PLAIN_CLEANING,
 ) -> Iterator[Vehicle]:
-    """Vehicles of a SUMO run, one at a time, in the order in which they first appear.
+    """Return the vehicles of a SUMO run, one at a time, in the order in which they first appear.
 
-    `separator` divides an id into vehicle and trip, at its last occurrence; an id without it is a
-    vehicle with one trip. `position` turns x and y of the file into latitude and longitude:
-    `geographic` after `--fcd-output.geo`; without it positions are left out, being metres of some
-    local map.
+    An id is divided into vehicle and trip at its last point; one without it is a vehicle with one
+    trip. `position` turns x and y of the file into latitude and longitude: `geographic` after
+    `--fcd-output.geo`. Without it positions are left out: they are metres of some local map.
     """
     packs = _columns(battery, BATTERY_COLUMNS, ())
     if not packs:
@@ -73,7 +71,7 @@ def import_sumo(
         )
     trips: dict[str, list[RawTrip]] = {}
     for name, pack in packs.items():
-        vehicle, _, trip = name.rpartition(separator) if separator else (name, "", "")
+        vehicle, _, trip = name.rpartition(".")
         driven = _trip(trip if vehicle else "1", moves[name], pack, position)
         trips.setdefault(vehicle or name, []).append(driven)
     return _cleaned(trips, cleaning, fcd)

@@ -1,25 +1,26 @@
-"""Read tables block by block: CSV text fed as bytes (a file or a member of an archive), Parquet.
+"""Read tables block by block and with progress: CSV files, also in archives, Parquet and .xlsx.
 
 Numbers are parsed by polars; a block it refuses is read again as text, and what is not a number
 becomes "no reading", counted. A column that is mostly text is refused: it is the wrong column.
 Quoted line breaks are not supported: telemetry has one row a line.
-
-Go through the files of an import, whatever their kind, block by block and with progress.
 """
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
+from zipfile import ZipFile
 
 import polars as pl
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, counted, optional
+from fedwatt.files import unpacked_bound
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import FoundTable, read_members
+from fedwatt.telemetry.readers.files import TableFile, listed, unpacked
 from fedwatt.telemetry.readers.stream import Progress
 
 BLOCK_BYTES = 16 << 20
@@ -34,6 +35,10 @@ AGAIN = "Export or download it again"
 # Takes rows, what was done to read them, and the number of the first row.
 Sink = Callable[[pl.DataFrame, Account, int], None]
 Text = TypeVar("Text", pl.Expr, pl.Series)
+
+
+class OtherTableError(DataError):
+    """A file that is empty or has other columns: not the table that a reader asks for."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,12 @@ class WantedColumn:
 class TableLayout:
     """Format of a CSV file, and the columns to read.
 
-    A file none of whose columns is in `any_of` is not meant for this reader: it is passed over.
+    A file without these columns is refused, or passed over if it is `skippable`: met in a folder.
     """
 
-    wanted: Mapping[str, WantedColumn]
+    columns: Mapping[str, WantedColumn]
     form: TextForm = COMMAS
-    any_of: tuple[str, ...] = ()
+    skippable: bool = False
     hint: str = ""
 
 
@@ -100,15 +105,13 @@ def as_text(raw: bytes) -> str:
     return raw.decode("cp1252", errors="replace") if broken > letters else text
 
 
-def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int] | None:
-    """Position of every wanted column in the header; None when the file is to be passed over."""
+def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str, int]:
+    """Return the position of every wanted column in the header."""
     positions: dict[str, int] = {}
     for number, name in enumerate(header):
         positions.setdefault(tidy(name), number)
-    if layout.any_of and not any(tidy(name) in positions for name in layout.any_of):
-        return None
     indices: dict[str, int] = {}
-    for name, column in layout.wanted.items():
+    for name, column in layout.columns.items():
         spellings = [tidy(spelling) for spelling in (name, *column.aliases)]
         position = next((positions[s] for s in spellings if s in positions), None)
         # A file may have both `t`, its time, and `T`, a temperature.
@@ -119,94 +122,51 @@ def resolve(header: Sequence[str], layout: TableLayout, where: str) -> dict[str,
         elif column.required:
             near = get_close_matches(tidy(name), list(positions), n=1, cutoff=0.75)
             guess = f" Did you mean '{header[positions[near[0]]].strip()}'?" if near else ""
-            raise DataError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
+            raise OtherTableError(f"{where} has no column '{name}'.{guess} {layout.hint}".rstrip())
     return indices
 
 
-@dataclass
-class CsvFeed:
-    """Takes a CSV file as bytes, in pieces of any size, and hands frames of its rows to `sink`.
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file whose header is read: where its columns are, and how wide its rows are.
 
     Frames have the wanted columns under the reader's names: Float64, or String for text.
     """
 
     where: str
     layout: TableLayout
-    sink: Sink
-    passed_over: bool = False
-    _pieces: list[bytes] = field(default_factory=list)
-    _size: int = 0
-    _row: int = 0
-    _columns: dict[str, int] | None = None
-    _width: int = 0
+    columns: Mapping[str, int]
+    width: int
 
-    def feed(self, piece: bytes) -> None:
-        """Take the next bytes of the file."""
-        if self.passed_over:
-            return
-        self._pieces.append(piece)
-        self._size += len(piece)
-        if self._size >= BLOCK_BYTES:
-            block = b"".join(self._pieces)
-            border = block.rfind(b"\n") + 1
-            if not border:
-                raise DataError(
-                    f"{self.where}, row {self._row}: a line is longer than {BLOCK_BYTES >> 20} MB, "
-                    f"so it is no table. {AGAIN}, or leave it out."
-                )
-            self._pieces = [block[border:]]
-            self._size = len(block) - border
-            self._parse(block[:border])
-
-    def finish(self) -> None:
-        """Take the end of the file."""
-        block = b"".join(self._pieces)
-        self._pieces = []
-        self._size = 0
-        if self._columns is None and not self.passed_over and not block.strip():
-            raise DataError(
-                f"{self.where} is empty ({len(block)} bytes). {AGAIN}, or leave it out."
-            )
-        self._parse(block)
-
-    def _parse(self, block: bytes) -> None:
-        if self._columns is None and not self.passed_over:
-            block = self._read_header(block)
-        if self.passed_over or self._columns is None or not block.strip():
-            return
+    def frame(self, block: bytes, first_row: int) -> tuple[pl.DataFrame, Account]:
+        """Return the rows of a block, and what became of readings that are no numbers."""
         try:
-            if self.layout.form.thousands:
-                frame, account = self._scan_text(block)
-            else:
-                frame = self._scan(block, text=False)
-                account = Account()
+            if not self.layout.form.thousands:
+                return self._scan(block, text=False), Account()
         except pl.exceptions.PolarsError:
-            frame, account = self._scan_text(block)
-        self.sink(frame, account, self._row)
-        self._row += frame.height
-
-    def _read_header(self, block: bytes) -> bytes:
+            pass  # read again as text
         form = self.layout.form
-        for _ in range(form.skip_rows):
-            block = block.partition(b"\n")[2]
-        line, _, block = block.partition(b"\n")
-        if b"\x00" in line:
+        numbers = [name for name in self.columns if not self.layout.columns[name].text]
+        try:
+            frame = self._scan(block, text=True)
+            # In a number a broken byte is a fault. In a name it is a letter of another encoding.
+            if _lost(frame if not form.thousands.isascii() else frame.drop(numbers)):
+                frame = self._scan(as_text(block).encode(), text=True)
+        except pl.exceptions.PolarsError as error:
             raise DataError(
-                f"{self.where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
-            )
-        names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator))
-        self._columns = resolve(names, self.layout, self.where)
-        self.passed_over = self._columns is None
-        self._width = len(names)
-        self._row = form.skip_rows + 2 + form.units_row
-        return block.partition(b"\n")[2] if form.units_row else block
+                f"{self.where}, from row {first_row}: not a table with {self.width} columns "
+                f"separated by '{form.separator}' ({str(error).splitlines()[0]})."
+            ) from error
+        broken = _lost(frame)
+        frame = frame.with_columns(form.plain(pl.col(numbers)))
+        frame, account = as_numbers(frame, self.layout, self.where, first_row)
+        return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")
 
     def _scan(self, block: bytes, *, text: bool) -> pl.DataFrame:
-        assert self._columns is not None
         # Own names: real headers may be doubled, and every block must have the same width.
-        schema: dict[str, type[pl.DataType]] = {f"c{at}": pl.String for at in range(self._width)}
-        for name, at in self._columns.items():
-            if not text and not self.layout.wanted[name].text:
+        schema: dict[str, type[pl.DataType]] = {f"c{at}": pl.String for at in range(self.width)}
+        for name, at in self.columns.items():
+            if not text and not self.layout.columns[name].text:
                 schema[f"c{at}"] = pl.Float64
         form = self.layout.form
         header = form.separator.join(schema).encode() + b"\n"
@@ -219,28 +179,8 @@ class CsvFeed:
             encoding="utf8-lossy" if text else "utf8",
             truncate_ragged_lines=True,
         )
-        chosen = [pl.col(f"c{at}").alias(name) for name, at in self._columns.items()]
+        chosen = [pl.col(f"c{at}").alias(name) for name, at in self.columns.items()]
         return frame.select(chosen).collect()
-
-    def _scan_text(self, block: bytes) -> tuple[pl.DataFrame, Account]:
-        assert self._columns is not None
-        form = self.layout.form
-        columns = self.layout.wanted
-        numbers = [name for name in self._columns if not columns[name].text]
-        try:
-            frame = self._scan(block, text=True)
-            # In a number a broken byte is a fault. In a name it is a letter of another encoding.
-            if _lost(frame if not form.thousands.isascii() else frame.drop(numbers)):
-                frame = self._scan(as_text(block).encode(), text=True)
-        except pl.exceptions.PolarsError as error:
-            raise DataError(
-                f"{self.where}, from row {self._row}: not a table with {self._width} columns "
-                f"separated by '{form.separator}' ({str(error).splitlines()[0]})."
-            ) from error
-        broken = _lost(frame)
-        frame = frame.with_columns(form.plain(pl.col(numbers)))
-        frame, account = as_numbers(frame, self.layout, self.where, self._row)
-        return frame, account + Account.of("repaired", "values", broken, "bytes that are not UTF-8")
 
 
 def _lost(frame: pl.DataFrame) -> int:
@@ -258,7 +198,7 @@ def as_numbers(
     columns = []
     for name in frame.columns:
         column = frame[name]
-        if layout.wanted[name].text:
+        if layout.columns[name].text:
             columns.append(column.cast(pl.String))
             continue
         if column.dtype == pl.String:
@@ -288,34 +228,105 @@ def as_numbers(
     return pl.DataFrame(columns), Account.total(accounts)
 
 
-def read_csv(path: Path, feed: CsvFeed, seen: Callable[[int], None]) -> None:
-    """Feed a CSV file block by block; `seen` is told the bytes of each."""
+def read_csv(
+    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
+) -> None:
+    """Hand the rows of a CSV file to `sink`, block by block; `seen` takes the bytes of each."""
+    table = None
+    row = layout.form.skip_rows + 2 + layout.form.units_row
+    for block in _blocks(path, where):
+        rows = block
+        if table is None:
+            table, rows = _read_header(block, layout, where)
+        if rows.strip():
+            frame, account = table.frame(rows, row)
+            sink(frame, account, row)
+            row += frame.height
+        seen(len(block))
+
+
+def _blocks(path: Path, where: str) -> Iterator[bytes]:
+    """Yield a file in blocks of whole lines; at least one."""
+    block = b""
     with path.open("rb") as file:
         while piece := file.read(BLOCK_BYTES):
-            feed.feed(piece)
-            seen(len(piece))
-    feed.finish()
+            block += piece
+            border = block.rfind(b"\n") + 1
+            if not border and len(block) >= BLOCK_BYTES:
+                raise DataError(
+                    f"{where}: a line is longer than {BLOCK_BYTES >> 20} MB, so it is no table. "
+                    f"{AGAIN}, or leave it out."
+                )
+            if border:
+                yield block[:border]
+                block = block[border:]
+    if block or not path.stat().st_size:
+        yield block
 
 
-def read_parquet(
-    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
-) -> bool:
-    """Hand the rows of a Parquet file to `sink`, block by block; False if it was passed over."""
-    size = path.stat().st_size
-    if not size:
-        raise DataError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
+def _read_header(block: bytes, layout: TableLayout, where: str) -> tuple[CsvTable, bytes]:
+    """Return the table that begins with `block`, and the rows in it."""
+    if not block.strip():
+        raise OtherTableError(f"{where} is empty ({len(block)} bytes). {AGAIN}, or leave it out.")
+    form = layout.form
+    for _ in range(form.skip_rows):
+        block = block.partition(b"\n")[2]
+    line, _, block = block.partition(b"\n")
+    if b"\x00" in line:
+        raise OtherTableError(
+            f"{where}, row 1: the header is not UTF-8 text. Save the file as UTF-8 CSV."
+        )
+    names = next(csv.reader([as_text(line).rstrip("\r")], delimiter=form.separator), [])
+    table = CsvTable(where, layout, resolve(names, layout, where), len(names))
+    return table, block.partition(b"\n")[2] if form.units_row else block
+
+
+def read_workbook(path: Path) -> pl.DataFrame:
+    """Return the first sheet of an .xlsx file."""
+    return _workbook(path.resolve(), path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=4)
+def _workbook(path: Path, changed_ns: int) -> pl.DataFrame:
+    how = "pip install 'fedwatt[excel]', or save it as CSV"
+    optional("fastexcel", f"{path.name}: .xlsx files need fastexcel: {how}.")
     try:
-        table = pl.scan_parquet(path)
-        header = table.collect_schema().names()
-        rows = int(table.select(pl.len()).collect().item())
+        with ZipFile(path) as packed:
+            unpacked = sum(part.file_size for part in packed.infolist())
+        if unpacked > unpacked_bound(path):
+            raise DataError(f"{path.name} unpacks to {unpacked / 1e9:,.1f} GB. Is it damaged?")
+        return pl.read_excel(path, infer_schema_length=None)
+    except DataError:
+        raise
+    except Exception as error:  # fastexcel has no error base of its own
+        reason = str(error).splitlines()[0]
+        raise DataError(
+            f"{path.name} is not a readable .xlsx file ({reason}). {AGAIN}, or leave it out."
+        ) from error
+
+
+def scan_typed(path: Path, where: str) -> tuple[pl.LazyFrame, list[str], int]:
+    """Return the table of a Parquet file or a workbook, its columns and its number of rows."""
+    if not path.stat().st_size:
+        raise OtherTableError(f"{where} is empty (0 bytes). {AGAIN}, or leave it out.")
+    try:
+        workbook = path.suffix.lower() == ".xlsx"
+        table = read_workbook(path).lazy() if workbook else pl.scan_parquet(path)
+        names = table.collect_schema().names()
+        return table, names, int(table.select(pl.len()).collect().item())
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(
             f"{where} is not a readable Parquet file ({str(error).splitlines()[0]}). {AGAIN}."
         ) from error
+
+
+def read_typed(
+    path: Path, layout: TableLayout, sink: Sink, seen: Callable[[int], None], where: str
+) -> None:
+    """Hand the rows of a Parquet file or a workbook to `sink`, block by block."""
+    size = path.stat().st_size
+    table, header, rows = scan_typed(path, where)
     columns = resolve(header, layout, where)
-    if columns is None:
-        seen(size)
-        return False
     chosen = [pl.col(header[position]).alias(name) for name, position in columns.items()]
     for start in range(0, rows, BLOCK_ROWS):
         count = min(BLOCK_ROWS, rows - start)
@@ -329,57 +340,73 @@ def read_parquet(
         frame, account = as_numbers(frame, layout, where, start + 1)
         sink(frame, account, start + 1)
         seen(size * count // rows)
-    return True
 
 
 @dataclass(frozen=True)
 class Source:
     """A file, or a member of an archive: its path, its name in messages, and its number."""
 
-    table: FoundTable
+    table: TableFile
     path: Path
     where: str
     number: int
 
 
 def read_tables(
-    tables: Sequence[FoundTable],
-    layout_of: Callable[[FoundTable], TableLayout],
+    tables: Sequence[TableFile],
+    layout_of: Callable[[TableFile], TableLayout],
     add: Callable[[pl.DataFrame, Source, int], Account],
     progress: Progress,
-) -> tuple[Account, list[str]]:
-    """Hand all rows to `add`; what became of them, and the names of files that were passed over.
+) -> tuple[Account, tuple[str, ...]]:
+    """Hand all rows to `add`; return their account and sentences on files that were passed over.
 
     `add(rows, source, number of the first row)` is called block by block.
     """
     total = sum(table.size() for table in tables)
     done = 0
     accounts: list[Account] = []
-    feeds: list[CsvFeed] = []
-
-    def seen(size: int) -> None:
-        nonlocal done
-        done += size
-        progress(min(done, total), total, f"reading {feeds[-1].where}")
-
-    def begin(table: FoundTable, member: str = "") -> CsvFeed:
-        path = table.path / member if member else table.path
-        where = f"{table.path.name}/{member}" if member else table.path.name
-        source = Source(table, path, where, len(feeds))
-
-        def sink(frame: pl.DataFrame, account: Account, first_row: int) -> None:
-            accounts.append(account + add(frame, source, first_row))
-
-        feeds.append(CsvFeed(where, layout_of(table), sink))
-        return feeds[-1]
-
+    problems: dict[str, str] = {}
+    number = -1
     for table in tables:
-        if table.kind == "csv":
-            read_csv(table.path, begin(table), seen)
-        elif table.kind == "parquet":
-            feed = begin(table)
-            read = read_parquet(table.path, feed.layout, feed.sink, seen, feed.where)
-            feed.passed_over = not read
-        else:
-            read_members(table.path, partial(begin, table), seen)
-    return Account.total(accounts), [feed.where for feed in feeds if feed.passed_over]
+        archived = unpacked(table.path) if table.kind == "7z" else nullcontext({"": table.path})
+        with archived as files:
+            for member, file in files.items():
+                number += 1
+                where = f"{table.path.name}/{member}" if member else table.path.name
+                source = Source(table, table.path / member, where, number)
+                layout = layout_of(table)
+
+                def sink(
+                    frame: pl.DataFrame, account: Account, row: int, source: Source = source
+                ) -> None:
+                    accounts.append(account + add(frame, source, row))
+
+                def seen(size: int, where: str = where) -> None:
+                    nonlocal done
+                    done += size
+                    progress(min(done, total), total, f"reading {where}")
+
+                read = read_typed if table.kind in ("parquet", "xlsx") else read_csv
+                try:
+                    read(file, layout, sink, seen, where)
+                except OtherTableError as error:
+                    if not layout.skippable:
+                        raise
+                    problems[where] = str(error).removesuffix(layout.hint).strip()
+    return Account.total(accounts), left_out(problems)
+
+
+def left_out(problems: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a sentence for each reason for which files are not read, from reasons by file.
+
+    >>> left_out({"a.csv": "a.csv has no header.", "b.csv": "b.csv has no header."})
+    ('2 files are left out (a.csv, b.csv): has no header.',)
+    """
+    files: dict[str, list[str]] = {}
+    for name, problem in problems.items():
+        files.setdefault(problem.removeprefix(name).lstrip(",: "), []).append(name)
+    return tuple(
+        f"{counted(len(names), 'file')} {'is' if len(names) == 1 else 'are'} left out "
+        f"({listed(names)}): {reason}"
+        for reason, names in files.items()
+    )

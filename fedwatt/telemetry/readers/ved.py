@@ -27,6 +27,7 @@ VED; `Energy_Consumption` is ignored, since its unit is not certain: energy come
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ import polars as pl
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.telemetry.cleaning import VED_CLEANING, Cleaning
 from fedwatt.telemetry.cleaning.account import Account
-from fedwatt.telemetry.readers.files import FoundTable, as_paths, find_static, find_tables
+from fedwatt.telemetry.readers.files import TableFile, as_paths, find_static, find_tables
 from fedwatt.telemetry.readers.stream import (
     KEYS,
     Candidate,
@@ -44,7 +45,13 @@ from fedwatt.telemetry.readers.stream import (
     VehicleStream,
     keep_trip,
 )
-from fedwatt.telemetry.readers.tables import Source, TableLayout, WantedColumn, read_tables
+from fedwatt.telemetry.readers.tables import (
+    Source,
+    TableLayout,
+    WantedColumn,
+    read_tables,
+    read_workbook,
+)
 from fedwatt.telemetry.trip import RawTrip, Vehicle
 
 POWERTRAINS = ("ev", "phev-electric", "phev", "hev", "ice", "all")
@@ -58,16 +65,16 @@ def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str
     >>> sorted(asked_types(("ev", "phev-electric"), unlabelled=False))
     ['ev', 'phev']
     """
-    names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
+    names = set(powertrain)
     for name in names:
         if name not in POWERTRAINS:
             raise SettingError(unknown("powertrain", name, POWERTRAINS))
     if not names:
         raise SettingError(f"No powertrain is asked for. Choose among {', '.join(POWERTRAINS)}.")
-    if not unlabelled and set(names) <= set(WITHOUT_PACK_SIGNALS):
+    if not unlabelled and names <= set(WITHOUT_PACK_SIGNALS):
         raise SettingError(
-            f"powertrain {', '.join(names)}: VED records no pack signals for these, so there is no "
-            "energy to learn. Ask for unlabelled trips to electrify their driving."
+            f"powertrain {', '.join(sorted(names))}: VED records no pack signals for these, so "
+            "there is no energy to learn. Ask for unlabelled trips to electrify their driving."
         )
     types = TYPES if "all" in names else (name.removesuffix("-electric") for name in names)
     return frozenset(types)
@@ -75,8 +82,8 @@ def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str
 
 def electric_trips_only(powertrain: Iterable[str]) -> bool:
     """Return whether a plug-in hybrid gives only the trips its engine took no part in."""
-    names = (powertrain,) if isinstance(powertrain, str) else tuple(powertrain)
-    return "phev-electric" in names and not {"phev", "all"} & set(names)
+    names = set(powertrain)
+    return "phev-electric" in names and not {"phev", "all"} & names
 
 
 def engine_reason(trip: RawTrip) -> str:
@@ -131,17 +138,7 @@ def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
 
 
 def _rows(path: Path) -> list[dict[str, object]]:
-    try:
-        table = pl.read_excel(path)
-    except ModuleNotFoundError as error:
-        raise DataError(
-            f"{path.name}: static data needs fastexcel: pip install 'fedwatt[ved]'."
-        ) from error
-    except Exception as error:  # fastexcel has no error base of its own
-        raise DataError(
-            f"{path.name} is not a readable .xlsx file ({str(error).splitlines()[0]}). "
-            "Download it again or leave it out."
-        ) from error
+    table = read_workbook(path)
     if "VehId" not in table.columns or not set(TYPE_COLUMNS) & set(table.columns):
         raise DataError(
             f"{path.name} has no column 'VehId' or none of {' and '.join(TYPE_COLUMNS)}. "
@@ -251,7 +248,7 @@ class VedReader:
         self._unlabelled = unlabelled
         self._form = form
         files = as_paths(paths)
-        self._tables = find_tables(files)
+        self._tables = find_tables(files, workbooks=False)
         self._static: dict[int, StaticFacts] = read_static(find_static(files))
         self.columns = (*KEYS, *form.channels)
         self._rows: Counter[int] = Counter()
@@ -267,11 +264,10 @@ class VedReader:
         def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
             return self._add(frame, source.number, spill, source.table.kind)
 
-        account, left_out = read_tables(self._tables, self._layout, add, progress)
-        passed_over = tuple(f"{where} has no pack signals" for where in left_out)
+        account, passed_over = read_tables(self._tables, self._layout, add, progress)
         if not self._rows:
-            why = "; ".join(passed_over) or "the files hold no rows"
-            raise DataError(f"Nothing to import: {why}. {self._form.hint}")
+            why = " ".join(passed_over) or "the files hold no rows."
+            raise DataError(f"Nothing to import: {why}")
         return account, passed_over
 
     def candidates(self) -> tuple[list[Candidate], Account]:
@@ -315,12 +311,11 @@ class VedReader:
         inferred = inferred_type(pack_rows=pack_rows, engine_rows=engine_rows)
         return inferred, "inferred from its signals"
 
-    def _layout(self, table: FoundTable) -> TableLayout:
+    def _layout(self, table: TableFile) -> TableLayout:
         columns = self._form.raw
         if self._unlabelled:
             columns = {n: replace(column, required=n in DRIVING) for n, column in columns.items()}
-        met_in_folder = not table.named and not self._unlabelled
-        return TableLayout(columns, any_of=PACK if met_in_folder else (), hint=self._form.hint)
+        return TableLayout(columns, skippable=not table.named, hint=self._form.hint)
 
     def _add(self, frame: pl.DataFrame, source: int, spill: Spill, kind: str) -> Account:
         """Spill the rows of vehicles that may be asked for; count what else was there."""
@@ -417,12 +412,5 @@ EVED = VedFormat(
 )
 
 
-def import_eved(
-    paths: Iterable[str | Path],
-    *,
-    powertrain: Sequence[str] = ("ev",),
-    cleaning: Cleaning = VED_CLEANING,
-    progress: Progress | None = None,
-) -> VehicleStream:
-    """Vehicles of eVED: as `import_ved`, with grade, elevation, speed limit and road flags."""
-    return import_ved(paths, powertrain=powertrain, cleaning=cleaning, progress=progress, form=EVED)
+import_eved = partial(import_ved, form=EVED)
+"""As `import_ved`, with grade, elevation, speed limit and road flags."""

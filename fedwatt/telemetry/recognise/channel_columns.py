@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fedwatt.telemetry.channels import CHANNELS, MAPPABLE, POSITION
+from fedwatt.telemetry.channels import CHANNELS, DEGREE_MINUTE, MAPPABLE, POSITION
 from fedwatt.telemetry.cleaning.glitches import METRES_PER_DEGREE
-from fedwatt.telemetry.readers.mapping_reader import converted
+from fedwatt.telemetry.readers.mapping_reader import converted, degrees
 from fedwatt.telemetry.recognise.header_words import fit, foreign_unit, stated_unit
 from fedwatt.telemetry.recognise.table_sample import TableSample, is_numeric
 from fedwatt.telemetry.trip import FloatArray
@@ -73,13 +73,33 @@ def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess
         why = "as its name says" if stated else _assumed(channel)
         return Guess(column, usual, why, fits) if not sample.rows.height else None
     if not is_numeric(sample.rows[column], numbers):
+        if channel in POSITION and is_numeric(sample.rows[column], _degrees(sample, column)):
+            return Guess(column, DEGREE_MINUTE, "text of degrees and minutes", fits)
         return None
     unit, why = _unit(numbers, channel, stated)
     return Guess(column, unit, why, fits) if unit else None
 
 
+def _degrees(sample: TableSample, column: str) -> pl.Series:
+    """Return positions as text, in degrees."""
+    return sample.rows.select(degrees(pl.col(column)))[column]
+
+
+def _position(sample: TableSample, guess: Guess) -> FloatArray:
+    """Return the readings of a position in degrees, NaN where there is none."""
+    if guess.unit == DEGREE_MINUTE:
+        return _degrees(sample, guess.column).to_numpy()
+    factor, _ = CHANNELS[POSITION[0]].units[guess.unit]
+    return (sample.numbers(guess.column) * factor).to_numpy()
+
+
+def _number_units(channel: str) -> list[str]:
+    """Return the units of a channel that numbers may have."""
+    return [unit for unit in CHANNELS[channel].units if unit != DEGREE_MINUTE]
+
+
 def _assumed(channel: str) -> str:
-    return "guessed: one of " + ", ".join(CHANNELS[channel].units)
+    return "guessed: one of " + ", ".join(_number_units(channel))
 
 
 def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
@@ -97,14 +117,14 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
     if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
-        other_units = [unit for unit in CHANNELS[channel].units if unit != usual]
+        other_units = [unit for unit in _number_units(channel) if unit != usual]
         if (
             channel in POSITION
             and max(_plausible(numbers, channel, o) for o in other_units) < PLAUSIBLE
         ):
             return usual, "its readings are possible in no other unit"
         return usual, _assumed(channel)
-    shares = {unit: _plausible(numbers, channel, unit) for unit in CHANNELS[channel].units}
+    shares = {unit: _plausible(numbers, channel, unit) for unit in _number_units(channel)}
     best = max(shares, key=lambda unit: shares[unit])
     if shares[best] < PLAUSIBLE:
         return "", ""
@@ -149,9 +169,8 @@ def _speed_by_positions(sample: TableSample, guesses: dict[str, Guess], time_s: 
     guess = guesses["speed_mps"]
     if not guess.why.startswith("guessed") or not all(name in guesses for name in POSITION):
         return guess
-    speed, latitude, longitude = (
-        sample.numbers(guesses[name].column).to_numpy() for name in ("speed_mps", *POSITION)
-    )
+    speed = sample.numbers(guess.column).to_numpy()
+    latitude, longitude = (_position(sample, guesses[name]) for name in POSITION)
     ratio = _metres_ratio(time_s.to_numpy(), speed, latitude, longitude)
     for unit in SPEED_UNITS:
         factor = CHANNELS["speed_mps"].units[unit][0]

@@ -17,7 +17,15 @@ from typing import BinaryIO
 import polars as pl
 
 from fedwatt.errors import DataError
-from fedwatt.telemetry.readers.tables import COMMAS, NO_VALUE, TextForm, as_text, tidy
+from fedwatt.telemetry.readers.tables import (
+    COMMAS,
+    NO_VALUE,
+    TextForm,
+    as_text,
+    left_out,
+    scan_typed,
+    tidy,
+)
 from fedwatt.telemetry.recognise.header_words import unit_of_word
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -29,6 +37,7 @@ POINT_DECIMAL = re.compile(r"^[-+]?\d+\.\d+$")
 GROUPED = re.compile(r"^[-+]?\d{1,3}(?:([.,' \u00a0\u202f’])\d{3})+(?:([.,])\d+)?$")
 TWICE_AS_WIDE = 1.5
 NAMES_SHARE = 0.3
+MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,10 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
         raise DataError(_no_table(head, where))
     rows = _cells(head, separator)
     names = tuple(name.strip() for name in rows[at])
-    if all(NUMBER.match(name) or not name for name in names):
+    numbers = sum(bool(NUMBER.match(name)) or not name for name in names)
+    if numbers > MOSTLY * len(names):
         raise DataError(
-            f"{where} has no header: its first line holds numbers only ({', '.join(names[:3])}, "
+            f"{where} has no header: its first line holds numbers ({', '.join(names[:3])}, "
             "...). Put a line with the columns' names on top."
         )
     body = rows[at + 1 :]
@@ -167,6 +177,8 @@ PIECE_BYTES = 1 << 15
 PIECE_ROWS = 500
 PIECES = 24
 LINE_START = b"\n"
+HEADER_BYTES = 1 << 17
+TYPED = (".parquet", ".xlsx")
 LOOKED_AT = 40
 """Files that are looked into; of more, these are spread over all of them."""
 
@@ -206,36 +218,82 @@ class TableSample:
         return {name: int(self.rows[name].is_not_null().sum()) for name in self.columns}
 
 
-def files_alike(
-    paths: Sequence[Path],
-) -> tuple[list[TableSample], list[TableSample], list[Path], list[str]]:
-    """Return samples of files with the same columns, and of others; all files; sentences on empty
-    ones.
+@dataclass(frozen=True)
+class Kind:
+    """Files with the same columns, and samples of some of them, the longest first."""
+
+    files: list[Path]
+    samples: list[TableSample]
+
+
+def survey(paths: Sequence[Path]) -> tuple[Kind, list[Kind], tuple[str, ...]]:
+    """Return the most frequent kind of files, the others, and sentences on files without rows.
+
+    Every file's header is looked at, so that what is accepted here can be read later.
     """
     readable = [path for path in paths if path.suffix.lower() != ".7z"]
     if not readable:
         raise DataError(f"{paths[0].name} is an archive. Unpack it and name what is inside.")
-    step = -(-len(readable) // LOOKED_AT)
-    samples = [read_sample(path) for path in readable[::step]]
-    columns = {sample.path: frozenset(map(tidy, sample.columns)) for sample in samples}
-    kinds = Counter(columns.values())
-    usual = max(kinds, key=lambda kind: (kinds[kind], len(kind)))
-    alike = [sample for sample in samples if columns[sample.path] == usual]
-    different = [sample for sample in samples if columns[sample.path] != usual]
-    filled = [sample for sample in alike if sample.rows.height]
-    empty = [sample.path for sample in alike if not sample.rows.height] if filled else []
-    remarks = [f"{path.name} has a header and no rows." for path in empty]
-    # The longest file shows most of what columns hold.
-    filled.sort(key=lambda sample: -sample.rows.height)
-    return filled or alike, different, [path for path in readable if path not in empty], remarks
+    problems: dict[str, str] = {}
+    kinds: dict[tuple[object, ...], list[Path]] = {}
+    for path in readable:
+        try:
+            layout, has_rows = _header_of(path)
+        except DataError as error:
+            if len(readable) == 1:
+                raise
+            problems[path.name] = str(error)
+            continue
+        if has_rows or len(readable) == 1:
+            form = layout.form
+            key = (form.separator, form.skip_rows, form.units_row)
+            kinds.setdefault((frozenset(map(tidy, layout.names)), *key), []).append(path)
+        else:
+            problems[path.name] = "a header and no rows."
+    if not kinds:
+        raise DataError(f"No file can be read. {' '.join(left_out(problems))}")
+    columns = max(kinds, key=lambda key: (len(kinds[key]), len(key[0])))  # type: ignore[arg-type]
+    usual = _kind(kinds.pop(columns))
+    return usual, [_kind(files) for files in kinds.values()], left_out(problems)
+
+
+def _kind(files: list[Path]) -> Kind:
+    """Return files of one kind, with samples spread over them."""
+    samples = [read_sample(path) for path in files[:: -(-len(files) // LOOKED_AT)]]
+    samples.sort(key=lambda sample: -sample.rows.height)
+    return Kind(files, samples)
+
+
+def _header_of(path: Path) -> tuple[TextLayout, bool]:
+    """Return how a file is written, and whether it has rows."""
+    if path.suffix.lower() in TYPED:
+        _, names, rows = scan_typed(path, path.name)
+        return TextLayout(tuple(names)), rows > 0
+    with path.open("rb") as file:
+        lines = _decoded(file.read(HEADER_BYTES), path.name).splitlines()
+    layout = text_layout(lines, path.name)
+    rows = lines[layout.form.skip_rows + 1 + layout.form.units_row :]
+    return layout, any(line.strip() for line in rows)
+
+
+def neighbours(path: Path) -> list[Path]:
+    """Return `path` and the files beside it that have the same columns."""
+    layout, _ = _header_of(path)
+    beside = [path]
+    # A folder may hold one recording in several formats: only those of its own ending count.
+    for other in sorted(path.parent.glob(f"*{path.suffix}")):
+        try:
+            if not other.samefile(path) and _header_of(other)[0].names == layout.names:
+                beside.append(other)
+        except DataError:
+            continue
+    return beside
 
 
 def read_sample(path: Path) -> TableSample:
-    """Look at a CSV or Parquet file."""
-    if not path.stat().st_size:
-        raise DataError(f"{path.name} is empty (0 bytes). Name a file with rows.")
-    if path.suffix.lower() == ".parquet":
-        return _parquet(path)
+    """Look at a table."""
+    if path.suffix.lower() in TYPED:
+        return _typed(path)
     size = path.stat().st_size
     with path.open("rb") as file:
         # A file that head and pieces would cover is read as a whole, so that no row counts twice.
@@ -254,6 +312,8 @@ def read_sample(path: Path) -> TableSample:
 
 
 def _decoded(head: bytes, where: str) -> str:
+    if not head:
+        raise DataError(f"{where} is empty (0 bytes). Name a file with rows.")
     if head[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\x00" in head[:200]:
         raise DataError(
             f"{where} is UTF-16 or no text at all. Save it as CSV in UTF-8 "
@@ -292,21 +352,20 @@ def _frame(lines: list[str], layout: TextLayout, piece: int) -> pl.DataFrame:
     return chosen.with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
 
 
-def _parquet(path: Path) -> TableSample:
+def _typed(path: Path) -> TableSample:
+    table, names, total = scan_typed(path, path.name)
+    starts = [0]
+    if total > HEAD_ROWS + PIECES * PIECE_ROWS:
+        between = total - HEAD_ROWS - PIECE_ROWS
+        starts += [HEAD_ROWS + between * piece // PIECES for piece in range(1, PIECES + 1)]
+    head = total if len(starts) == 1 else HEAD_ROWS
+    texts = table.select(pl.all().cast(pl.String))
     try:
-        table = pl.scan_parquet(path)
-        names = table.collect_schema().names()
-        total = int(table.select(pl.len()).collect().item())
-        starts = [0] + [
-            HEAD_ROWS + (total - HEAD_ROWS - PIECE_ROWS) * n // PIECES for n in range(1, PIECES + 1)
-        ] * (total > HEAD_ROWS + PIECES * PIECE_ROWS)
-        head = total if len(starts) == 1 else HEAD_ROWS
         frames = [
-            table.slice(start, PIECE_ROWS if n else head)
-            .select(pl.all().cast(pl.String))
+            texts.slice(start, PIECE_ROWS if piece else head)
             .collect()
-            .with_columns(pl.lit(n, dtype=pl.Int64).alias("#"))
-            for n, start in enumerate(starts)
+            .with_columns(pl.lit(piece, dtype=pl.Int64).alias("#"))
+            for piece, start in enumerate(starts)
         ]
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path.name} is not a readable Parquet file.") from error

@@ -14,9 +14,9 @@ import polars as pl
 
 from fedwatt.errors import SettingError, unknown
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES
-from fedwatt.telemetry.readers.files import as_paths, find_tables
+from fedwatt.telemetry.readers.files import find_tables
 from fedwatt.telemetry.readers.mapping import named_columns, shipped_mappings, shipped_tables
-from fedwatt.telemetry.readers.tables import COMMAS, tidy
+from fedwatt.telemetry.readers.tables import COMMAS, left_out, tidy
 from fedwatt.telemetry.recognise.channel_columns import discharge_sign, find_channels
 from fedwatt.telemetry.recognise.clock import Clock, Spacing, find_clock, spacing
 from fedwatt.telemetry.recognise.header_words import fit
@@ -30,7 +30,7 @@ from fedwatt.telemetry.recognise.identity import (
     unused_ids,
     vehicles_of_files,
 )
-from fedwatt.telemetry.recognise.table_sample import TableSample, files_alike
+from fedwatt.telemetry.recognise.table_sample import Kind, TableSample, neighbours, survey
 from fedwatt.telemetry.trip import FloatArray
 
 VED = {"daynum", "vehid", "trip", "timestamp(ms)", "hv battery current[a]"}
@@ -88,6 +88,7 @@ def _spelled(origin: dict[str, Any], present: Mapping[str, str]) -> dict[str, An
 
 
 Tables = dict[str, Any]
+Reasons = dict[str, str]
 PACK = {name for names in ENERGY_SOURCES for name in names}
 
 
@@ -99,22 +100,24 @@ def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
 
 
 def read_along(
-    candidates: Sequence[TableSample],
-    first: TableSample,
-    clock: Clock,
-    tables: Tables,
-    reasons: Tables,
-) -> tuple[list[TableSample], list[str]]:
-    """Return the tables that the mapping of `first` can read, and sentences on all of them.
+    other_kinds: Sequence[Kind], first: TableSample, clock: Clock, tables: Tables, reasons: Reasons
+) -> tuple[list[Kind], list[str]]:
+    """Return the other files that the mapping of `first` can read, and sentences on all of them.
 
     Channels that only they have go to the mapping; those that not all have become optional.
     """
     channels = tables["channels"]
     needed = {"speed_mps", *(PACK & set(channels) or {"soc"})} & set(channels)
     columns = sorted(used_columns(tables, needed))
-    why_not = {sample: _why_not(sample, first, columns) for sample in candidates}
-    joined = [sample for sample, why in why_not.items() if not why]
-    for sample in joined:
+    joined = []
+    problems: dict[str, str] = {}
+    for kind in other_kinds:
+        if why := _why_not(kind.samples[0], first, columns):
+            problems |= {path.name: why for path in kind.files}
+        else:
+            joined.append(kind)
+    samples = [kind.samples[0] for kind in joined]
+    for sample in samples:
         taken = [*first.columns, *used_columns(tables, channels)]
         for name, guess in find_channels(sample, taken, clock.seconds(sample)).items():
             if name not in channels and name not in PACK:
@@ -123,16 +126,13 @@ def read_along(
     sparse = []
     for channel in channels.values():
         named = set(named_columns(channel))
-        if not all(named.issubset(sample.columns) for sample in (first, *joined)):
+        if not all(named.issubset(sample.columns) for sample in (first, *samples)):
             channel["optional"] = True
             sparse += sorted(named)
     sentences = [f"Not all files have the columns {', '.join(sparse)}."] if sparse else []
-    advice = "If it is a recording, import it by itself and add it with 'fedwatt data merge'."
-    sentences += [
-        f"{candidate.path.name} {why}, and is left out. {advice}"
-        for candidate, why in why_not.items()
-        if why
-    ]
+    sentences += left_out(problems)
+    if problems:
+        sentences.append("Import recordings of another kind by themselves: 'fedwatt data merge'.")
     return joined, sentences
 
 
@@ -140,17 +140,14 @@ def _why_not(sample: TableSample, first: TableSample, columns: Sequence[str]) ->
     """Return the reason why a file cannot be read like the first, or ""."""
     missing = [f"'{column}'" for column in columns if column not in sample.columns]
     if missing:
-        return f"lacks what {first.path.name} has, {', '.join(missing)}"
-    if not sample.rows.height:
-        return "has a header and no rows"
+        return f"without {', '.join(missing)}, which {first.path.name} has."
     if sample.layout.form != first.layout.form:
-        return f"has another separator, decimal sign or place of its header than {first.path.name}"
+        return f"another separator, decimal sign or place of the header than {first.path.name}."
     return ""
 
 
 TRACKS = ("latitude_deg", "longitude_deg", "soc")
 """Channels that change steadily in a vehicle."""
-Reasons = dict[str, str]
 
 
 ORDERS = ("day first", "month first")
@@ -198,8 +195,11 @@ def understand(
 ) -> Understanding:
     """Look at files or folders and decide what they are."""
     answers = answers or Answers()
-    files_found = [table.path for table in find_tables(as_paths(paths))]
-    samples, different, files, remarks = files_alike(files_found)
+    files = [table.path for table in find_tables(paths)]
+    # One file of a folder is understood as all of the folder is.
+    beside = neighbours(files[0]) if len(files) == 1 and files[0].suffix != ".7z" else files
+    usual, other_kinds, remarks = survey(beside)
+    samples = usual.samples
     first = samples[0]
     name = known_format(first.columns) if answers == Answers() else ""
     if name:
@@ -211,14 +211,14 @@ def understand(
     else:
         clock = find_clock(samples, answers.dates)
         tables, reasons = _decided(samples, clock, answers)
-    joined, sentences = read_along(different, first, clock, tables, reasons)
-    left_out = {sample.path for sample in different if sample not in joined}
-    samples, files = [*samples, *joined], [path for path in files if path not in left_out]
+    joined, sentences = read_along(other_kinds, first, clock, tables, reasons)
+    samples = [*samples, *(kind.samples[0] for kind in joined)]
+    readable = {path for kind in (usual, *joined) for path in kind.files}
     times = [clock.seconds(sample) for sample in samples]
     apart = spacing(_stretches(samples, times, tables["vehicle"].get("column", "")))
     questions: tuple[str, ...] = ()
     if not name:
-        questions = _settle_identity(samples, times, apart, tables, reasons, files)
+        questions = _settle_identity(samples, times, apart, tables, reasons, sorted(readable))
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
     form = asdict(first.layout.form)
@@ -227,7 +227,7 @@ def understand(
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
     return Understanding(
-        paths=tuple(files),
+        paths=tuple(path for path in files if path in readable),
         sample=first,
         tables=tables,
         reasons=reasons,

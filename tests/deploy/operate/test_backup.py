@@ -131,7 +131,7 @@ def test_the_commands_say_what_is_missing_and_how_to_go_on(tmp_path: Path) -> No
     run = str(tmp_path / "fleet")
     done = CliRunner().invoke(app, ["deploy", "backup", saved, "--run", run, "--store", str(store)])
     assert done.exit_code == 0, done.output
-    assert "1 private key left out; --keys includes them." in done.output
+    assert "1 private key left out; --private-keys includes them." in done.output
     done = CliRunner().invoke(app, ["deploy", "restore", saved, str(tmp_path / "new")])
     said = done.output.replace("\n", "")
     assert f"Put back the private key {tmp_path / 'new' / 'store' / 'key.pem'}" in said

@@ -10,8 +10,8 @@ from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import pack, unpack
 from fedwatt.errors import SettingError
-from fedwatt.privacy.fixed_point import packed, unpacked
 from fedwatt.runs.tables import read_table
+from fedwatt.sums import packed, unpacked
 from tests.deploy.fleets import column, deployed, loopback, make_fleet, plain, secured, weights
 
 STEPS = ["sum-keys", "sum-shares", "sum-agree", "sum-reveal"]
@@ -214,15 +214,12 @@ def test_a_resumed_run_continues_with_its_totals(fleet: Path, tmp_path: Path) ->
     [
         ("fedavg@median", "", "Median compares single replies"),
         ("fedavg@private", 'clipping = "adaptive"\n', "adaptive clipping"),
-        ("fo-ri-fedavg", "[deploy]", "diagnostics"),
     ],
 )
 def test_what_sums_cannot_do_is_refused_before_the_first_round(
     method: str, more: str, reason: str, fleet: Path, tmp_path: Path
 ) -> None:
-    text = secured(fleet, method, more="" if more == "[deploy]" else more)
-    if more == "[deploy]":
-        text = text.replace("[deploy]\n", "[deploy]\ndiagnostics = true\n")
+    text = secured(fleet, method, more=more)
     grid = loopback(fleet, tmp_path / "state")
     with pytest.raises(SettingError, match=reason):
         deployed(text, grid, tmp_path / "run")

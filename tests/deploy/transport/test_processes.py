@@ -46,8 +46,8 @@ def test_three_vehicles_train_by_secure_aggregation(fast: str, tmp_path: Path) -
         start("server", "server", *store)
         for name in names:
             keys = ("--keys", f"trial/keys/{name}", "--state", f"trial/state/{name}")
-            start(name, "vehicle", f"trial/fleet/{name}", *keys, "--server", address)
-        submitted = start("submit", "submit", *store, "--out", "run")
+            start(name, "vehicle", f"trial/fleet/{name}", *keys, "--address", address)
+        submitted = start("submit", "run", *store, "--out", "run")
         assert submitted.wait(400) == 0, (tmp_path / "submit.log").read_text()
     finally:
         for process in reversed(started):

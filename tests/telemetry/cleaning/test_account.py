@@ -64,7 +64,7 @@ def test_wrong_signs_are_told_once_and_the_limits_are_left_alone():
         (
             "under 10 usable trips",
             {"of vehicles left out": 8, "under 500 m": 1},
-            "Lower the minimum trips or the minimum metres, or record more.",
+            "Lower the minimum trips, or record more. Lower the minimum metres, or record more.",
         ),
         # Nothing usable at all: a lower minimum of trips would not help.
         ("under 10 usable trips", {"engine ran": 4}, "Ask for other vehicles."),

@@ -89,12 +89,12 @@ def test_inputs_that_never_report_get_a_stated_value():
     vehicle, account = clean_vehicle(CAR, [drive("1"), cold], CLEANING)
     silent, _ = vehicle.trips
     assert set(silent.channels["ambient_c"]) == {-5.0}  # the vehicle's own median
-    assert set(silent.channels["heater_w"]) == {0.0}
-    assert set(silent.channels["ac_w"]) == {0.0}
+    assert np.isnan(silent.channels["heater_w"]).all()  # unknown, which is not off
+    assert np.isnan(silent.channels["ac_w"]).all()
     assert account.reasons("repaired", "parts") == {
-        "no ac_w, taken as 0": 2,
+        "no ac_w, unknown": 2,
         "no ambient_c, taken from the vehicle's other trips": 1,
-        "no heater_w, taken as 0": 1,
+        "no heater_w, unknown": 1,
     }
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.telemetry.cleaning.glitches import without_glitches
+from fedwatt.telemetry.cleaning.glitches import without_false_climate, without_glitches
 
 SECONDS = np.arange(40.0)
 
@@ -141,3 +141,54 @@ def test_positions_without_fix_and_jumps(raw_trip):
         "position jumped": 4,
         "position without a fix": 1,
     }
+
+
+def climate_trips(raw_trip, **watts):
+    """Four trips of ten minutes with one power each."""
+    second = np.arange(0.0, 601.0)
+    powers = {name: power + np.zeros(601) for name, power in watts.items()}
+    return [raw_trip(second, speed_mps=np.full(601, 10.0), **powers) for _ in range(4)]
+
+
+def test_climate_power_that_stands_at_kilowatts_is_unknown(raw_trip):
+    trips = climate_trips(raw_trip, heater_w=40_000.0, ac_w=300.0)
+    believed, account = without_false_climate(trips, "passenger")
+    assert not any(trip.has("heater_w") for trip in believed)
+    assert all((trip.channels["ac_w"] == 300.0).all() for trip in believed)
+    assert account.reasons("dropped", "channels") == {"heater_w stands at 40.0 kW in all trips": 1}
+    assert "heater_w stands at 40.0 kW" in account.lost_channels()[0]
+
+
+def test_a_heater_that_settles_is_believed(raw_trip):
+    settling = 1_000 + 4_000 * np.exp(-np.arange(601.0) / 200)
+    believed, account = without_false_climate(
+        climate_trips(raw_trip, heater_w=settling), "passenger"
+    )
+    assert all(trip.has("heater_w") for trip in believed)
+    assert not account.entries
+
+
+def test_climate_power_above_that_of_a_car_is_left_out(raw_trip):
+    settling = np.where(np.arange(601) < 50, 20_000.0, 500.0)
+    trips = climate_trips(raw_trip, heater_w=settling)
+    believed, account = without_false_climate(trips, "passenger")
+    assert np.isnan(believed[0].channels["heater_w"][:50]).all()
+    assert (believed[0].channels["heater_w"][50:] == 500.0).all()
+    assert account.reasons("repaired", "values") == {"heater_w above 15 kW": 200}
+    (line,) = [line for line in account.sentences() if "reading" in line]
+    assert line == "Cleaning: 200 readings left out: 200 heater_w above 15 kW."
+    # A bus may heat with 20 kW.
+    assert without_false_climate(trips, "bus")[1].count("repaired", "values") == 0
+
+
+def test_elevation_that_stands_still_while_driving_is_left_out(raw_trip):
+    second = np.arange(0.0, 601.0)
+    # 6 km at 10 m/s: frozen after 200 s, that is for 4 km.
+    elevation = np.minimum(second, 200.0)
+    trip = raw_trip(second, speed_mps=10 + np.sin(second), elevation_m=elevation)
+    (part,), account = without_glitches(trip, 10.0)
+    assert np.isfinite(part.channels["elevation_m"][:200]).all()
+    assert np.isnan(part.channels["elevation_m"][200:]).all()
+    assert account.reasons("repaired", "values") == {"elevation_m the same for over 2 km": 401}
+    flat = raw_trip(second[:190], speed_mps=10 + np.sin(second[:190]), elevation_m=np.zeros(190))
+    assert without_glitches(flat, 10.0)[0][0].has("elevation_m")

@@ -285,7 +285,6 @@ def test_enriching_counts_and_can_leave_out(town):
     [
         ((Trip("1", {"speed_mps": np.ones(5)}),), False, "None of the 1 trips has positions"),
         ((drive(EAST_M, 9_000.0),), False, r"within 30 m of none of the 1 trips .* latitude 60\.1"),
-        ((drive(EAST_M, 8.0),), True, "No vehicle has 3 enriched trips"),
     ],
 )
 def test_enriching_in_vain_is_refused(town, trips, only, message):

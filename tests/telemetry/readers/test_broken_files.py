@@ -60,8 +60,8 @@ def test_a_missing_column_is_named_with_the_nearest(write_ved, rows):
     )
     with pytest.raises(DataError, match=expected):
         list(import_ved([path], **LOOSE))
-    # Also when the file was met in a folder: it is a VED file, so it is not passed over.
-    with pytest.raises(DataError, match=expected):
+    # Also when the file was met in a folder and is passed over.
+    with pytest.raises(DataError, match=r"1 file is left out .*Did you mean 'HV Batery"):
         list(import_ved([path.parent], **LOOSE))
 
 
@@ -71,7 +71,9 @@ def test_a_file_of_another_kind_is_passed_over_in_a_folder_and_refused_by_name(w
     other.write_text("a,b\n1,2\n")
     vehicles = import_ved([path.parent], **LOOSE)
     assert len(list(vehicles)) == 1
-    assert vehicles.passed_over == ("notes.csv has no pack signals",)
+    assert vehicles.passed_over[0].startswith(
+        "1 file is left out (notes.csv): has no column 'VehId'"
+    )
     with pytest.raises(DataError, match=r"notes\.csv has no column 'VehId'"):
         list(import_ved([other], **LOOSE))
 

@@ -61,7 +61,6 @@ def test_positions_are_taken_where_they_are_degrees(tmp_path):
 def test_ids_without_the_separator_are_vehicles(tmp_path):
     files = write(tmp_path, ids=("truck", "flow.7"))
     assert [v.name for v in import_sumo(*files)] == ["truck", "flow"]
-    assert [v.name for v in import_sumo(*files, separator="")] == ["truck", "flow.7"]
 
 
 def test_older_names_of_attributes_are_known(tmp_path):

@@ -250,5 +250,5 @@ def test_nothing_left_says_why(write_ved, rows):
 def test_a_missing_path_is_refused(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         import_ved([tmp_path / "nowhere"])
-    with pytest.raises(DataError, match=r"holds no \.csv"):
+    with pytest.raises(DataError, match=r"no \.csv, \.tsv"):
         import_ved([tmp_path])

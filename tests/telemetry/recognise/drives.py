@@ -1,5 +1,9 @@
 """Invented drives, to be written as any logger would: speed, pack, place and weather."""
 
+from pathlib import Path
+from xml.sax.saxutils import escape
+from zipfile import ZipFile
+
 import numpy as np
 import polars as pl
 
@@ -28,7 +32,7 @@ def drive(
             "soc": 0.8 - used / 40_000,
             "lat": 48.0 + place + metres / 111_195,
             "lon": 11.0 + place + 0 * t,
-            "alt": 500.0 + 0 * t,
+            "alt": 500.0 + np.round(np.sin(t / 60), 2),
             "temp": 5.0 + 10 * place + 0 * t,
             "odo": 12_000 + metres / 1000,
         }
@@ -60,3 +64,46 @@ def comma(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(
         pl.col(numbers).round(4).cast(pl.String).str.replace(".", ",", literal=True)
     )
+
+
+def degree_minutes(column: str) -> pl.Expr:
+    """Positions as Leaf Spy writes them: "48 3.12345", "-11 30.00000"."""
+    size = pl.col(column).abs()
+    minutes = ((size - size.floor()) * 60).round(5).cast(pl.String)
+    sign = pl.when(pl.col(column) < 0).then(pl.lit("-")).otherwise(pl.lit(""))
+    return pl.concat_str([sign, size.floor().cast(pl.Int64).cast(pl.String), pl.lit(" "), minutes])
+
+
+def write_workbook(path: Path, frame: pl.DataFrame) -> None:
+    """Write the smallest .xlsx file that spreadsheets open: one sheet, numbers and texts."""
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    kind = "application/vnd.openxmlformats"
+
+    def cell(value: object) -> str:
+        if value is None:
+            return "<c/>"
+        if isinstance(value, str):
+            return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
+        return f"<c><v>{value}</v></c>"
+
+    rows = ["".join(map(cell, row)) for row in [tuple(frame.columns), *frame.rows()]]
+    sheet = "".join(f"<row>{row}</row>" for row in rows)
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="rels" '
+        f'ContentType="{kind}-package.relationships+xml"/><Override PartName="/xl/workbook.xml" '
+        f'ContentType="{kind}-officedocument.spreadsheetml.sheet.main+xml"/><Override '
+        f'PartName="/xl/sheet1.xml" ContentType="{kind}-officedocument.spreadsheetml.worksheet+xml"'
+        "/></Types>",
+        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
+        f'Type="{relation}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{relation}"><sheets><sheet '
+        'name="log" sheetId="1" r:id="r1"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships">'
+        f'<Relationship Id="r1" Type="{relation}/worksheet" Target="sheet1.xml"/></Relationships>',
+        "xl/sheet1.xml": f'<worksheet xmlns="{main}"><sheetData>{sheet}</sheetData></worksheet>',
+    }
+    with ZipFile(path, "w") as file:
+        for name, text in parts.items():
+            file.writestr(name, text)

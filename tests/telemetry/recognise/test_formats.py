@@ -11,7 +11,7 @@ from fedwatt.telemetry.readers.mapping import CsvMapping, parse_mapping
 from fedwatt.telemetry.recognise.describe import mapping_text
 from fedwatt.telemetry.recognise.understand import understand
 from fedwatt.telemetry.trip import Vehicle
-from tests.telemetry.recognise.drives import drive, drives
+from tests.telemetry.recognise.drives import degree_minutes, drive, drives
 
 LEAF_SPY = (
     "Date/Time,Lat,Long,Elv,Speed,Gids,SOC,AHr,Pack Volts,Pack Amps,Max CP mV,Min CP mV,Avg CP mV,"
@@ -88,7 +88,11 @@ def watts() -> pl.Expr:
 
 def leaf_spy(folder: Path) -> None:
     rows = drives(3, step=5.0).select(
-        **{"Date/Time": stamp("%m/%d/%Y %H:%M:%S"), "Lat": pl.lit("48 3.12345")},
+        **{
+            "Date/Time": stamp("%m/%d/%Y %H:%M:%S"),
+            "Lat": degree_minutes("lat"),
+            "Long": degree_minutes("lon"),
+        },
         **{"Speed": kmh(), "Elv": "alt", "SOC": (pl.col("soc") * 1e6).round()},
         **{"Pack Volts": "volt", "Pack Amps": "amp", "Pack T3 C": pl.lit("none")},
         **{"VIN": pl.lit("SJNFAAZE1U0123456"), "Ambient": pl.lit(41.0), "epoch time": "t"},

@@ -1,0 +1,62 @@
+"""Memory of earlier trips: by hand for one trip, order, age, bounds, and unknown times."""
+
+import math
+
+import pytest
+
+from fedwatt.journeys.memory import (
+    LIMIT,
+    MOST_TRIPS,
+    OLDEST,
+    TIME_CONSTANT_S,
+    PastTrip,
+    remembered_offset,
+)
+
+HOUR = 3600.0
+
+
+def past(begin_s: float = 0.0, residual: float = 0.2, cold: float = 1.0) -> PastTrip:
+    """Return a trip of half an hour."""
+    return PastTrip(begin_s, begin_s + HOUR / 2, cold, residual, 30.0)
+
+
+def test_one_trip_by_hand():
+    # Amplitude 0.15 · 1.3 = 0.195, squared 0.038025; noise 0.05² + 0.09 / 30 = 0.0055.
+    decay = math.exp(-2 * HOUR / TIME_CONSTANT_S)
+    expected = 0.2 * decay * 0.038025 / (0.038025 + 0.0055)
+    assert remembered_offset([past()], 2 * HOUR, 1.0) == pytest.approx(expected)
+
+
+def test_warm_trips_carry_less_than_cold_ones():
+    cold = remembered_offset([past()], HOUR, 1.0)
+    warm = remembered_offset([past(cold=0.0)], HOUR, 0.0)
+    assert 0 < warm < 0.4 * cold
+
+
+def test_only_trips_that_ended_before_count():
+    assert remembered_offset([past(begin_s=0.0)], HOUR / 4, 1.0) == 0.0
+    assert remembered_offset([past(begin_s=5 * HOUR)], HOUR, 1.0) == 0.0
+
+
+def test_old_trips_are_forgotten():
+    day = TIME_CONSTANT_S
+    assert remembered_offset([past()], HOUR, 1.0) > 2 * remembered_offset([past()], day, 1.0)
+    assert remembered_offset([past()], (OLDEST + 1) * day, 1.0) == 0.0
+
+
+def test_no_trip_however_absurd_moves_a_window_beyond_the_limit():
+    trips = [past(begin_s=HOUR * number, residual=1e6, cold=2.0) for number in range(30)]
+    assert abs(remembered_offset(trips, 40 * HOUR, 2.0)) <= LIMIT
+
+
+def test_at_most_the_latest_trips_count():
+    trips = [past(begin_s=HOUR * number) for number in range(MOST_TRIPS + 5)]
+    now = (MOST_TRIPS + 6) * HOUR
+    assert remembered_offset(trips, now, 1.0) == remembered_offset(trips[5:], now, 1.0)
+
+
+@pytest.mark.parametrize("unknown", [past(begin_s=math.nan), past(residual=math.nan)])
+def test_unknown_times_and_residuals_teach_nothing(unknown):
+    assert remembered_offset([unknown], HOUR, 1.0) == 0.0
+    assert remembered_offset([past()], math.nan, 1.0) == 0.0

@@ -1,0 +1,147 @@
+"""Questions about routes on their way: what a message holds is what was asked, or is refused."""
+
+import numpy as np
+import pytest
+
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.errors import DataError, RunError
+from fedwatt.journeys.driving_exchange import DrivingRequest
+from fedwatt.journeys.driving_field import SUMS, published
+from fedwatt.journeys.fleet_routes import VehicleRoutes
+from fedwatt.journeys.in_trip import USUAL
+from fedwatt.journeys.mixed_effects import Fitted, FleetEffects
+from fedwatt.journeys.route import HEADINGS
+from fedwatt.journeys.route_exchange import (
+    ASKED,
+    COLUMNS,
+    Pupil,
+    RouteRequest,
+    SharedDriving,
+    SimulatedPupils,
+    TooFewTeach,
+    learn_from_pupils,
+)
+from fedwatt.sums import plainly
+
+from .towns import GRID, boards
+
+SETTINGS = ElevationSettings(area=(41.99, 42.08, -83.01, -82.99))
+
+
+def effects(noise=1.0):
+    one = np.ones(COLUMNS)
+    return {"energy": FleetEffects(one, 2 * one, 3 * one, noise),
+            "duration": FleetEffects(4 * one, 5 * one, 6 * one, noise)}  # fmt: skip
+
+
+def fitted():
+    return {
+        target: Fitted(own, np.eye(COLUMNS), np.ones(COLUMNS)) for target, own in effects().items()
+    }
+
+
+@pytest.fixture(scope="module")
+def pupil():
+    everybody = boards(3)
+    driving = published([one.sums for one in everybody.values()], 3)
+    return Pupil(everybody["car-0"], SharedDriving(driving, None, 3))
+
+
+QUESTIONS = {
+    "units": lambda: RouteRequest("units"),
+    "effects": lambda: RouteRequest("effects", effects()),
+    "errors": lambda: RouteRequest.about_errors(fitted()),
+    "correction": lambda: RouteRequest("correction", effects(), correction=np.array(USUAL)),
+    "under way": lambda: RouteRequest("under way", effects(), correction=np.array(USUAL)),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_a_question_is_answered_alike_after_its_way(kind, pupil):
+    asked = QUESTIONS[kind]()
+    there = RouteRequest.read(kind, asked.arrays)
+    first = asked.answer(pupil)
+    second = there.answer(pupil)
+    assert first.keys() == second.keys() == asked.fields.keys()
+    for name, (size, _) in asked.fields.items():
+        assert len(first[name]) == size
+        np.testing.assert_array_equal(first[name], second[name])
+
+
+def test_answers_of_a_vehicle_without_trips_are_zeros_of_the_same_length(pupil):
+    nothing = Pupil(VehicleRoutes((), None, 1600.0, GRID), pupil.shared)
+    for make in QUESTIONS.values():
+        asked = make()
+        answer = asked.answer(nothing)
+        assert {n: len(v) for n, v in answer.items()} == {
+            n: s for n, (s, _) in asked.fields.items()
+        }
+        assert not any(values.any() for values in answer.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "why"),
+    [
+        ("home", {}, "does not say what of routes"),
+        ("effects", {"energy.effects": np.ones(3)}, "is not 52 finite numbers"),
+        ("effects", {"energy.effects": np.full(52, np.nan)}, "is not 52 finite numbers"),
+        ("effects", {"duration.effects": -np.ones(52)}, "cannot be"),
+        ("errors", {"energy.matrix": np.ones(4)}, "is not 289 finite numbers"),
+        ("correction", {"correction": np.ones((3, 1))}, "lacks 'correction'"),
+    ],
+)
+def test_what_is_no_question_is_refused(kind, change, why):
+    arrays = QUESTIONS.get(kind, QUESTIONS["units"])().arrays
+    with pytest.raises(DataError, match=why):
+        RouteRequest.read(kind, {**arrays, **change})
+
+
+def test_places_are_those_of_the_service_area():
+    area = SETTINGS.service_area.nodes(Grid())
+    found = DrivingRequest.read("places", {"keys": area[:5]}, SETTINGS)
+    assert found.fields == {"vehicles": (5, 1.0)}
+    cells = area[:2, None] * HEADINGS + np.arange(HEADINGS)
+    sums = DrivingRequest.read("sums", {"keys": cells.ravel()}, SETTINGS)
+    assert list(sums.fields) == ["vehicles", *SUMS]
+    for keys in (area[:0], area[:5][::-1], np.array([5]), np.repeat(area[:1], 2)):
+        with pytest.raises(DataError, match="other places than those of the service area"):
+            DrivingRequest.read("places", {"keys": keys}, SETTINGS)
+
+
+def test_a_driving_field_is_the_same_after_its_way(pupil):
+    shared = SharedDriving.read(pupil.shared.arrays, GRID, 3)
+    np.testing.assert_array_equal(shared.driving.sums, pupil.shared.driving.sums)
+    assert shared.digest == pupil.shared.digest
+    other = SharedDriving(pupil.shared.driving.times(2.0), None, 3)
+    assert other.digest != shared.digest
+
+
+def learn(everybody, add=plainly):
+    sums = [one.sums for one in everybody.values()]
+    pupils = SimulatedPupils(everybody, add)
+    return learn_from_pupils(pupils, published(sums, 3), frozenset(everybody), SETTINGS, None)
+
+
+def test_vehicles_without_trips_take_part_and_change_nothing():
+    everybody = boards(3)
+    alone = learn(everybody)
+    idle = {f"idle-{n}": VehicleRoutes((), None, 1600.0, GRID) for n in range(3)}
+    found = learn({**everybody, **idle})
+    assert found.vehicles == 3 and len(found.insiders) == 6
+    np.testing.assert_allclose(found.effects["energy"].mean, alone.effects["energy"].mean)
+    np.testing.assert_allclose(found.effects["energy"].spread, alone.effects["energy"].spread)
+    del everybody["car-0"]
+    with pytest.raises(TooFewTeach, match=r"2 vehicles have trips .* Held-out vehicles do not"):
+        learn({**everybody, **idle})
+
+
+def test_sums_that_cannot_be_are_noticed():
+    def one_lies(fields, vehicles, answers):
+        total = plainly(fields, vehicles, answers)
+        if "energy.absolute" in total:
+            total["energy.absolute"] = np.array([-1e9])
+        return total
+
+    with pytest.raises(RunError, match=r"'absolute', is -1e\+09, which cannot be"):
+        learn(boards(3), one_lies)
