@@ -12,7 +12,6 @@ RUN ?= runs/first
 READY_RUN := .venv/.ready-run
 READY := .venv/.ready
 READY_DOCS := .venv/.ready-docs
-READY_BENCH := .venv/.ready-bench
 READY_RELEASE := .venv/.ready-release
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
@@ -29,10 +28,6 @@ $(READY): pyproject.toml constraints.txt
 
 $(READY_DOCS): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,docs]"
-	touch $@
-
-$(READY_BENCH): $(READY)
-	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,bench]"
 	touch $@
 
 $(READY_RELEASE): $(READY)
@@ -73,7 +68,7 @@ reproduce: $(READY) ## The paper's report from committed records, and every stud
 	OMP_NUM_THREADS=1 $(BIN)/fedwatt reproduce all --dataset synthetic --dataset synthetic-enriched \
 		--out build/reproduction
 
-bench: $(READY_BENCH) ## Measure speed here and write the tables of docs/performance.md and methods.md.
+bench: $(READY) ## Measure speed here and write the tables of docs/performance.md and methods.md.
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/probe.py
 	$(BIN)/python benchmarks/performance_tables.py

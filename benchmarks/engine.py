@@ -1,77 +1,53 @@
-"""The recipe's round on this machine, beside a plain PyTorch loop, JAX, Flower and the floor.
+"""Time of the recipe's round on this machine, beside a plain PyTorch loop and the floor.
 
     python benchmarks/engine.py [--repeats 15] [--out results/performance_engine.json]
+    python benchmarks/engine.py --memory FLEET     peak memory of training on a stored VED fleet
 
-All ways train the same amount of work. Times are medians of rounds that take turns, so that a busy
-spell hits all of them alike. Flower's simulation cannot take turns; it runs first, and its median
-stands beside the others'. About four minutes on two quiet cores, of which Flower takes one. The
-page's tables are then written by benchmarks/performance_tables.py.
+All engines train the same amount of work. Times are medians of rounds that take turns, so that a
+busy spell hits all of them alike. About three minutes on two quiet cores. Memory is that of two
+rounds of FO-RI-FedAvg with probes, all vehicles taking part, and all evaluations. The page's tables
+are then written by benchmarks/performance_tables.py.
 """
 
 import argparse
 import json
 import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib.util import find_spec
+import resource
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from statistics import median
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from benchmarks.machine import GEMM_FLOPS, gemm, machine
 from benchmarks.networks import network
-from benchmarks.recipe import (
-    FEATURES,
-    WINDOW,
-    Loop,
-    Recipe,
-    interleaved,
-    rounds_of,
-)
+from benchmarks.recipe import FEATURES, WINDOW, Loop, Recipe, interleaved, rounds_of
+from fedwatt import Training, load_fleet
 from fedwatt.cores import threads
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.cpu import cut
-from fedwatt.errors import RunError
 from fedwatt.federation import Federation
+from fedwatt.files import write_text
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM, MLP
 
-METHODS = ("fedavg", "fedprox", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
+METHODS: Final = ("fedavg", "fedprox", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
+RESULTS: Final = Path("results")
+MEMORY_VEHICLES: Final = 12
+"""The vehicles with the most windows."""
 
 
-def bench_rounds(
-    recipe: Recipe | None = None,
-    *,
-    repeats: int = 9,
-    others: bool = True,
-    say: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Return the median seconds of a round in every way, the floor and the gather's share.
-
-    The programs of `others` know the recipe's own numbers only. One that raises or loses a client
-    is listed under "failed" with its reason, and all the others are measured.
-    """
-    others, recipe = others and recipe is None, recipe or Recipe()
+def bench_rounds(recipe: Recipe | None = None, *, repeats: int = 9) -> dict[str, Any]:
+    """Return the median seconds of a round in every engine, the floor and the gather's share."""
+    recipe = recipe or Recipe()
     cores = torch.get_num_threads()
-    flower: list[float] = []
-    failed: dict[str, str] = {}
-    if others and find_spec("flwr") and find_spec("ray"):
-        say("Flower's Ray simulation")
-        try:
-            flower = flower_seconds(rounds=repeats + 1)
-        except RunError as error:
-            failed["flower"] = str(error)
     fleet = recipe.fleet()
     federation = Federation(fleet, training=recipe.training, device="cpu")
     loop = Loop(fleet, recipe, network(MLP(WINDOW, FEATURES)), "cpu").run(
         range(recipe.participants)
     )
-    ways = {
+    engines = {
         "floor": gemm(),
         "plain loop": limited(loop, 1),
         "gather": limited(gathering(federation, recipe), 1),
@@ -79,28 +55,16 @@ def bench_rounds(
     }
     for name in METHODS:
         lasting = {"probe_every": 10**6} if "ri-" in name else {}
-        ways[name] = rounds_of(federation, get(name, **lasting))
-    say("rounds in turns")
-    if others and find_spec("jax"):
-        try:
-            seconds = beside_jax(ways, repeats)
-        except (RunError, OSError) as error:
-            failed["jax"] = str(error)
-            say("rounds in turns, without JAX")
-            seconds = interleaved(ways, repeats=repeats, warm_up=2)
-    else:
-        seconds = interleaved(ways, repeats=repeats, warm_up=2)
+        engines[name] = rounds_of(federation, get(name, **lasting))
+    seconds = interleaved(engines, repeats=repeats, warm_up=2)
     floor = recipe.flops * seconds.pop("floor") / GEMM_FLOPS
     gathered = seconds.pop("gather") / seconds["fedavg, 1 thread"]
-    if flower:
-        seconds["flower"] = median(flower)
     return {
         "machine": machine() | {"threads": cores},
-        "recipe": f"{recipe.vehicles} vehicles, {recipe.participants} a round, "
+        "recipe": f"{recipe.vehicles} vehicles, {recipe.participants} per round, "
         f"{recipe.windows:,} windows each, batch {recipe.batch}, MLP 480-64-32-1",
         "repeats": repeats,
         "seconds_a_round": seconds,
-        "failed": failed,
         "floor_s": floor,
         "gather_share": gathered,
         "times_the_floor": {name: value / floor for name, value in seconds.items()},
@@ -109,65 +73,61 @@ def bench_rounds(
 
 
 def bench_modules(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str, Any]:
-    """A module of one's own beside the same network by name: a round, and a round with its probe.
-
-    The bar is twice the time.
-    """
+    """Time an nn.Module beside the same network by name: a round, and a round with its probe."""
     recipe = recipe or Recipe()
     fleet = recipe.fleet()
-    own = network(MLP(WINDOW, FEATURES))
-    ways = {}
-    for name, model in (("by name", MLP(WINDOW, FEATURES)), ("own module", own)):
-        federation = Federation(fleet, model, training=recipe.training, device="cpu")
-        ways[f"fedavg, {name}"] = rounds_of(federation, get("fedavg"))
+    model = MLP(WINDOW, FEATURES)
+    engines = {}
+    for name, trained in (("by name", model), ("nn.Module", network(model))):
+        federation = Federation(fleet, trained, training=recipe.training, device="cpu")
+        engines[f"fedavg, {name}"] = rounds_of(federation, get("fedavg"))
         for lasting, what in ((10**6, "fo-ri-fedavg"), (1, "fo-ri-fedavg with probe")):
-            ways[f"{what}, {name}"] = rounds_of(
-                federation, get("fo-ri-fedavg", probe_every=lasting)
-            )
+            method = get("fo-ri-fedavg", probe_every=lasting)
+            engines[f"{what}, {name}"] = rounds_of(federation, method)
     # A first probe makes the memory that later ones use, and is twice as long as they are.
-    seconds = interleaved(ways, repeats=repeats, warm_up=3)
+    seconds = interleaved(engines, repeats=repeats, warm_up=3)
     return {
-        way: {
-            "by_name_s": seconds[f"{way}, by name"],
-            "own_module_s": seconds[f"{way}, own module"],
-            "times": seconds[f"{way}, own module"] / seconds[f"{way}, by name"],
+        what: {
+            "by_name_s": seconds[f"{what}, by name"],
+            "module_s": seconds[f"{what}, nn.Module"],
+            "times": seconds[f"{what}, nn.Module"] / seconds[f"{what}, by name"],
         }
-        for way in ("fedavg", "fo-ri-fedavg", "fo-ri-fedavg with probe")
+        for what in ("fedavg", "fo-ri-fedavg", "fo-ri-fedavg with probe")
     }
 
 
 def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str, Any]:
-    """GRU and LSTM stacks beside the plain loop with torch.nn's; rounds of a tenth of the steps."""
+    """Time GRU and LSTM stacks beside torch.nn's in the plain loop; a tenth of the steps."""
     recipe = recipe or Recipe(windows=192)
     fleet = recipe.fleet()
-    found = {}
+    steps = {}
     for model in (GRU(FEATURES), LSTM(FEATURES)):
         federation = Federation(fleet, model, training=recipe.training, device="cpu")
         loop = Loop(fleet, recipe, network(model), "cpu").run(range(recipe.participants))
-        ways = {
+        engines = {
             "plain loop": limited(loop, 1),
             "fedavg": rounds_of(federation, get("fedavg")),
             "fo-ri-fedavg": rounds_of(federation, get("fo-ri-fedavg", probe_every=10**6)),
         }
-        seconds = interleaved(ways, repeats=repeats)
-        found[type(model).__name__] = {
+        seconds = interleaved(engines, repeats=repeats)
+        steps[type(model).__name__] = {
             name: value / recipe.client_steps for name, value in seconds.items()
         }
-    return {"machine": machine(), "repeats": repeats, "seconds_a_client_step": found}
+    return {"machine": machine(), "repeats": repeats, "seconds_a_client_step": steps}
 
 
-def limited(way: Callable[[], None], count: int) -> Callable[[], None]:
-    """`way` with `count` threads."""
+def limited(train: Callable[[], None], count: int) -> Callable[[], None]:
+    """Return `train` with `count` threads."""
 
     def once() -> None:
         with threads(count):
-            way()
+            train()
 
     return once
 
 
 def gathering(federation: Federation, recipe: Recipe) -> Callable[[], None]:
-    """What it takes to gather a round's windows, as torch does it; the round in C need not."""
+    """Return a function that gathers a round's windows with torch; the round in C need not."""
     pool = federation.pool
     vehicles = list(range(recipe.participants))
     draws = [
@@ -186,91 +146,43 @@ def gathering(federation: Federation, recipe: Recipe) -> Callable[[], None]:
     return once
 
 
-def beside_jax(ways: Mapping[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Measure `ways` in turns with rounds of a JAX program; RunError where that program ends."""
-    command = [sys.executable, "-m", "benchmarks.jax_round"]
-    with (
-        tempfile.TemporaryFile("w+") as messages,
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, text=True
-        ) as process,
-    ):
-        try:
-            all_ways = {**ways, "jax": next_round(process)}
-            seconds = interleaved(all_ways, repeats=repeats, warm_up=2)
-            process.communicate()
-        except (RunError, OSError) as error:
-            process.kill()
-            with suppress(OSError):  # a request that nobody will read is still to be written
-                process.communicate()
-            messages.seek(0)
-            raise RunError(f"The JAX program failed: {last_line(messages.read())}") from error
-    return seconds
-
-
-def next_round(process: "subprocess.Popen[str]") -> Callable[[], None]:
-    """Return a function that lets another program train one more round and waits for it."""
-    assert process.stdin is not None and process.stdout is not None
-    request = process.stdin
-    answer = process.stdout
-
-    def wait() -> None:
-        if not answer.readline():
-            raise RunError("The program ended.")
-
-    def once() -> None:
-        request.write("\n")
-        request.flush()
-        wait()
-
-    wait()  # until the program has compiled
-    return once
-
-
-def flower_seconds(*, rounds: int) -> list[float]:
-    """Return the seconds of each of Flower's rounds but the first; RunError where one fails."""
-    command = [sys.executable, "-m", "benchmarks.flower_round", str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RunError(f"Flower's simulation failed: {last_line(done.stderr)}")
-    # A server that raises does not always end the simulation with an error.
-    try:
-        seconds: list[float] = json.loads(last_line(done.stdout))
-    except ValueError as error:
-        raise RunError(f"Flower's simulation printed no times: {last_line(done.stderr)}") from error
-    if len(seconds) != rounds - 1:
-        raise RunError(
-            f"Flower's simulation finished {len(seconds)} of {rounds - 1} rounds: "
-            f"{last_line(done.stderr)}"
-        )
-    return seconds
-
-
-def last_line(text: str) -> str:
-    """Return the last line that is not empty, which names the cause of a traceback.
-
-    >>> last_line("Traceback ...\\nRunError: Flower trained 29 of 30 clients.\\n\\n")
-    'RunError: Flower trained 29 of 30 clients.'
-    """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it printed nothing"
+def measure_memory(folder: Path) -> dict[str, Any]:
+    """Train on a stored fleet and return the most memory that this process ever held."""
+    fleet = load_fleet(folder)
+    largest = sorted(fleet.clients, key=lambda c: -len(c.ends["train"]))[:MEMORY_VEHICLES]
+    names = {client.name for client in largest}
+    fleet = replace(fleet, clients=tuple(c for c in fleet.clients if c.name in names))
+    training = Training(rounds=2, participation=1.0)
+    Federation(fleet, training=training, device="cpu").train("fo-ri-fedavg")
+    return {
+        "machine": machine(),
+        "vehicles": len(fleet.clients),
+        "windows": {split: fleet.windows(split) for split in ("train", "validation", "test")},
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
 
 
 def main() -> None:
+    """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("results/performance_engine.json"))
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--memory", type=Path, metavar="FLEET", help="measure memory instead")
     options = parser.parse_args()
-    before = os.getloadavg()[0]
-    found: dict[str, Any] = {
-        "load_before": before,
-        "mlp": bench_rounds(repeats=options.repeats, say=print),
-        "modules": bench_modules(repeats=max(1, options.repeats // 2)),
-        "recurrent": bench_recurrent(repeats=max(1, options.repeats // 2)),
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found["mlp"]["times_fedavg"], indent=1))
+    if options.memory is not None:
+        record = measure_memory(options.memory)
+        out = options.out or RESULTS / "performance_memory.json"
+    else:
+        fewer = max(1, options.repeats // 2)
+        record = {
+            "load_before": os.getloadavg()[0],
+            "mlp": bench_rounds(repeats=options.repeats),
+            "modules": bench_modules(repeats=fewer),
+            "recurrent": bench_recurrent(repeats=fewer),
+        }
+        out = options.out or RESULTS / "performance_engine.json"
+    write_text(out, json.dumps(record, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
 
 
 if __name__ == "__main__":

@@ -52,11 +52,11 @@ def recorded(folder: Path) -> dict[str, Any]:
     from fedwatt.report.load import load_run
 
     run = load_run(folder)
-    told = answer(run)
+    summary = answer(run)
     stages = [*baseline_stages(run), *federated_stages(run)]
     return settings(from_toml(run.origins[0].config)) | {
-        "headline": told.headline,
-        "sentences": list(told.sentences),
+        "headline": summary.headline,
+        "sentences": list(summary.sentences),
         "stages": {stage.name: stage.errors for stage in stages},
     }
 

@@ -53,16 +53,20 @@ def trained(task: tuple[str, float, int, int, int, int]) -> dict[str, Any]:
     } | by_round
 
 
-def chosen(found: Sequence[dict[str, Any]]) -> dict[str, float]:
+def chosen(trainings: Sequence[dict[str, Any]]) -> dict[str, float]:
     """The rate of each method with the lowest final validation error, mean over fleets."""
     rates: dict[str, dict[float, list[float]]] = {}
-    for one in found:
-        last = one["validation_rmse"][-1]
+    for training in trainings:
+        last = training["validation_rmse"][-1]
         error = last if isfinite(last) else np.inf
-        rates.setdefault(one["method"], {}).setdefault(one["learning_rate"], []).append(error)
+        rates.setdefault(training["method"], {}).setdefault(training["learning_rate"], []).append(
+            error
+        )
     return {
-        method: min(own, key=lambda learning_rate: float(np.mean(own[learning_rate])))
-        for method, own in rates.items()
+        method: min(
+            errors_by_rate, key=lambda learning_rate: float(np.mean(errors_by_rate[learning_rate]))
+        )
+        for method, errors_by_rate in rates.items()
     }
 
 
@@ -77,20 +81,25 @@ def main() -> None:
     size = (options.vehicles, options.trips, options.rounds)
     tasks = [(*task, *size) for task in product(METHODS, RATES, FLEETS)]
     with get_context("spawn").Pool(options.processes) as pool:
-        found = []
-        for one in pool.imap_unordered(trained, tasks):
-            found.append(one)
-            last = one["validation_rmse"][-1]
-            print(f"{one['method']} at {one['rate']} on fleet {one['fleet']}: {last}", flush=True)
-    found.sort(key=lambda one: (one["method"], one["learning_rate"], one["fleet"]))
+        trainings = []
+        for training in pool.imap_unordered(trained, tasks):
+            trainings.append(training)
+            last = training["validation_rmse"][-1]
+            print(
+                f"{training['method']} at {training['rate']} on fleet {training['fleet']}: {last}",
+                flush=True,
+            )
+    trainings.sort(
+        key=lambda training: (training["method"], training["learning_rate"], training["fleet"])
+    )
     result = {
         "vehicles": options.vehicles,
         "trips": options.trips,
         "rounds": options.rounds,
         "seeds": SEEDS,
         "fleets": FLEETS,
-        "chosen": chosen(found),
-        "found": found,
+        "chosen": chosen(trainings),
+        "found": trainings,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")

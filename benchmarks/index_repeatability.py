@@ -1,4 +1,4 @@
-"""Whether an index of a vehicle's loss says the same when it is measured again, on VED.
+"""Repeatability of indices of a vehicle's loss, measured on VED.
 
     python -m benchmarks.index_repeatability --fleet fleets/ved --workers 5
     python -m benchmarks.index_repeatability --tables
@@ -81,8 +81,10 @@ def indices(start: Start, row: int) -> dict[str, float]:
     shape = landscape(slices(start, row, lines[:8], OURS.radius, 16, batch))
     sharp = (landscape(slices(start, row, lines, OURS.radius, 2, on)) for on in (batch, fixed))
     values = {"paper": roughness_index(rough, OWN.radius), "j2": shape.excess, "j3": shape.residual}
-    found = values | dict(zip(("j1", "j1_fixed"), (one.sharpness for one in sharp), strict=True))
-    return {name: found[name].item() for name in NAMES}
+    measurements = values | dict(
+        zip(("j1", "j1_fixed"), (probed.sharpness for probed in sharp), strict=True)
+    )
+    return {name: measurements[name].item() for name in NAMES}
 
 
 def begun(federation: Federation, state: State, round: int) -> LocalRound:
@@ -93,11 +95,11 @@ def begun(federation: Federation, state: State, round: int) -> LocalRound:
 
 
 def sides(federation: Federation, state: State) -> dict[str, list[float]]:
-    """What else is known of each vehicle in a round in which all take part."""
+    """Return drift, transfer and error of each vehicle in a round in which all take part."""
     after, record = federation.advance(get("fedavg"), state)
-    own = begun(federation, state, state.round)
-    start = own.start
-    deltas = train(own.job)
+    round_begun = begun(federation, state, state.round)
+    start = round_begun.start
+    deltas = train(round_begun.job)
     drift = {row["vehicle"]: row["drift"] for row in record.clients}
     error = {row["vehicle"]: row["rmse"] for row in federation.vehicle_rows(state.weights)}
     transfer = []
@@ -124,24 +126,26 @@ def measured(folder: Path, seed: int) -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
     half = Training(rounds=max(STAGES), learning_rate=0.05, participation=0.5, evaluate_every=1000)
-    federation, whole = (
+    federation, all_taking_part = (
         Federation(fleet, training=training, seeds=(seed,), device="cpu")
         for training in (half, replace(half, participation=1.0))
     )
     state, _ = federation.start(get("fedavg"))
-    found = []
+    stages = []
     for stage in STAGES:
         while state.round < stage:
             state, _ = federation.advance(get("fedavg"), state)
         rows: dict[str, list[list[float]]] = {name: [] for name in NAMES}
         for repeat in range(REPEATS):
-            start = begun(whole, state, LATER + repeat).start
-            own = [indices(start, row) for row in range(len(start.vehicles))]
+            start = begun(all_taking_part, state, LATER + repeat).start
+            vehicle_indices = [indices(start, row) for row in range(len(start.vehicles))]
             for name in NAMES:
-                rows[name].append([one[name] for one in own])
-        found.append({"seed": seed, "round": stage, "indices": rows, **sides(whole, state)})
+                rows[name].append([values[name] for values in vehicle_indices])
+        stages.append(
+            {"seed": seed, "round": stage, "indices": rows, **sides(all_taking_part, state)}
+        )
         print(f"split {seed}, round {stage}", flush=True)
-    return found
+    return stages
 
 
 def plain_loop(folder: Path) -> dict[str, float]:
@@ -167,8 +171,8 @@ def plain_loop(folder: Path) -> dict[str, float]:
     papers = (10, np.linspace(-0.01, 0.01, 101).tolist(), 0)
     ours = (16, (-0.1, 0.1), 1)
     both = [(seconds(*papers), seconds(*ours)) for _ in range(6)][1:]
-    paper, own = (float(np.median(column)) for column in zip(*both, strict=True))
-    return {"paper_s": paper, "j1_s": own, "ratio": paper / own}
+    paper_s, sharpness_s = (float(np.median(column)) for column in zip(*both, strict=True))
+    return {"paper_s": paper_s, "j1_s": sharpness_s, "ratio": paper_s / sharpness_s}
 
 
 # ---------------------------------------------------------------------------------- tables
@@ -199,14 +203,18 @@ def ranked(record: Sequence[dict[str, Any]], index: str, side: str) -> tuple[flo
     """Mean rank correlation over splits, and half of its 95 % interval."""
     from scipy.stats import spearmanr, t
 
-    found = []
+    correlations = []
     for row in record:
-        one = np.mean(row["indices"][index], axis=0)
-        other = np.array(row[side])
-        known = np.isfinite(one) & np.isfinite(other)
-        found.append(float(spearmanr(one[known], other[known]).statistic))
-    half = t.ppf(0.975, len(found) - 1) * np.std(found, ddof=1) / np.sqrt(len(found))
-    return float(np.mean(found)), float(half)
+        index_means = np.mean(row["indices"][index], axis=0)
+        side_values = np.array(row[side])
+        finite = np.isfinite(index_means) & np.isfinite(side_values)
+        correlations.append(float(spearmanr(index_means[finite], side_values[finite]).statistic))
+    half = (
+        t.ppf(0.975, len(correlations) - 1)
+        * np.std(correlations, ddof=1)
+        / np.sqrt(len(correlations))
+    )
+    return float(np.mean(correlations)), float(half)
 
 
 def tables(record: dict[str, Any]) -> dict[str, str]:
@@ -249,11 +257,11 @@ def main() -> None:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
             parts = list(pool.map(measured, [options.fleet] * len(SEEDS), SEEDS))
-        found = {
+        record = {
             "rows": [row for part in parts for row in part],
             "plain_loop": plain_loop(options.fleet),
         }
-        options.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(record) + "\n", encoding="utf-8")
         return
     write_blocks(PAGE, tables(json.loads(options.out.read_text(encoding="utf-8"))))
 

@@ -1,4 +1,4 @@
-"""What an installation takes, measured in clean environments from a built wheel.
+"""Size of an installation, measured in clean environments from a built wheel.
 
     python benchmarks/install_sizes.py            # measure, write results/ and README's table
     python benchmarks/install_sizes.py --check    # README has what results/ says
@@ -38,7 +38,7 @@ def megabytes(folder: Path) -> float:
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a command prints; it must succeed."""
+    """Run a command, which must succeed, and return its output."""
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=plain, capture_output=True, text=True
@@ -62,9 +62,9 @@ def installed(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:
     what = f"{wheel}[{extra}]" if extra else wheel
     run(folder / "bin" / "pip", "install", "-q", "-c", ROOT / "constraints.txt", what, cwd=folder)
     listed = json.loads(run(folder / "bin" / "pip", "list", "--format", "json", cwd=folder))
-    versions = {one["name"]: one["version"] for one in listed}
-    found = {"megabytes": round(megabytes(packages) - before), "packages": len(listed) - 1}
-    return found | {"torch": versions.get("torch", "")}
+    versions = {package["name"]: package["version"] for package in listed}
+    size = {"megabytes": round(megabytes(packages) - before), "packages": len(listed) - 1}
+    return size | {"torch": versions.get("torch", "")}
 
 
 def measured() -> dict[str, Any]:
@@ -73,29 +73,34 @@ def measured() -> dict[str, Any]:
         work = Path(name)
         run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", work, ROOT, cwd=work)
         (wheel,) = work.glob("fedwatt-*.whl")
-        found = {extra: installed(wheel, extra, work / f"env-{extra}") for extra in PURPOSE}
+        installations = {extra: installed(wheel, extra, work / f"env-{extra}") for extra in PURPOSE}
         tool = {extra: work / f"env-{extra}" / "bin" / "fedwatt" for extra in PURPOSE}
         run(tool[""], "--version", cwd=work)
         run(tool["train"], *first_command(), cwd=work)
-        made = ["data", "synth", "--vehicles", "1", "--out", "fleet"]
+        made = ["data", "generate", "--vehicles", "1", "--out", "fleet"]
         run(tool["train"], *made, cwd=work)
         out = ["--vehicle", "fleet/car-001", "--out", "car.onnx"]
         run(tool["train"], "export", "runs/first", *out, cwd=work)
         (work / "plan.csv").write_text(PLAN)
-        said = run(tool["edge"], "predict", "car.onnx", "plan.csv", cwd=work)
-        if "predicted energy" not in said or found["edge"]["torch"]:
-            sys.exit(f"The environment that only predicts does not: {said}")
-    about = {"python": platform.python_version(), "machine": f"{sys.platform} {platform.machine()}"}
-    return {**about, "wheel": wheel.name, "installed": found}
+        output = run(tool["edge"], "predict", "car.onnx", "plan.csv", cwd=work)
+        if "predicted energy" not in output or installations["edge"]["torch"]:
+            sys.exit(f"The environment that only predicts does not: {output}")
+    system = {
+        "python": platform.python_version(),
+        "machine": f"{sys.platform} {platform.machine()}",
+    }
+    return {**system, "wheel": wheel.name, "installed": installations}
 
 
 def table(record: dict[str, Any]) -> str:
     """The record as README shows it."""
     lines = ["| `pip install` | for | installed | torch |", "|---|---|--:|---|"]
-    for extra, one in record["installed"].items():
+    for extra, installation in record["installed"].items():
         what = f"'fedwatt[{extra}]'" if extra else "fedwatt"
-        torch = one["torch"] or "no"
-        lines.append(f"| `{what}` | {PURPOSE[extra]} | {one['megabytes']:,} MB | {torch} |")
+        torch = installation["torch"] or "no"
+        lines.append(
+            f"| `{what}` | {PURPOSE[extra]} | {installation['megabytes']:,} MB | {torch} |"
+        )
     return "\n".join(lines)
 
 

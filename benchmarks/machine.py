@@ -1,4 +1,4 @@
-"""What a benchmark ran on, and how fast that can multiply matrices."""
+"""The machine of a benchmark, and its speed in matrix products."""
 
 import os
 import platform
@@ -22,9 +22,9 @@ def machine() -> dict[str, str | int]:
 
 def processor() -> str:
     """Name of the processor, as the system gives it."""
-    about = Path("/proc/cpuinfo")
-    if about.exists():
-        for line in about.read_text().splitlines():
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
             if line.startswith("model name"):
                 return " ".join(line.partition(":")[2].split())
     return platform.processor() or platform.machine()

@@ -17,9 +17,9 @@ def filled(text: str, blocks: Mapping[str, str]) -> str:
     for name, block in blocks.items():
         begin = f"<!-- {name} -->"
         end = f"<!-- /{name} -->"
-        whole = f"{begin}\n\n{block}\n\n{end}"
+        replacement = f"{begin}\n\n{block}\n\n{end}"
         place = f"{re.escape(begin)}.*?{re.escape(end)}"
-        text, times = re.subn(place, _as_it_is(whole), text, flags=re.DOTALL)
+        text, times = re.subn(place, _as_it_is(replacement), text, flags=re.DOTALL)
         if times != 1:
             sys.exit(f"There are {times} places between '{begin}' and '{end}'; one is needed.")
     return text

@@ -56,33 +56,33 @@ def measure(repeats: int) -> dict[str, Any]:
     with threads(1):
         # Two rounds to warm up: by then every vehicle has something to remember.
         seconds = interleaved(ways, repeats=repeats, warm_up=2)
-        about = machine()
+        computer = machine()
     probe = (seconds[PROBING] - seconds["fo-ri-fedavg"]) / RECIPE.participants
     return {
-        "machine": about,
+        "machine": computer,
         "load_before": before,
         "vehicles": RECIPE.participants,
         "steps": RECIPE.steps,
         "batch": RECIPE.batch,
         "repeats": repeats,
         "seconds_a_round": seconds,
-        "times_fedavg": {name: own / seconds["fedavg"] for name, own in seconds.items()},
+        "times_fedavg": {name: value / seconds["fedavg"] for name, value in seconds.items()},
         "probe_in_steps": probe / (seconds["fedavg"] / RECIPE.client_steps),
     }
 
 
-def measure_some(names: Sequence[str], repeats: int, known: dict[str, Any]) -> dict[str, Any]:
-    """What was `known`, with the times of some methods beside FedAvg's measured again."""
+def measure_some(names: Sequence[str], repeats: int, record: dict[str, Any]) -> dict[str, Any]:
+    """Measure some methods beside FedAvg again, and return the updated record."""
     fed = Federation(RECIPE.fleet(), training=RECIPE.training, device="cpu")
     ways = {name: rounds_of(fed, get(name)) for name in ("fedavg", *names)}
     with threads(1):
         seconds = interleaved(ways, repeats=repeats, warm_up=2)
-    base = known["seconds_a_round"]["fedavg"]
-    times = known["times_fedavg"]
+    base = record["seconds_a_round"]["fedavg"]
+    times = record["times_fedavg"]
     for name in names:
         times[name] = seconds[name] / seconds["fedavg"]
-        known["seconds_a_round"][name] = times[name] * base
-    return known | {"measured_later": sorted({*known.get("measured_later", ()), *names})}
+        record["seconds_a_round"][name] = times[name] * base
+    return record | {"measured_later": sorted({*record.get("measured_later", ()), *names})}
 
 
 def table(times: dict[str, float]) -> str:
@@ -102,12 +102,12 @@ def table(times: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
-def tables(found: dict[str, Any]) -> dict[str, str]:
+def tables(record: dict[str, Any]) -> dict[str, str]:
     """Return the block of the page by its name."""
-    times = found["times_fedavg"]
-    hardware = found["machine"]
+    times = record["times_fedavg"]
+    hardware = record["machine"]
     rule = RoughnessProximal()
-    steps = round(found["probe_in_steps"], -1)
+    steps = round(record["probe_in_steps"], -1)
     passes = rule.directions * (rule.points + 1)
     variants = [
         f"`{name}` with {words}: {times[f'{name}, {words}']:.1f}"
@@ -117,8 +117,8 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         "costs": f"{table(times)}\n\n{'; '.join(variants)}. "
         "The roughness methods do not probe here; with a probe in every vehicle FO-RI-FedAvg takes "
         f"{times[PROBING]:.1f}. A probe evaluates the loss M (m + 1) = {passes:,} times, as long "
-        f"as about {steps:.0f} local steps. Medians of {found['repeats']} rounds, "
-        f"{found['vehicles']} vehicles, {found['steps']} steps, batches of {found['batch']}; "
+        f"as about {steps:.0f} local steps. Medians of {record['repeats']} rounds, "
+        f"{record['vehicles']} vehicles, {record['steps']} steps, batches of {record['batch']}; "
         f"{hardware['processor']}, one thread, torch {hardware['torch']} "
         "(`benchmarks/method_costs.py`)."
     }
@@ -131,15 +131,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="methods to measure beside FedAvg")
     options = parser.parse_args()
     if options.only:
-        known = json.loads(RESULTS.read_text(encoding="utf-8"))
-        found = measure_some(options.only, options.repeats, known)
-        write_text(RESULTS, json.dumps(found, indent=1) + "\n")
+        record = json.loads(RESULTS.read_text(encoding="utf-8"))
+        record = measure_some(options.only, options.repeats, record)
+        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     elif not options.tables:
         write_text(RESULTS, json.dumps(measure(options.repeats), indent=1) + "\n")
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    for name, times in found["times_fedavg"].items():
+    record = json.loads(RESULTS.read_text(encoding="utf-8"))
+    for name, times in record["times_fedavg"].items():
         print(f"{name:40} {times:5.2f}")
-    write_blocks(PAGE, tables(found))
+    write_blocks(PAGE, tables(record))
 
 
 if __name__ == "__main__":

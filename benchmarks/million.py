@@ -37,8 +37,8 @@ ROWS: Final = (
 """(Where vehicles come from, method)."""
 
 
-def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
-    """Rounds of one method, in this process."""
+def measure_row(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
+    """Return rounds of one method, measured in this process."""
     import torch
 
     from benchmarks.machine import machine
@@ -56,7 +56,7 @@ def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
     method = get(name)
     federation = Federation(fleet, training=training, device=device)
     state, record = federation.start(method)
-    found: dict[str, Any] = {"start_s": time.perf_counter() - BEGUN}
+    record_: dict[str, Any] = {"start_s": time.perf_counter() - BEGUN}
     seen: list[dict[str, Any]] = []
     for _ in range(rounds + 2):  # the first two make, compile or record what the others find
         begin = time.perf_counter()
@@ -64,20 +64,22 @@ def one(source: str, name: str, device: str, rounds: int) -> dict[str, Any]:
         state, record = federation.advance(method, state)
         if device == "cuda":
             torch.cuda.synchronize()
-        parts = {name: own for name, own in record.seconds.items() if own}
+        parts = {
+            name: part_seconds for name, part_seconds in record.seconds.items() if part_seconds
+        }
         took = {"seconds": time.perf_counter() - begin, "cpu_s": _busy(fleet) - busy}
         seen.append(took | {"parts": parts})
     last = record.rounds[-1]
     keys = ("test_rmse", "test_rmse_margin", "participants")
     peaks = [_peak_mb(os.getpid()), *(_peak_mb(p.pid) for p in fleet.clients.workers.processes)]
-    return found | {
+    return record_ | {
         "source": source,
         "method": name,
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "machine": machine(),
         "load_before": os.getloadavg()[0],
-        "seconds": median(own["seconds"] for own in seen[2:]),
-        "cpu_s": median(own["cpu_s"] for own in seen[2:]),
+        "seconds": median(part_seconds["seconds"] for part_seconds in seen[2:]),
+        "cpu_s": median(part_seconds["cpu_s"] for part_seconds in seen[2:]),
         "rounds": seen,
         "steps": last["steps"] / last["replies"],
         "peak_mb": sum(peaks),
@@ -112,10 +114,10 @@ def measure(device: str, rounds: int, out: Path) -> None:
             env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
         fresh = json.loads(done.stdout.splitlines()[-1])
-        known = json.loads(out.read_text(encoding="utf-8")) if out.exists() else []
-        kept = [own for own in known if _key(own) != _key(fresh)]
+        recorded = json.loads(out.read_text(encoding="utf-8")) if out.exists() else []
+        remaining = [row_ for row_ in recorded if _key(row_) != _key(fresh)]
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps([*kept, fresh], indent=1) + "\n", encoding="utf-8")
+        out.write_text(json.dumps([*remaining, fresh], indent=1) + "\n", encoding="utf-8")
         print(f"{row}: {fresh['seconds']:.2f} s a round", flush=True)
 
 
@@ -133,26 +135,26 @@ def page(rows: list[dict[str, Any]]) -> str:
     ]
     notes = []
     for row in rows:
-        own = row["machine"]
+        computer = row["machine"]
         gpu = row["device"]
-        where = f"{own['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
+        where = f"{computer['cores']} cores" if gpu == "cpu" else gpu.removeprefix("NVIDIA ")
         lines.append(
             f"| {where} | {row['source']} | {name_of(row['method'])} | {row['start_s']:.1f} s | "
             f"{row['seconds']:.2f} s | {row['cpu_s']:.1f} s | {row['peak_mb'] / 1024:.1f} GB |"
         )
         rounds = len(row["rounds"]) - 2
         note = (
-            f"{where}: {own['processor']}, Python {own['python']}, PyTorch {own['torch']}, medians "
-            f"of {rounds} rounds"
+            f"{where}: {computer['processor']}, Python {computer['python']}, "
+            f"PyTorch {computer['torch']}, medians of {rounds} rounds"
         )
         if note not in notes:
             notes.append(note)
-    about = (
+    summary = (
         f"{VEHICLES:,} vehicles, {PARTICIPANTS:,} participants per round with "
         f"{min(row['steps'] for row in rows):.0f} to {max(row['steps'] for row in rows):.0f} steps "
         f"on average, {JUDGED} vehicles evaluated. {'; '.join(notes)}."
     )
-    return "\n".join(lines) + f"\n\n{about}"
+    return "\n".join(lines) + f"\n\n{summary}"
 
 
 def main() -> None:
@@ -165,8 +167,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.one:
         source, method = options.one
-        found = one(source, method, options.device, options.rounds)
-        print(json.dumps(found))
+        record = measure_row(source, method, options.device, options.rounds)
+        print(json.dumps(record))
         return
     if not options.write:
         measure(options.device, options.rounds, options.out)

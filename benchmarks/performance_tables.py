@@ -24,8 +24,6 @@ STACKS = (3, 30, 600)
 
 WAYS = {
     "plain loop": "plain PyTorch client loop, 1 thread",
-    "jax": "JAX, one jitted program (lax.map over vehicles, scan over steps)",
-    "flower": "Flower's Ray simulation",
     "fedavg, 1 thread": "fedwatt, FedAvg, 1 thread",
 }
 
@@ -46,80 +44,85 @@ def on(machine: Found, load: float | None = None) -> str:
     )
 
 
-def on_gpu(found: Found) -> str:
+def on_gpu(record: Found) -> str:
     """The GPU and torch of a record, and the torch that is pinned now if it is another."""
     (pinned,) = re.findall(r"^torch==(\S+)$", CONSTRAINTS.read_text(encoding="utf-8"), re.MULTILINE)
-    ran = found["torch"]
+    ran = record["torch"]
     other = f" (constraints.txt has {pinned})"
-    return f"{found['device']}, torch {ran}{'' if ran.split('+')[0] == pinned else other}"
+    return f"{record['device']}, torch {ran}{'' if ran.split('+')[0] == pinned else other}"
 
 
-def engine(found: Found) -> dict[str, str]:
-    mlp = found["mlp"]
+def engine(record: Found) -> dict[str, str]:
+    mlp = record["mlp"]
     rows = [
         f"{WAYS.get(way) or 'fedwatt, ' + name_of(way)}|{seconds * 1000:.0f}|"
         f"{mlp['times_the_floor'][way]:.1f}|{mlp['times_fedavg'][way]:.2f}"
         for way, seconds in mlp["seconds_a_round"].items()
     ]
-    steps = found["recurrent"]["seconds_a_client_step"]
+    steps = record["recurrent"]["seconds_a_client_step"]
     return {
         "engine": table("engine|ms per round|times the floor|times FedAvg's time", rows)
         + f"\n\nFloor: {mlp['floor_s'] * 1000:.0f} ms. "
-        f"{on(mlp['machine'], found['load_before'])}.",
+        f"{on(mlp['machine'], record['load_before'])}.",
         "recurrent": " ".join(
-            f"{name}: {own['fedavg'] * 1e3:.2f} ms per step of one vehicle, with torch.nn in a "
-            f"plain loop {own['plain loop'] * 1e3:.2f} ms."
-            for name, own in steps.items()
+            f"{name}: {step_seconds['fedavg'] * 1e3:.2f} ms per step of one vehicle, with torch.nn "
+            f"in a plain loop {step_seconds['plain loop'] * 1e3:.2f} ms."
+            for name, step_seconds in steps.items()
         ),
     }
 
 
-def probe(found: Found) -> dict[str, str]:
-    own = found["probe"]
-    rounds = found["rounds"]
+def probe(record: Found) -> dict[str, str]:
+    probe = record["probe"]
+    rounds = record["rounds"]
     share = table(
         "windows of a vehicle|FedAvg, ms per round|three probes, ms|added at R = 5",
         (
-            f"{one['windows']:,}|{one['seconds_a_round']['fedavg'] * 1e3:.0f}|"
-            f"{one['probe_s'] * 1e3:.0f}|{one['amortised_probe_share_R5']:.2%}"
-            for one in rounds
+            f"{share_row['windows']:,}|{share_row['seconds_a_round']['fedavg'] * 1e3:.0f}|"
+            f"{share_row['probe_s'] * 1e3:.0f}|{share_row['amortised_probe_share_R5']:.2%}"
+            for share_row in rounds
         ),
     )
     return {
-        "probe": f"{own['passes']:,} forward passes take {own['seconds']['naive'] * 1e3:.0f} ms, "
-        f"the probe {own['seconds']['probe'] * 1e3:.1f} ms: **{own['times_faster']:.1f} times "
-        f"faster**, losses equal to {own['largest_difference']:.0e}. "
-        f"{on(own['machine'], found['load_before'])}.\n\n{share}",
+        "probe": f"{probe['passes']:,} forward passes take "
+        f"{probe['seconds']['naive'] * 1e3:.0f} ms, "
+        f"the probe {probe['seconds']['probe'] * 1e3:.1f} ms: **{probe['times_faster']:.1f} times "
+        f"faster**, losses equal to {probe['largest_difference']:.0e}. "
+        f"{on(probe['machine'], record['load_before'])}.\n\n{share}",
     }
 
 
-def gpu(found: Found) -> dict[str, str]:
+def gpu(record: Found) -> dict[str, str]:
     """Return the table of the MLP's stacks beside a plain loop."""
     head = (
         "stack|vehicles|ms per step|client-steps per second|times the loop|"
         f"in a round of {SHORT} steps"
     )
-    rows = [row for name, own in found["precisions"].items() for row in beside_loop(name, own)]
-    return {"gpu": f"{table(head, rows)}\n\n{on_gpu(found)}; CUDA {found['cuda']}."}
+    rows = [
+        row
+        for name, precision in record["precisions"].items()
+        for row in beside_loop(name, precision)
+    ]
+    return {"gpu": f"{table(head, rows)}\n\n{on_gpu(record)}; CUDA {record['cuda']}."}
 
 
-def beside_loop(name: str, found: Found) -> list[str]:
+def beside_loop(name: str, record: Found) -> list[str]:
     """Return a row for the plain loop and one per stack."""
-    plain = found["plain_client_step_s"]
+    plain = record["plain_client_step_s"]
     return [
         f"plain loop, {name}|1|{plain * 1e3:.3f}||1|1",
         *(
-            f"{name_of(one['method'])}, {name}|{one['rows']}|{one['step_s'] * 1e3:.3f}|"
-            f"{one['client_steps_per_s']:,.0f}|{one['times_plain_loop']:,.0f}|"
-            f"{SHORT * one['rows'] * plain / one['round_s']:,.0f}"
-            for one in found["stacks"]
-            if one["rows"] in STACKS
+            f"{name_of(stack['method'])}, {name}|{stack['rows']}|{stack['step_s'] * 1e3:.3f}|"
+            f"{stack['client_steps_per_s']:,.0f}|{stack['times_plain_loop']:,.0f}|"
+            f"{SHORT * stack['rows'] * plain / stack['round_s']:,.0f}"
+            for stack in record["stacks"]
+            if stack["rows"] in STACKS
         ),
     ]
 
 
-def main_run(found: Found) -> dict[str, str]:
-    run = found["rounds_run"]
+def main_run(record: Found) -> dict[str, str]:
+    run = record["rounds_run"]
     note = (
         "all of them run"
         if run >= 300
@@ -127,20 +130,20 @@ def main_run(found: Found) -> dict[str, str]:
     )
     how = (
         "one after the other"
-        if found["processes"] == 1
-        else f"at the same time in {found['processes']} processes that share the GPU"
+        if record["processes"] == 1
+        else f"at the same time in {record['processes']} processes that share the GPU"
     )
     return {
-        "main run": f"The paper's main run with all {len(found['methods'])} methods, {how}: "
-        f"**{found['whole_s'] / 60:.1f} minutes** for 300 rounds ({note}; starting and compiling "
-        f"included). {found['vehicles']} vehicles, "
-        f"{found['windows']:,} training windows, {found['seeds']} seeds in one stack, an "
-        f"evaluation after every round. {on_gpu(found)}."
+        "main run": f"The paper's main run with all {len(record['methods'])} methods, {how}: "
+        f"**{record['whole_s'] / 60:.1f} minutes** for 300 rounds ({note}; starting and compiling "
+        f"included). {record['vehicles']} vehicles, "
+        f"{record['windows']:,} training windows, {record['seeds']} seeds in one stack, an "
+        f"evaluation after every round. {on_gpu(record)}."
     }
 
 
-def agreement(found: Found) -> dict[str, str]:
-    rows = found["largest_difference_over_largest_weight"]
+def agreement(record: Found) -> dict[str, str]:
+    rows = record["largest_difference_over_largest_weight"]
     worst = {p: max(rows, key=lambda row: row[p]) for p in ("float64", "float32")}
     most = ", ".join(f"{row[p]:.0e} in {p} ({name_of(row['method'])})" for p, row in worst.items())
     return {
@@ -149,12 +152,13 @@ def agreement(found: Found) -> dict[str, str]:
     }
 
 
-def memory(found: Found) -> dict[str, str]:
-    windows = sum(found["windows"].values())
+def memory(record: Found) -> dict[str, str]:
+    windows = sum(record["windows"].values())
     return {
-        "memory": f"Two rounds of FO-RI-FedAvg on {found['vehicles']} vehicles of VED "
+        "memory": f"Two rounds of FO-RI-FedAvg on {record['vehicles']} vehicles of VED "
         f"({windows:,} windows), all of them training, with every evaluation: "
-        f"**{found['peak_mb']:.0f} MB** at the highest, the whole process. {on(found['machine'])}."
+        f"**{record['peak_mb']:.0f} MB** at the highest, the whole process. "
+        f"{on(record['machine'])}."
     }
 
 

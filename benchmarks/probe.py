@@ -119,13 +119,13 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
     """A round of three vehicles with `windows` each: its parts, and the probe's amortised share."""
     recipe = Recipe(vehicles=3, participants=3, windows=windows)
     federation = Federation(recipe.fleet(), training=recipe.training, device="cpu")
-    whole = get("fo-ri-fedavg", beta_kappa=0.1, probe_every=1)
-    state = federation.start(whole)[0]
+    method = get("fo-ri-fedavg", beta_kappa=0.1, probe_every=1)
+    state = federation.start(method)[0]
     parts: list[dict[str, float]] = []
 
     def probing() -> None:
         drawn_directions.cache_clear()
-        parts.append(dict(federation.advance(whole, state)[1].seconds))
+        parts.append(dict(federation.advance(method, state)[1].seconds))
 
     ways = {
         name: rounds_of(federation, get(name, **({"probe_every": 10**6} if "ri-" in name else {})))
@@ -133,17 +133,23 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
     }
     settings = sorted({setting[:3] for setting in PAPER_PROBES}, key=DEFAULT_PROBE.__ne__)
     rounds = {setting: ProbingRound(federation, *setting) for setting in settings}
-    default, *others = settings
+    default, *variants = settings
     ways |= {"all parts": probing, "probe": rounds[default]}
     seconds = interleaved(ways, repeats=repeats)
     # Apart: the larger ones take memory that the others would have to fetch anew.
-    interleaved({str(setting): rounds[setting] for setting in others}, repeats=repeats)
-    probe = {setting: float(np.median(own.probe_s[1:])) for setting, own in rounds.items()}
+    interleaved({str(setting): rounds[setting] for setting in variants}, repeats=repeats)
+    probe = {
+        setting: float(np.median(probing_round.probe_s[1:]))
+        for setting, probing_round in rounds.items()
+    }
     names = [name for name in parts[0] if name not in ("evaluation", "total")]
     return {
         "windows": windows,
         "seconds_a_round": {name: seconds[name] for name in list(ways)[:4]},
-        "parts_s": {name: float(np.median([own[name] for own in parts[1:]])) for name in names},
+        "parts_s": {
+            name: float(np.median([probing_round[name] for probing_round in parts[1:]]))
+            for name in names
+        },
         "probe_s": probe[default],
         "amortised_probe_share_R5": probe[default] / 5 / seconds["fedavg"],
         "sensitivity": [
@@ -192,16 +198,16 @@ def main() -> None:
     parser.add_argument("--windows", type=int, nargs="+", default=WINDOWS)
     options = parser.parse_args()
     before = os.getloadavg()[0]
-    found: dict[str, Any] = {"load_before": before, "probe": bench_probe(repeats=options.repeats)}
-    print(f"{found['probe']['times_faster']:.1f} times faster than forward passes", flush=True)
-    found["backbones_s"] = bench_backbones(repeats=1)
-    found["rounds"] = []
+    record: dict[str, Any] = {"load_before": before, "probe": bench_probe(repeats=options.repeats)}
+    print(f"{record['probe']['times_faster']:.1f} times faster than forward passes", flush=True)
+    record["backbones_s"] = bench_backbones(repeats=1)
+    record["rounds"] = []
     for windows in options.windows:
-        found["rounds"].append(bench_components(windows, repeats=options.repeats))
-        share = found["rounds"][-1]["amortised_probe_share_R5"]
+        record["rounds"].append(bench_components(windows, repeats=options.repeats))
+        share = record["rounds"][-1]["amortised_probe_share_R5"]
         print(f"{windows:,} windows: the probe adds {share:.2%} at R = 5", flush=True)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ WINDOW: Final = 60
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How much of what; the defaults are the recipe's."""
+    """Sizes of a round; the defaults are the recipe's."""
 
     vehicles: int = 100
     participants: int = 30
@@ -156,11 +156,11 @@ def rounds_of(federation: Federation, method: Method) -> Callable[[], None]:
 
 def probed(state: State) -> State:
     """The state of a run whose vehicles have all been probed just now, with an index of 0.1."""
-    known = {"probed_in": state.round, "roughness": 0.1}
-    for name in known.keys() & state.memory.keys():
+    values = {"probed_in": state.round, "roughness": 0.1}
+    for name in values.keys() & state.memory.keys():
         table = state.memory[name]
         assert isinstance(table, Tensor)  # one number a vehicle is never paged
-        table.fill_(known[name])
+        table.fill_(values[name])
     return state
 
 
@@ -184,4 +184,4 @@ def interleaved(
             settle()
             if repeat >= 0:
                 seconds[name].append(perf_counter() - begin)
-    return {name: median(found) for name, found in seconds.items()}
+    return {name: median(times) for name, times in seconds.items()}

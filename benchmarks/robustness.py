@@ -117,9 +117,9 @@ def robustness_figure(results: dict[str, Any]) -> Figure:
     )
     for x, fault in enumerate(FAULTS):
         for y, defence in enumerate(DEFENCES):
-            known = [value for value in rmse[fault][defence] if value is not None]
-            lost = len(known) < len(rmse[fault][defence])
-            value = fmean(known) if known and not lost else float("inf")
+            values = [value for value in rmse[fault][defence] if value is not None]
+            lost = len(values) < len(rmse[fault][defence])
+            value = fmean(values) if values and not lost else float("inf")
             harm = 1.0 if lost else min(max(value / base - 1.1, 0.0) / 0.9, 1.0)
             box = matplotlib.patches.Rectangle(
                 (x - 0.48, y - 0.45), 0.96, 0.9, facecolor=colours(harm), edgecolor="none"

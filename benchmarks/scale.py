@@ -3,27 +3,40 @@
     python benchmarks/scale.py           measure, then write the page
     python benchmarks/scale.py --write   write the page from the record
 
-Rounds of 100, 1,000 and 10,000 synthetic vehicles with 100 participants; the server's time for one
-reply; 300 simulated rounds of the traffic of a million vehicles. About a quarter of an hour on two
+Rounds of 100, 1,000 and 10,000 synthetic vehicles with 100 participants; the server's time per
+upload; 300 simulated rounds of the traffic of a million vehicles. About a quarter of an hour on two
 quiet cores, most of it for making 11,100 vehicles.
+
+Every fleet has a process of its own, whose memory can be told from that of the others; their rounds
+take turns, so that all of them meet the same machine. Windows and client state of all fleets are on
+disk, and each is evaluated on as many vehicles.
 """
 
 import argparse
 import json
-from dataclasses import asdict
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from statistics import median
+from time import process_time
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.fleet_sizes import as_rows, bench_scale
 from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
 from benchmarks.server import method_loads
 from benchmarks.traffic import LargeFleet, churn, simulate_methods
+from fedwatt.errors import RunError
 from fedwatt.files import write_text
 from fedwatt.methods import get
 from fedwatt.methods.costs import costs
 from fedwatt.models import get_model
 from fedwatt.report.style import name_of
+
+if TYPE_CHECKING:
+    from fedwatt.federation import State
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "scale.json"
@@ -40,6 +53,166 @@ AVAILABLE = 0.2
 LEAVE = 0.02
 LOSS = 0.05
 PAPER_ROUNDS = 300
+MB = 2**20
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Time and memory of the rounds of a method with one fleet."""
+
+    method: str
+    vehicles: int
+    seconds: float
+    """Processor time of a round, median."""
+    rounds_mb: float
+    """The most that the process ever held in a round, above what it held before the first one."""
+    own_mb: float
+    """Of that, memory of its own between rounds, median; other memory are pages of files."""
+    fleet_mb: float
+    """What the process held before the first round beyond that of the smallest fleet."""
+    disk_mb: float
+    """The fleet's files."""
+
+
+def bench_scale(
+    vehicles: Sequence[int],
+    methods: Sequence[str],
+    *,
+    participants: int = 100,
+    trips: int = 10,
+    steps: int = 20,
+    rounds: int = 9,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Rounds]:
+    """Rounds of every method on synthetic fleets of each size, in turns."""
+    # Not forked: a fork would inherit the state of threads that it does not have.
+    context = multiprocessing.get_context("spawn")
+    pipes: dict[int, Connection] = {}
+    workers = []
+    for count in vehicles:
+        pipes[count], end = context.Pipe()
+        terms = (end, count, participants, trips, steps)
+        workers.append(context.Process(target=_fleet, args=terms, daemon=True))
+        workers[-1].start()
+        end.close()
+    try:
+        built = {count: _answer(pipe) for count, pipe in pipes.items()}
+        least = min(answers["resting_mb"] for answers in built.values())
+        results = []
+        for place, method in enumerate(methods):
+            seen: dict[int, list[dict[str, float]]] = {count: [] for count in vehicles}
+            for number in range(rounds + 1):
+                for count, pipe in pipes.items():
+                    pipe.send(method)
+                    seen[count].append(_answer(pipe))
+                if progress is not None:
+                    progress(place * (rounds + 1) + number + 1, len(methods) * (rounds + 1))
+            for count, answers in seen.items():
+                before = built[count]
+                results.append(
+                    Rounds(
+                        method,
+                        count,
+                        # The first round of a method makes what the others find.
+                        seconds=median(answer["seconds"] for answer in answers[1:]),
+                        rounds_mb=max(answer["peak_mb"] for answer in answers)
+                        - before["resting_mb"],
+                        own_mb=median(answer["own_mb"] for answer in answers) - before["own_mb"],
+                        fleet_mb=before["resting_mb"] - least,
+                        disk_mb=before["disk_mb"],
+                    )
+                )
+        return results
+    finally:
+        for pipe in pipes.values():
+            pipe.close()
+        for worker in workers:
+            worker.join(10)
+            worker.kill()
+
+
+def as_rows(results: Sequence[Rounds]) -> list[dict[str, Any]]:
+    """The results with their ratios to the smallest fleet of the same method."""
+    least = min(result.vehicles for result in results)
+    first = {result.method: result for result in results if result.vehicles == least}
+    return [
+        asdict(result)
+        | {
+            "time_ratio": result.seconds / first[result.method].seconds,
+            "memory_ratio": result.rounds_mb / first[result.method].rounds_mb,
+        }
+        for result in results
+    ]
+
+
+def _answer(pipe: Connection) -> dict[str, float]:
+    try:
+        answer: dict[str, float] = pipe.recv()
+    except EOFError as error:
+        raise RunError("A process of the benchmark ended early; see its own message.") from error
+    return answer
+
+
+def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps: int) -> None:
+    """A process with one fleet: a round of a method whenever it is asked for one."""
+    import torch
+
+    from fedwatt.federation import Federation, Training, client_state
+    from fedwatt.methods import get
+    from fedwatt.synthetic import synthetic_fleet
+    from fedwatt.windows import paged
+
+    torch.set_num_threads(1)
+    paged.DENSE_BYTES = client_state.DENSE_BYTES = 0
+    fleet = synthetic_fleet(vehicles, trips=trips)
+    files = fleet.mapped.files if fleet.mapped is not None else ()
+    training = Training(
+        rounds=10**6,
+        participation=participants / vehicles,
+        steps=steps,
+        evaluate_vehicles=participants,
+    )
+    federation = Federation(fleet, training=training, device="cpu")
+    federation.pool.release()
+    resting = _memory_mb()
+    pipe.send(
+        {
+            "disk_mb": sum(file.size() for file in files) / MB,
+            "resting_mb": resting["VmRSS"],
+            "own_mb": resting["RssAnon"],
+        }
+    )
+    name = ""
+    method = get("fedavg")
+    state: State | None = None
+    while True:
+        try:
+            method_name = pipe.recv()
+        except EOFError:
+            return
+        if state is None or method_name != name:
+            name = method_name
+            method = get(method_name)
+            state, _ = federation.start(method)
+        _forget_peak()
+        begun = process_time()
+        state, _ = federation.advance(method, state)
+        seconds = process_time() - begun
+        after = _memory_mb()
+        pipe.send({"seconds": seconds, "peak_mb": after["VmHWM"], "own_mb": after["RssAnon"]})
+
+
+def _memory_mb() -> dict[str, float]:
+    """Memory of this process: VmRSS, its peak VmHWM, and RssAnon, that of no file."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    fields = dict(line.split(":", 1) for line in lines)
+    return {name: int(fields[name].split()[0]) / 1024 for name in ("VmHWM", "VmRSS", "RssAnon")}
+
+
+def _forget_peak() -> None:
+    """Let VmHWM begin anew (Linux, proc(5): clear_refs)."""
+    with Path("/proc/self/clear_refs").open("wb") as file:
+        os.write(file.fileno(), b"5")
 
 
 def measure() -> dict[str, Any]:
@@ -73,13 +246,13 @@ def on_paper() -> dict[str, Any]:
     loads = method_loads(COUNTED)
     traffic = simulate_methods(fleet, loads, churn(AVAILABLE, LEAVE, LOSS), rounds=PAPER_ROUNDS)
     methods = {}
-    for name, own in traffic.items():
+    for name, load in traffic.items():
         base = get_model("mlp", window=60, features=8)
-        kept = costs(get(name), base)
+        cost = costs(get(name), base)
         methods[name] = (
             asdict(loads[name])
-            | {"vehicle_bytes": 4 * kept.vehicle, "server_bytes": 4 * kept.server}
-            | own.summary()
+            | {"vehicle_bytes": 4 * cost.vehicle, "server_bytes": 4 * cost.server}
+            | load.summary()
         )
     return {
         "fleet": asdict(fleet),
@@ -131,12 +304,13 @@ def about_traffic(paper: dict[str, Any]) -> dict[str, str]:
     megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
     median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
     median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
+    server_cores = max(figures["server_cores"] for figures in paper["methods"].values())
     waiting = (
         "The spread between vehicles decides how long a round lasts: a vehicle with median "
         "computer and link is done in "
         f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
         f"{fleet['enough']:.0%} of those asked have replied. Its work takes at most "
-        f"{max(own['server_cores'] for own in paper['methods'].values()):.2f} of a core."
+        f"{server_cores:.2f} of a core."
     )
     return {"rounds of a million": reached, "waiting": waiting}
 

@@ -159,10 +159,10 @@ def main() -> None:
     options = parser.parse_args()
     for workers in [] if options.write else options.workers:
         fresh = measure(workers, ray=options.ray, rounds=options.rounds)
-        known = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
-        kept = [own for own in known if _key(own) != _key(fresh)]
+        recorded = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
+        remaining = [row for row in recorded if _key(row) != _key(fresh)]
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps([*kept, fresh], indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps([*remaining, fresh], indent=1) + "\n", encoding="utf-8")
         print(f"{workers} workers: {fresh['seconds']:.2f} s a round", flush=True)
     if options.write or options.out == RESULTS:
         from benchmarks.marked import write_blocks

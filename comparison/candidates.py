@@ -1,4 +1,4 @@
-"""Who takes part: every method of the catalogue, baselines, and compositions that are our own."""
+"""Candidates: every method of the catalogue, baselines, and compositions of rules."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,14 +38,14 @@ class Candidate:
 
     def made(self, settings: Mapping[str, Any] | None = None) -> Method:
         """Return the method with the `settings` of a trial, of which the rate is the training's."""
-        own = {n: v for n, v in (settings or {}).items() if n != "learning_rate"}
-        return get(self.method or self.name, **{**own, **self.settings})
+        method_settings = {n: v for n, v in (settings or {}).items() if n != "learning_rate"}
+        return get(self.method or self.name, **{**method_settings, **self.settings})
 
     @cached_property
     def ranges(self) -> dict[str, Range]:
-        """What is tuned, each with its range."""
-        found = ranges_of(self.made())
-        return {name: own for name, own in found.items() if name not in self.settings}
+        """Return the tuned hyperparameters with their ranges."""
+        tuned = ranges_of(self.made())
+        return {name: span for name, span in tuned.items() if name not in self.settings}
 
     @cached_property
     def no_global_model(self) -> str:

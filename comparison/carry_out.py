@@ -71,7 +71,7 @@ def carry_out(planned: PlannedRun, fleet: Fleet, folder: Path) -> None:
     before = planned.before or {}
     tried = before.get("trials") or table.tried(trials(candidate, planned.plan.trials))
     while more := [
-        one for one in further(tried, planned.plan) if one["learning_rate"] < planned.edge
+        trial for trial in further(tried, planned.plan) if trial["learning_rate"] < planned.edge
     ]:
         tried = [*tried, *table.tried(more)]
     record: dict[str, Any] = {
@@ -93,7 +93,7 @@ def carry_out(planned: PlannedRun, fleet: Fleet, folder: Path) -> None:
 
 @dataclass(frozen=True)
 class _Work:
-    """Where a run is run."""
+    """The training of one method on one dataset."""
 
     dataset: Dataset
     candidate: Candidate
@@ -102,21 +102,24 @@ class _Work:
     device: str
     edge: float
 
-    def tried(self, wanted: Sequence[Settings]) -> list[dict[str, Any]]:
+    def tried(self, settings_list: Sequence[Settings]) -> list[dict[str, Any]]:
         """Every trial with its score, Wh; None where it diverged or its settings were refused."""
-        found = []
+        trials_done = []
         methods: dict[int, Method] = {}
-        for place, settings in enumerate(wanted):
+        for place, settings in enumerate(settings_list):
             try:
                 methods[place] = self.candidate.made(settings)
             except SettingError:  # a composition may refuse what each of its rules allows
                 continue
-        pairs = [(self._federation(wanted[p], trial=True), own) for p, own in methods.items()]
+        pairs = [
+            (self._federation(settings_list[p], trial=True), method)
+            for p, method in methods.items()
+        ]
         trained = train_side_by_side(pairs) if pairs else []
         scores = dict(zip(methods, map(_score, trained), strict=True))
-        for place, settings in enumerate(wanted):
-            found.append({"settings": settings, "score": scores.get(place)})
-        return found
+        for place, settings in enumerate(settings_list):
+            trials_done.append({"settings": settings, "score": scores.get(place)})
+        return trials_done
 
     def decided(self, before: Settings, record: Settings, chosen: Settings) -> dict[str, Any]:
         """Return the record with the result of the chosen settings, taken over where it is known.
@@ -131,12 +134,12 @@ class _Work:
                 old = Record(self.dataset.name, self.candidate.name, before)
                 given_up["errors"] = {view: old.errors(view) for view in ("global", "personalised")}
             return self.decided(before, record | {"given_up": given_up}, inside)
-        known = before.get("settings") == chosen
-        result = before if known else self.result(chosen)
+        unchanged = before.get("settings") == chosen
+        result = before if unchanged else self.result(chosen)
         if result["diverged"] and chosen != inside:
             given_up = {"settings": chosen, "diverged": result["diverged"]}
             return self.decided(before, record | {"given_up": given_up}, inside)
-        return before | record if known else record | {"settings": chosen, **result}
+        return before | record if unchanged else record | {"settings": chosen, **result}
 
     def result(self, settings: Settings) -> dict[str, Any]:
         """Errors with the seeds that count: by round, fine-tuned, and with stragglers."""
@@ -164,7 +167,7 @@ class _Work:
             },
             "stragglers": {
                 "diverged": _lost(federation, slow),
-                **{name: own[-1:] for name, own in _curves(slow, self.plan).items()},
+                **{name: curve[-1:] for name, curve in _curves(slow, self.plan).items()},
             },
         }
 
@@ -185,10 +188,10 @@ class _Work:
 
 def _score(trained: Trained) -> float | None:
     """Mean validation error over seeds, Wh, of the models that vehicles drive with."""
-    found = trained.history.last("personal_validation_rmse").values()
-    if bool(trained.state.diverged.any()) or not all(map(isfinite, found)):
+    errors = trained.history.last("personal_validation_rmse").values()
+    if bool(trained.state.diverged.any()) or not all(map(isfinite, errors)):
         return None
-    return _rounded(sum(found) / len(found))
+    return _rounded(sum(errors) / len(errors))
 
 
 def _lost(federation: Federation, trained: Trained) -> list[int]:
@@ -220,15 +223,19 @@ def _fine_tuned(
     federation: Federation, method: Method, state: State, plan: Plan
 ) -> dict[str, dict[str, float | None]]:
     """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
-    own = federation.own_models(method, state) if method.personalised else None
-    found = personalise(federation, state.weights, plan.personalised, own_models=own)
+    own_models = federation.own_models(method, state) if method.personalised else None
+    personalised = personalise(federation, state.weights, plan.personalised, own_models=own_models)
     clients = federation.fleet.clients
     windows = federation.pool.test
     errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}
     for run, seed in enumerate(federation.seeds):
-        sums = vehicle_errors(clients, "test", windows, found.test[run])
+        sums = vehicle_errors(clients, "test", windows, personalised.test[run])
         for name, held_out in (("test", False), ("unseen", True)):
-            part = [one for one, c in zip(sums, clients, strict=True) if c.held_out == held_out]
+            part = [
+                vehicle_sums
+                for vehicle_sums, c in zip(sums, clients, strict=True)
+                if c.held_out == held_out
+            ]
             errors[name][str(seed)] = _rounded(micro(part).rmse)
     return errors
 

@@ -104,7 +104,8 @@ def _write_pages(out: Path, *, write: bool) -> None:
         before = [record.content for record in read_records(RECORDS).values()]
         contents = [*before, *gathered(out / "cells")]
         write_records(
-            RECORDS, (costed_today(one) for one in contents if one["method"] in CANDIDATES)
+            RECORDS,
+            (costed_today(content) for content in contents if content["method"] in CANDIDATES),
         )
     records = read_records(RECORDS)
     stale = []
@@ -125,10 +126,10 @@ def _write_pages(out: Path, *, write: bool) -> None:
     console.print(f"Pages and {RECORDS} agree.", highlight=False)
 
 
-def _stored(given: list[str]) -> dict[str, Path]:
+def _stored(texts: list[str]) -> dict[str, Path]:
     """Return the folders of stored fleets by name."""
     folders = {}
-    for option in given:
+    for option in texts:
         name, equals, folder = option.partition("=")
         if name not in ("ved", "electrified") or not equals:
             raise SettingError(f"'{option}' is not ved=FOLDER or electrified=FOLDER.")
@@ -144,7 +145,7 @@ def _show_list() -> None:
     for name in ("Dataset", "Vehicles", "Unseen", "Not run, because"):
         table.add_column(name, overflow="fold")
     for dataset in DATASETS.values():
-        table.add_row(dataset.name, dataset.about, str(dataset.unseen), dataset.impossible)
+        table.add_row(dataset.name, dataset.description, str(dataset.unseen), dataset.impossible)
     console.print(table)
     console.print(f"{len(CANDIDATES)} methods on each: {', '.join(CANDIDATES)}", highlight=False)
 

@@ -1,4 +1,4 @@
-"""What a candidate costs beside FedAvg, and the round up to which it costs as much as FedAvg does.
+"""Cost of a candidate beside FedAvg, and the round at which it has cost as much as FedAvg.
 
 Bytes are the numbers that a participant receives and sends (`fedwatt.methods.costs`). Compute is
 the measured time of a round beside FedAvg's (results/method_costs.json); a composition's is
@@ -50,9 +50,9 @@ def multiples(candidate: Candidate, model: Model, plan: Plan, participation: flo
     """Costs of a candidate in multiples of FedAvg's; vehicles alone count like FedAvg's."""
     if candidate.name == ALONE:
         return Multiples(1.0, 1.0)
-    own = costs(candidate.made(), model)
+    cost = costs(candidate.made(), model)
     plain = costs(CANDIDATES["fedavg"].made(), model)
-    sent = (own.up + own.down) / (plain.up + plain.down)
+    sent = (cost.up + cost.down) / (plain.up + plain.down)
     return Multiples(sent, compute(candidate, plan, participation))
 
 
@@ -63,7 +63,7 @@ def compute(candidate: Candidate, plan: Plan, participation: float) -> float:
     return _time(candidate) + _probes(candidate, plan, participation)
 
 
-def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
+def matched_rounds(multiples_of_fedavg: Multiples, plan: Plan) -> dict[str, int]:
     """Return the last evaluated round at which a method has cost at most FedAvg's total.
 
     A candidate so dear that it cannot pay for the first evaluated round is evaluated there.
@@ -71,7 +71,11 @@ def matched_rounds(found: Multiples, plan: Plan) -> dict[str, int]:
     >>> matched_rounds(Multiples(2.0, 1.14), Plan(rounds=60, every=5))
     {'rounds': 60, 'bytes': 30, 'compute': 55}
     """
-    paid = {"rounds": 1.0, "bytes": found.bytes, "compute": found.compute}
+    paid = {
+        "rounds": 1.0,
+        "bytes": multiples_of_fedavg.bytes,
+        "compute": multiples_of_fedavg.compute,
+    }
 
     def last(times: float) -> int:
         paid_for = [at for at in plan.evaluated if at * times <= SLACK * plan.rounds]
@@ -90,18 +94,21 @@ def costed_today(record: dict[str, Any]) -> dict[str, Any]:
         return record
     candidate = CANDIDATES[record["method"]]
     plan = Plan.of(record["plan"])
-    found = Multiples(
+    measured_costs = Multiples(
         record["costs"]["bytes"],
         compute(candidate, plan, DATASETS[record["dataset"]].participation),
     )
-    return record | {"costs": asdict(found), "matched": matched_rounds(found, plan)}
+    return record | {
+        "costs": asdict(measured_costs),
+        "matched": matched_rounds(measured_costs, plan),
+    }
 
 
 def _time(candidate: Candidate) -> float:
     times: dict[str, float] = _measured()["times_fedavg"]
     names = (candidate.method or candidate.name).partition("@")[0].split("+")
-    known = [name if name in METHODS else PARTS.get(name, "fedavg") for name in names]
-    return 1.0 + sum(max(times[name], 1.0) - 1.0 for name in known)
+    measured_names = [name if name in METHODS else PARTS.get(name, "fedavg") for name in names]
+    return 1.0 + sum(max(times[name], 1.0) - 1.0 for name in measured_names)
 
 
 def _probes(candidate: Candidate, plan: Plan, participation: float) -> float:
@@ -109,15 +116,15 @@ def _probes(candidate: Candidate, plan: Plan, participation: float) -> float:
     rough = [rule for rule in candidate.made().local if isinstance(rule, RoughnessProximal)]
     if not rough:
         return 0.0
-    own = rough[0]
+    rule = rough[0]
     usual = RoughnessProximal()
-    share = 1 / (participation * (own.probe_every - 1) + 1)
+    share = 1 / (participation * (rule.probe_every - 1) + 1)
     # Measured was the usual probe, whose forward passes are these many.
-    size = own.directions * (own.points + 1) / (usual.directions * (usual.points + 1))
+    size = rule.directions * (rule.points + 1) / (usual.directions * (usual.points + 1))
     return float(share * size * _measured()["probe_in_steps"] / plan.steps)
 
 
 @cache
 def _measured() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
-    return found
+    record: dict[str, Any] = json.loads(MEASURED.read_text(encoding="utf-8"))
+    return record

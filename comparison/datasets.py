@@ -39,7 +39,7 @@ class Dataset:
 
     fleet: str
     elevation: bool
-    about: str
+    description: str
     """The vehicles, in words."""
     unseen: int
     """Vehicles that never train."""
@@ -54,7 +54,7 @@ class Dataset:
 
     @property
     def name(self) -> str:
-        """As in "ved elevation"."""
+        """Return a name such as "ved elevation"."""
         return f"{self.fleet} {'elevation' if self.elevation else 'base'}"
 
     @property
@@ -64,16 +64,16 @@ class Dataset:
 
     @property
     def settings(self) -> DataSettings:
-        """How its telemetry becomes windows."""
+        """Return how its telemetry becomes windows."""
         features = "base, elevation" if self.elevation else "base"
         # Neighbouring windows share 59 of 60 seconds: a few of them apart, none is missed.
         return DataSettings(features=features, stride=3, evaluation_stride=20, held_out=self.unseen)
 
 
-def _both(fleet: str, about: str, unseen: int, **rest: Any) -> tuple[Dataset, Dataset]:
+def _both(fleet: str, description: str, unseen: int, **settings: Any) -> tuple[Dataset, Dataset]:
     """Return a fleet without elevation, and with it unless it has no positions."""
-    base = Dataset(fleet, False, about, unseen, **rest)
-    lost = NO_POSITIONS if rest.get("stored") == "electrified" else ""
+    base = Dataset(fleet, False, description, unseen, **settings)
+    lost = NO_POSITIONS if settings.get("stored") == "electrified" else ""
     return base, replace(base, elevation=True, impossible=lost)
 
 
@@ -104,19 +104,19 @@ def open_dataset(dataset: Dataset, stored: Mapping[str, Path]) -> Fleet:
         )
     vehicles = _vehicles(dataset, stored)
     climbing = with_climb_channels(lambda: iter(vehicles), dataset.settings, ElevationSettings())
-    return build_fleet(climbing, dataset.settings, dataset.about)
+    return build_fleet(climbing, dataset.settings, dataset.description)
 
 
 def _vehicles(dataset: Dataset, stored: Mapping[str, Path]) -> Sequence[Vehicle]:
     if not dataset.stored:
         return list(synthetic_vehicles(20))
-    found: Iterable[Vehicle] = read_fleet(stored[dataset.stored])
+    vehicles: Iterable[Vehicle] = read_fleet(stored[dataset.stored])
     if dataset.stored == "electrified":
-        found = (first_trips(vehicle, TRIPS) for vehicle in found)
-    found = islice(found, dataset.vehicles or None)
+        vehicles = (first_trips(vehicle, TRIPS) for vehicle in vehicles)
+    vehicles = islice(vehicles, dataset.vehicles or None)
     if dataset.recipe == "natural":
-        return list(found)
-    everyone = list(found)
+        return list(vehicles)
+    everyone = list(vehicles)
     return repartition(everyone, dataset.recipe, clients=len(everyone))
 
 
@@ -124,12 +124,12 @@ def first_trips(vehicle: Vehicle, count: int) -> Vehicle:
     """Return the vehicle with its first `count` recorded trips, and of these what base features
     need.
     """
-    kept = set(sorted({trip.recording for trip in vehicle.trips}, key=natural_key)[:count])
+    first = set(sorted({trip.recording for trip in vehicle.trips}, key=natural_key)[:count])
     needed = ("speed_mps", "ambient_c", "ac_w", "heater_w", "energy_wh")
     trips = tuple(
         replace(trip, channels={name: trip.channels[name] for name in needed})
         for trip in vehicle.trips
-        if trip.recording in kept
+        if trip.recording in first
     )
     return replace(vehicle, trips=trips)
 
@@ -146,8 +146,8 @@ def write_windows(file: Path, fleet: Fleet) -> None:
             arrays[f"{k} {split} ends"] = client.ends[split]
             arrays[f"{k} {split} labels"] = client.labels[split]
     clients = [{name: getattr(client, name) for name in NUMBERS} for client in fleet.clients]
-    about = {"source": fleet.source, "settings": asdict(fleet.settings), "clients": clients}
-    arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    description = {"source": fleet.source, "settings": asdict(fleet.settings), "clients": clients}
+    arrays["about"] = np.frombuffer(json.dumps(description).encode(), np.uint8)
 
     def write(path: Path) -> None:
         with path.open("wb") as out:
@@ -160,8 +160,8 @@ def write_windows(file: Path, fleet: Fleet) -> None:
 def read_windows(file: Path) -> Fleet:
     """Return the fleet that `write_windows` kept; its vehicles' names of trips are not known."""
     with np.load(file, allow_pickle=False) as arrays:
-        about = json.loads(arrays["about"].tobytes())
-        settings = DataSettings(**about["settings"])
+        description = json.loads(arrays["about"].tobytes())
+        settings = DataSettings(**description["settings"])
         clients = tuple(
             Client(
                 features=settings.columns,
@@ -171,11 +171,11 @@ def read_windows(file: Path) -> Fleet:
                 labels={split: arrays[f"{k} {split} labels"] for split in SPLITS},
                 strata={},
                 trips={},
-                **own,
+                **client,
             )
-            for k, own in enumerate(about["clients"])
+            for k, client in enumerate(description["clients"])
         )
-    return Fleet(clients, settings, about["source"])
+    return Fleet(clients, settings, description["source"])
 
 
 Say = Callable[[str], None]
@@ -185,6 +185,6 @@ def windows_file(dataset: Dataset, stored: Mapping[str, Path], folder: Path, say
     """Return the file of a dataset's windows, made where it is missing."""
     file = folder / f"{dataset.name.replace(' ', '-')}.npz"
     if not file.exists():
-        say(f"opening {dataset.name}: {dataset.about}")
+        say(f"opening {dataset.name}: {dataset.description}")
         write_windows(file, open_dataset(dataset, stored))
     return file

@@ -67,8 +67,8 @@ class Column:
         if base is None:
             return {}
         beside = {name: paired(by_seed, base) for name, by_seed in errors.items()}
-        others = [name for name in errors if name != BASELINE]
-        corrected = dict(zip(others, holm([beside[name].p for name in others]), strict=True))
+        rivals = [name for name in errors if name != BASELINE]
+        corrected = dict(zip(rivals, holm([beside[name].p for name in rivals]), strict=True))
         return {
             name: Standing(
                 fmean(errors[name].values()), beside[name].difference, corrected.get(name, nan)
@@ -79,7 +79,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Question:
-    """What is compared over independent datasets: a view of the models, with elevation or not."""
+    """A comparison over independent datasets: a view of the models, with elevation or not."""
 
     view: str
     elevation: bool
@@ -118,7 +118,9 @@ class Difference:
     @property
     def worse_somewhere(self) -> bool:
         """Return whether a dataset that decides has a mean above 0."""
-        return any(own.mean > 0 for name, own in self.by_dataset.items() if name != SYNTHETIC)
+        return any(
+            difference.mean > 0 for name, difference in self.by_dataset.items() if name != SYNTHETIC
+        )
 
 
 def differences(question: Question, records: Records) -> dict[str, Difference]:
@@ -133,7 +135,7 @@ def differences(question: Question, records: Records) -> dict[str, Difference]:
         percent = {
             name: _percent(method, partitions)
             for name, partitions in errors.items()
-            if all(method in own and BASELINE in own for own in partitions)
+            if all({method, BASELINE} <= partition.keys() for partition in partitions)
         }
         if method != BASELINE and deciding and all(name in percent for name in deciding):
             by_method[method] = percent
@@ -141,7 +143,7 @@ def differences(question: Question, records: Records) -> dict[str, Difference]:
         method: _against_zero(_mean([percent[name] for name in deciding]))
         for method, percent in by_method.items()
     }
-    corrected = dict(zip(means, holm([one.p for one in means.values()]), strict=True))
+    corrected = dict(zip(means, holm([difference.p for difference in means.values()]), strict=True))
     return {
         method: Difference(
             {name: _against_zero(by_seed).difference for name, by_seed in percent.items()},
@@ -162,10 +164,19 @@ def recommend(records: Records) -> str:
     lowest = 0.0
     chosen = BASELINE
     for method in CANDIDATES:
-        own = [answer[method] for answer in answers if method in answer]
-        if len(own) < len(answers) or any(one.worse_somewhere for one in own):
+        differences_of_method = [answer[method] for answer in answers if method in answer]
+        if len(differences_of_method) < len(answers) or any(
+            difference.worse_somewhere for difference in differences_of_method
+        ):
             continue
-        mean = min((one.mean.difference.mean for one in own if one.better), default=0.0)
+        mean = min(
+            (
+                difference.mean.difference.mean
+                for difference in differences_of_method
+                if difference.better
+            ),
+            default=0.0,
+        )
         if mean < lowest:
             lowest = mean
             chosen = method
@@ -174,9 +185,14 @@ def recommend(records: Records) -> str:
 
 def _percent(method: str, partitions: Sequence[dict[str, dict[int, float]]]) -> dict[int, float]:
     """Return seed → difference from FedAvg in percent, averaged over partitions of one fleet."""
-    seeds = set.intersection(*(set(own[method]) & set(own[BASELINE]) for own in partitions))
+    seeds = set.intersection(
+        *(set(by_method[method]) & set(by_method[BASELINE]) for by_method in partitions)
+    )
     return {
-        seed: fmean(100 * (own[method][seed] / own[BASELINE][seed] - 1) for own in partitions)
+        seed: fmean(
+            100 * (by_method[method][seed] / by_method[BASELINE][seed] - 1)
+            for by_method in partitions
+        )
         for seed in sorted(seeds)
     }
 
@@ -184,7 +200,7 @@ def _percent(method: str, partitions: Sequence[dict[str, dict[int, float]]]) -> 
 def _mean(datasets: Sequence[dict[int, float]]) -> dict[int, float]:
     """Return seed → mean over datasets, each counting once."""
     seeds = set.intersection(*map(set, datasets))
-    return {seed: fmean(own[seed] for own in datasets) for seed in sorted(seeds)}
+    return {seed: fmean(by_seed[seed] for by_seed in datasets) for seed in sorted(seeds)}
 
 
 def _against_zero(by_seed: Mapping[int, float]) -> Paired:

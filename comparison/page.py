@@ -42,7 +42,7 @@ HEADINGS: Final = (
 
 def written(records: Records) -> dict[Path, str]:
     """Return file → text of everything that is written from the records."""
-    records = {name: own for name, own in records.items() if name[1] in CANDIDATES}
+    records = {name: record for name, record in records.items() if name[1] in CANDIDATES}
     sentence = recommendation(records)
     blocks = {
         "recommendation": sentence,
@@ -85,8 +85,8 @@ def parts(records: Records) -> str:
 def setting(records: Records) -> str:
     """Return how long, how often and on what methods were compared."""
     plan = next(iter(records.values())).content["plan"]
-    devices = Counter(own.content["device"] for own in records.values())
-    hours = sum(own.content["seconds"] for own in records.values()) / 3600
+    devices = Counter(record.content["device"] for record in records.values())
+    hours = sum(record.content["seconds"] for record in records.values()) / 3600
     where = ", ".join(f"{device} ({count})" for device, count in devices.most_common())
     methods = len({method for _, method in records})
     return (
@@ -103,15 +103,15 @@ def table(records: Records) -> str:
     names = [[name for name in question.columns if name != SYNTHETIC] for question in FINE_TUNED]
     kinds = ("with elevation", "without")
     headings = ["method"]
-    for kind, own in zip(kinds, names, strict=True):
-        headings += [f"{name}, {kind}" for name in own]
-        headings += [f"mean, {kind}; p"] if len(own) > 1 else ["p"]
+    for kind, members in zip(kinds, names, strict=True):
+        headings += [f"{name}, {kind}" for name in members]
+        headings += [f"mean, {kind}; p"] if len(members) > 1 else ["p"]
     headings += [f"beside: {SYNTHETIC}, {kind}" for kind in kinds]
     lines = [f"| {' | '.join(headings)} |", "|---|" + "---|" * (len(headings) - 1)]
-    for method in _shown(answers):
+    for method in _answer_rows(answers):
         cells = [f"`{method}`"]
-        for answer, own in zip(answers, names, strict=True):
-            cells += _cells(answer.get(method), own)
+        for answer, members in zip(answers, names, strict=True):
+            cells += _cells(answer.get(method), members)
         for answer in answers:
             beside = answer[method].by_dataset.get(SYNTHETIC) if method in answer else None
             cells.append("–" if beside is None else _number(beside.mean))
@@ -119,24 +119,24 @@ def table(records: Records) -> str:
     return "\n".join(lines)
 
 
-def _shown(answers: list[dict[str, Difference]]) -> list[str]:
+def _answer_rows(answers: list[dict[str, Difference]]) -> list[str]:
     """Return the methods with the lowest means of each question, and those always shown."""
-    shown: dict[str, None] = {}
+    listed: dict[str, None] = {}
     for answer in answers:
         ordered = sorted(answer, key=lambda method: answer[method].mean.difference.mean)
-        shown |= dict.fromkeys(ordered[:SHOWN])
-    return [method for method in CANDIDATES if method in shown or method in ALWAYS_SHOWN]
+        listed |= dict.fromkeys(ordered[:SHOWN])
+    return [method for method in CANDIDATES if method in listed or method in ALWAYS_SHOWN]
 
 
-def _cells(found: Difference | None, datasets: list[str]) -> list[str]:
+def _cells(difference: Difference | None, datasets: list[str]) -> list[str]:
     """Return a cell for each dataset, then one for their mean where they are several, and p."""
-    if found is None:
+    if difference is None:
         return ["–"] * (len(datasets) + 1)
-    p = f"{found.p:.2g}"
+    p = f"{difference.p:.2g}"
     if len(datasets) == 1:
-        return [_interval(found.by_dataset[datasets[0]]), p]
-    each = [_number(found.by_dataset[name].mean) for name in datasets]
-    return [*each, f"{_interval(found.mean.difference)}; {p}"]
+        return [_interval(difference.by_dataset[datasets[0]]), p]
+    each = [_number(difference.by_dataset[name].mean) for name in datasets]
+    return [*each, f"{_interval(difference.mean.difference)}; {p}"]
 
 
 def as_csv(records: Records) -> str:
@@ -152,7 +152,7 @@ def rows(records: Records) -> Iterator[tuple[str, ...]]:
     """Yield the rows of results/comparison.csv."""
     for column in columns():
         case = DATASETS[column.dataset]
-        for method, own in column.standings(records).items():
+        for method, standing in column.standings(records).items():
             settings = records[column.dataset, method].content["settings"]
             yield (
                 case.independent,
@@ -161,10 +161,10 @@ def rows(records: Records) -> Iterator[tuple[str, ...]]:
                 method,
                 column.view,
                 column.basis,
-                f"{own.mean:.3f}",
-                *(_cell(value) for value in (own.difference.mean, own.difference.low)),
-                _cell(own.difference.high),
-                "" if isnan(own.p) else f"{own.p:.3g}",
+                f"{standing.mean:.3f}",
+                *(_cell(value) for value in (standing.difference.mean, standing.difference.low)),
+                _cell(standing.difference.high),
+                "" if isnan(standing.p) else f"{standing.p:.3g}",
                 f"{settings['learning_rate']:.4g}",
             )
 
@@ -187,7 +187,7 @@ def _number(value: float) -> str:
     return f"{MINUS if value < 0 else '+'}{abs(value):.1f}"
 
 
-def _interval(found: Estimate) -> str:
+def _interval(estimate_: Estimate) -> str:
     """Return a percentage with half its 95 % interval, as in "−1.1 ± 0.3"."""
-    half = "" if isnan(found.low) else f" ± {(found.high - found.low) / 2:.1f}"
-    return _number(found.mean) + half
+    half = "" if isnan(estimate_.low) else f" ± {(estimate_.high - estimate_.low) / 2:.1f}"
+    return _number(estimate_.mean) + half

@@ -1,4 +1,4 @@
-"""How long, how often and with how many trials; one value that every run follows."""
+"""Rounds, seeds and trials: one plan that every run follows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -46,11 +46,11 @@ class Plan:
     @classmethod
     def of(cls, recorded: Mapping[str, Any]) -> "Plan":
         """Return the plan that a record names."""
-        known = {field.name for field in fields(cls)}
+        names = {field.name for field in fields(cls)}
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in recorded.items()
-            if name in known
+            if name in names
         }
         return cls(**values)
 
@@ -58,7 +58,7 @@ class Plan:
         """Return the differences, as in "trials is 20, not 5"; empty where nothing does."""
         pairs = ((f.name, getattr(other, f.name), getattr(self, f.name)) for f in fields(self))
         return ", ".join(
-            f"{name} is {there}, not {here}" for name, there, here in pairs if there != here
+            f"{name} is {theirs}, not {here}" for name, theirs, here in pairs if theirs != here
         )
 
     def training(self, learning_rate: float, participation: float, *, trial: bool) -> Training:
@@ -84,5 +84,5 @@ class Plan:
 
     @property
     def personalised(self) -> Personalisation:
-        """What every vehicle may try on its own trips, whatever the method."""
+        """Return how every vehicle fine-tunes on its own trips, whatever the method."""
         return Personalisation(enabled=True, rates=(0.003, 0.01, 0.03), steps=self.fine_tuning)

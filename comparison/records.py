@@ -21,7 +21,7 @@ vehicles that never trained, and the model for all where some vehicles are slow.
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a run left."""
+    """The record of a run."""
 
     dataset: str
     method: str
@@ -32,26 +32,26 @@ class Record:
 
         Empty where the run has no such error: all trials diverged, or a seed of the result did.
         """
-        own = self.content
-        if "matched" not in own or own["diverged"]:
+        content = self.content
+        if "matched" not in content or content["diverged"]:
             return {}
         if view == "stragglers":
-            slow = own["stragglers"]
+            slow = content["stragglers"]
             return {} if slow["diverged"] else _by_seed(slow["global"][-1])
-        at = own["matched"][basis]
+        at = content["matched"][basis]
         if "personalised" in view:
             # Which rounds were fine-tuned was decided by the costs known when it was run.
-            tuned = max((int(done) for done in own["tuned"] if int(done) <= at), default=0)
+            tuned = max((int(done) for done in content["tuned"] if int(done) <= at), default=0)
             part = "unseen" if "unseen" in view else "test"
-            return _by_seed(own["tuned"][str(tuned)][part]) if tuned else {}
-        return _by_seed(own["curves"][view][self._place(at)])
+            return _by_seed(content["tuned"][str(tuned)][part]) if tuned else {}
+        return _by_seed(content["curves"][view][self._place(at)])
 
     def driven(self, *, stragglers: bool) -> dict[int, float]:
         """Seed → test RMSE of the models that vehicles drive with, before any fine-tuning."""
-        own = self.content
-        if "matched" not in own or own["diverged"] or own["stragglers"]["diverged"]:
+        content = self.content
+        if "matched" not in content or content["diverged"] or content["stragglers"]["diverged"]:
             return {}
-        return _by_seed((own["stragglers"] if stragglers else own["curves"])["own"][-1])
+        return _by_seed((content["stragglers"] if stragglers else content["curves"])["own"][-1])
 
     def errors_given_up(self, view: str) -> dict[int, float]:
         """Return the errors at the rate that the candidate gave up without diverging there."""
@@ -65,11 +65,11 @@ class Record:
     @property
     def lost_at(self) -> float:
         """The lowest rate beyond the range at which a seed diverged, with stragglers or without."""
-        own = self.content
-        given_up = own.get("given_up", {})
+        content = self.content
+        given_up = content.get("given_up", {})
         lost = [given_up["settings"]["learning_rate"]] if given_up.get("diverged") else []
-        if self.beyond and (own["diverged"] or own["stragglers"]["diverged"]):
-            lost.append(own["settings"]["learning_rate"])
+        if self.beyond and (content["diverged"] or content["stragglers"]["diverged"]):
+            lost.append(content["settings"]["learning_rate"])
         return min(lost, default=inf)
 
     def unfinished(self, limit: float) -> bool:
@@ -77,7 +77,9 @@ class Record:
         best.
         """
         plan = Plan.of(self.content["plan"])
-        return any(one["learning_rate"] < limit for one in further(self.content["trials"], plan))
+        return any(
+            trial["learning_rate"] < limit for trial in further(self.content["trials"], plan)
+        )
 
     @property
     def _top(self) -> float:
@@ -89,8 +91,8 @@ class Record:
         return -(-at // min(plan["every"], plan["rounds"])) - 1
 
 
-def _by_seed(found: dict[str, float | None]) -> dict[int, float]:
-    return {int(seed): value for seed, value in found.items() if value is not None}
+def _by_seed(values: dict[str, float | None]) -> dict[int, float]:
+    return {int(seed): value for seed, value in values.items() if value is not None}
 
 
 def edge(dataset: str, records: Mapping[tuple[str, str], Record]) -> float:
@@ -100,9 +102,11 @@ def edge(dataset: str, records: Mapping[tuple[str, str], Record]) -> float:
     Whether a seed survives at such a rate is luck, so that methods of which none diverged would be
     compared with others that had to go back to a safer rate.
     """
-    here = [own for (name, _), own in records.items() if name == dataset]
-    kept = [own.content.get("given_up", {}).get("edge", inf) for own in here]
-    return min([*kept, *(own.lost_at for own in here if own.method in TWINS)], default=inf)
+    here = [record for (name, _), record in records.items() if name == dataset]
+    edges = [record.content.get("given_up", {}).get("edge", inf) for record in here]
+    return min(
+        [*edges, *(record.lost_at for record in here if record.method in TWINS)], default=inf
+    )
 
 
 def gathered(cells: Path) -> list[dict[str, Any]]:
@@ -117,14 +121,14 @@ def write_records(file: Path, records: Iterable[dict[str, Any]]) -> None:
     All must have been run by one plan, or candidates would be compared that were not tuned alike.
     """
     records = list(records)
-    for one in records:
-        unlike = Plan.of(records[0]["plan"]).differences(Plan.of(one["plan"]))
+    for content in records:
+        unlike = Plan.of(records[0]["plan"]).differences(Plan.of(content["plan"]))
         if unlike:
             raise SettingError(
-                f"'{one['dataset']} {one['method']}' was run by another plan than the others "
-                f"({unlike}). Keep runs of another plan out of {file.name}."
+                f"'{content['dataset']} {content['method']}' was run by another plan than the "
+                f"others ({unlike}). Keep runs of another plan out of {file.name}."
             )
-    by_name = {(one["dataset"], one["method"]): one for one in records}
+    by_name = {(content["dataset"], content["method"]): content for content in records}
     lines = [json.dumps(by_name[name], separators=(",", ":")) + "\n" for name in sorted(by_name)]
     write_text(file, "".join(lines))
 
@@ -135,6 +139,8 @@ def read_records(file: Path) -> dict[tuple[str, str], Record]:
         return {}
     contents = map(json.loads, file.read_text(encoding="utf-8").splitlines())
     return {
-        (own["dataset"], own["method"]): Record(own["dataset"], own["method"], own)
-        for own in contents
+        (content["dataset"], content["method"]): Record(
+            content["dataset"], content["method"], content
+        )
+        for content in contents
     }

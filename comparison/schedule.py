@@ -33,7 +33,7 @@ LOOK_EVERY_S = 2.0
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where runs are run, and where their records go."""
+    """The folder and sources of runs and their records."""
 
     out: Path
     stored: Mapping[str, Path]
@@ -55,16 +55,20 @@ def planned_runs(plan: Plan, only: Iterable[str] = ()) -> list[PlannedRun]:
 
     "ved", "elevation" and "scaffold" are such words: a fleet, "base" or "elevation", a method.
     """
-    wanted = [set(words.split()) for words in only]
-    known = {*CANDIDATES, *(word for name in DATASETS for word in name.split())}
-    for word in (word for words in wanted for word in words if word not in known):
-        raise SettingError(unknown("fleet, method, 'base' or 'elevation'", word, sorted(known)))
+    word_sets = [set(words.split()) for words in only]
+    words_known = {*CANDIDATES, *(word for name in DATASETS for word in name.split())}
+    for word in (word for words in word_sets for word in words if word not in words_known):
+        raise SettingError(
+            unknown("fleet, method, 'base' or 'elevation'", word, sorted(words_known))
+        )
     return [
         PlannedRun(dataset.name, candidate, plan)
         for candidate in CANDIDATES
         for dataset in DATASETS.values()
         if not dataset.impossible
-        and (not wanted or any(words <= {*dataset.name.split(), candidate} for words in wanted))
+        and (
+            not word_sets or any(words <= {*dataset.name.split(), candidate} for words in word_sets)
+        )
     ]
 
 
@@ -82,11 +86,13 @@ def missing(
         if record is None:
             left.append(planned)
             continue
-        own = record.content
+        content = record.content
         limit = edge(planned.dataset, records)
-        again = record.beyond and (own["settings"]["learning_rate"] >= limit or own["diverged"])
+        again = record.beyond and (
+            content["settings"]["learning_rate"] >= limit or content["diverged"]
+        )
         if again or record.unfinished(limit):
-            left.append(replace(planned, before=own, edge=limit))
+            left.append(replace(planned, before=content, edge=limit))
     return left
 
 
@@ -120,17 +126,19 @@ def _finished(planned: PlannedRun, workspace: Workspace) -> bool:
 
 def _opened(names: Iterable[str], workspace: Workspace, say: Say) -> dict[str, Path]:
     """Return the windows of every dataset, in files."""
-    wanted = [DATASETS[name] for name in DATASETS if name in set(names)]
+    datasets = [DATASETS[name] for name in DATASETS if name in set(names)]
     folder = workspace.out / "fleets"
     if workspace.processes == 1:
-        return {a.name: windows_file(a, workspace.stored, folder, say) for a in wanted}
-    with _pool(min(workspace.processes, len(wanted))) as pool:
-        futures = {a.name: pool.submit(_open_one, a.name, workspace.stored, folder) for a in wanted}
-        found = {}
+        return {a.name: windows_file(a, workspace.stored, folder, say) for a in datasets}
+    with _pool(min(workspace.processes, len(datasets))) as pool:
+        futures = {
+            a.name: pool.submit(_open_one, a.name, workspace.stored, folder) for a in datasets
+        }
+        fleets = {}
         for name, future in futures.items():
-            found[name] = future.result()
+            fleets[name] = future.result()
             say(f"opened {name}")
-        return found
+        return fleets
 
 
 def _open_one(name: str, stored: Mapping[str, Path], folder: Path) -> Path:
@@ -167,12 +175,12 @@ def _groups(left: Sequence[PlannedRun]) -> Iterator[list[PlannedRun]]:
     def size(planned: PlannedRun) -> int:
         return DATASETS[planned.dataset].unseen  # which are a fixed share of the vehicles
 
-    found: dict[tuple[bool, str], list[PlannedRun]] = {}
+    groups: dict[tuple[bool, str], list[PlannedRun]] = {}
     for planned in left:
-        found.setdefault((DATASETS[planned.dataset].elevation, planned.candidate), []).append(
+        groups.setdefault((DATASETS[planned.dataset].elevation, planned.candidate), []).append(
             planned
         )
-    for group in sorted(found.values(), key=lambda group: -sum(map(size, group))):
+    for group in sorted(groups.values(), key=lambda group: -sum(map(size, group))):
         yield sorted(group, key=lambda planned: -size(planned))
 
 
@@ -232,9 +240,9 @@ class _Watch:
                 self.left.discard(name)
                 done = self.all - len(self.left)
                 passed = time.monotonic() - self.began
-                rest = passed / done * len(self.left)
+                remaining_s = passed / done * len(self.left)
                 what = name.replace("_", " ")
-                self.say(f"{done}/{self.all} {what}; {rest / 60:.1f} minutes left")
+                self.say(f"{done}/{self.all} {what}; {remaining_s / 60:.1f} minutes left")
 
     def close(self) -> None:
         """Say what has not been run, and why."""
@@ -247,8 +255,8 @@ class _Watch:
 
 def _pool(processes: int) -> ProcessPoolExecutor:
     # A process that was forked could not use the GPU.
-    own = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes, mp_context=own, initializer=_one_core)
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes, mp_context=context, initializer=_one_core)
 
 
 def _one_core() -> None:

@@ -24,19 +24,19 @@ def trials(candidate: Candidate, count: int) -> list[dict[str, Any]]:
     >>> [round(t["learning_rate"], 4) for t in trials(Candidate("fedavg"), 3)]
     [0.05, 0.0032, 0.0316]
     """
-    others = count - 1
+    drawn = count - 1
     columns = {}
-    for name, own in candidate.ranges.items():
-        places = (np.arange(others) + 0.5) / max(others, 1)
+    for name, span in candidate.ranges.items():
+        places = (np.arange(drawn) + 0.5) / max(drawn, 1)
         if name != "learning_rate":
             # The keys of the draws are those of the committed records.
             key = name.replace("learning_rate", "rate")
             places = generator(0, "tournament", candidate.name, key).permutation(places)
-        low, high = np.log([own.low, own.high]) if own.log else (own.low, own.high)
+        low, high = np.log([span.low, span.high]) if span.log else (span.low, span.high)
         values = low + places * (high - low)
-        columns[name] = [float(f"{v:.4g}") for v in (np.exp(values) if own.log else values)]
+        columns[name] = [float(f"{v:.4g}") for v in (np.exp(values) if span.log else values)]
     default = {"learning_rate": Training().learning_rate}
-    return [default, *({name: own[i] for name, own in columns.items()} for i in range(others))]
+    return [default, *({name: span[i] for name, span in columns.items()} for i in range(drawn))]
 
 
 def best_of(tried: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How errors fall round by round, off the main cells: convergence, rounds to threshold, anytime."""
+"""Errors by round, of the main cells: convergence, rounds to threshold, anytime."""
 
 from collections.abc import Callable
 from math import inf
@@ -49,14 +49,15 @@ def show_thresholds(view: View) -> Findings:
             if r and not r.diverged
         ]
         finite = [f for f in finals if np.isfinite(f)]
-        own = [float(above * min(finite)) for above in (1.10, 1.02)] if finite else []
+        own_targets = [float(above * min(finite)) for above in (1.10, 1.02)] if finite else []
         targets = [(float(t), f"{place} {t}") for t in THRESHOLDS.get(place, ())]
         columns = [Column("Method")]
         for target, _ in targets:
             columns += [Column(f"θ = {target:g}", "rounds", 0), Column("printed", "rounds")]
             columns.append(Column("difference", "rounds", 0))
         columns += [
-            Column(f"θ = {t:.1f} ({w})", "rounds", 0) for t, w in zip(own, OWN, strict=False)
+            Column(f"θ = {t:.1f} ({w})", "rounds", 0)
+            for t, w in zip(own_targets, OWN, strict=False)
         ]
         rows: list[tuple[Entry, ...]] = []
         for method, record in records.items():
@@ -64,10 +65,10 @@ def show_thresholds(view: View) -> Findings:
             for target, printed_column in targets:
                 theirs = printed("thresholds").entry(method, printed_column)
                 ours = _reached(record, target)
-                known = isinstance(ours, float) and theirs is not None and theirs.mean < inf
+                comparable = isinstance(ours, float) and theirs is not None and theirs.mean < inf
                 row += [ours, printed_text(theirs)]
-                row.append(ours - theirs.mean if known else "–")  # type: ignore[operator, union-attr]
-            row += [_reached(record, target) for target in own]
+                row.append(ours - theirs.mean if comparable else "–")  # type: ignore[operator, union-attr]
+            row += [_reached(record, target) for target in own_targets]
             rows.append(tuple(row))
         blocks.append(
             Block(
@@ -92,20 +93,20 @@ OWN = ("best + 10 %", "best + 2 %")
 
 def rounds_to(record: Record, target: float) -> dict[int, float]:
     """Return per seed the first recorded round with a test RMSE of at most `target`, or ∞."""
-    found = {}
+    rounds_by_seed = {}
     for seed in record.seeds:
         rounds, values = record.curve("test_rmse", seed)
         lost = seed in record.diverged
         reached = rounds_to_threshold(rounds.tolist(), values.tolist(), target)
-        found[seed] = inf if lost else float(reached)
-    return found
+        rounds_by_seed[seed] = inf if lost else float(reached)
+    return rounds_by_seed
 
 
 def _reached(record: Record | None, target: float) -> Entry:
     if record is None:
         return "not run"
-    found = list(rounds_to(record, target).values())
-    middle = float(np.median(found)) if found else inf
+    rounds = list(rounds_to(record, target).values())
+    middle = float(np.median(rounds)) if rounds else inf
     return "NR" if not np.isfinite(middle) else float(middle)
 
 

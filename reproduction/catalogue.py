@@ -74,5 +74,5 @@ def select(names: Sequence[str]) -> list[Study]:
         if name != "all" and name not in STUDIES:
             hint = "'fedwatt reproduce --list' lists all."
             raise SettingError(unknown("study", name, STUDIES, hint))
-    wanted = set(STUDIES) if "all" in names else set(names)
-    return [study for name, study in STUDIES.items() if name in wanted]
+    selected = set(STUDIES) if "all" in names else set(names)
+    return [study for name, study in STUDIES.items() if name in selected]

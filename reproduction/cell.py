@@ -43,7 +43,7 @@ difference to them, except in cells with `slow` devices, in which nobody waits."
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """What is trained, on what, for how long. Hyperparameters are pairs, so that it can be hashed.
+    """A training: method, data, length. Hyperparameters are pairs, so that it can be hashed.
 
     partition   who has which trips: "natural" (each vehicle its own), or a recipe of
                 `fedwatt.windows.partition` that deals them to ten clients

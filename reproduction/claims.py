@@ -60,7 +60,7 @@ RULES: Final = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the records say about a claim on one dataset."""
+    """The verdict of the records on a claim, on one dataset."""
 
     claim: str
     assertion: str
@@ -82,7 +82,7 @@ def headline_verdicts(view: View) -> list[Verdict]:
 
 def verdicts(view: View) -> list[Verdict]:
     """Return a verdict for each claim on each dataset in the place of VED or eVED."""
-    found = []
+    results = []
     for claim, judge in JUDGES.items():
         everywhere = (*view.setting.ved, *view.setting.eved)
         datasets = (view.setting.fleet,) if claim == "C7" else everywhere
@@ -106,7 +106,7 @@ def verdicts(view: View) -> list[Verdict]:
                 word = f"By these numbers it would read: {outcome}."
                 reason = "Six rounds and two seeds only show that everything runs."
                 outcome, sentences = NOT_TESTABLE, (reason, word, *sentences)
-            found.append(
+            results.append(
                 Verdict(
                     claim,
                     ASSERTIONS[claim],
@@ -117,7 +117,7 @@ def verdicts(view: View) -> list[Verdict]:
                     facts_line(records),
                 )
             )
-    return found
+    return results
 
 
 def _missing(cell: Cell | None) -> str:

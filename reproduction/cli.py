@@ -164,11 +164,11 @@ class _StudiesByDefault(TyperGroup):
 
 def add_to(app: typer.Typer) -> None:
     """Make this a command of `fedwatt`."""
-    own = typer.Typer(cls=_StudiesByDefault, help=reproduce.__doc__)
-    own.command("studies")(reproduce)
-    own.command("verify")(verify)
-    own.command("report")(report)
-    app.add_typer(own, name="reproduce")
+    group = typer.Typer(cls=_StudiesByDefault, help=reproduce.__doc__)
+    group.command("studies")(reproduce)
+    group.command("verify")(verify)
+    group.command("report")(report)
+    app.add_typer(group, name="reproduce")
 
 
 def _listed() -> Table:

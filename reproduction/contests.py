@@ -66,14 +66,14 @@ def contest(
     chosen = setting.among(methods)
     cells = {BASE: replace(base, method="fedavg", follow=how)}
     for method in chosen:
-        own = replace(base, method=method)
+        cell = replace(base, method=method)
         called = name_of(method)
         full = how_tuned(setting.scale, base.dataset, method) if natural else "own rate"
-        cells[f"{called}, tuned"] = replace(own, follow=full)
+        cells[f"{called}, tuned"] = replace(cell, follow=full)
         if not brief or method in ("fedavg", "fo-ri-fedavg"):
-            cells[f"{called}, rate 0.05"] = own
+            cells[f"{called}, rate 0.05"] = cell
         if not brief and method != "fedavg":
-            cells[f"{called}, FedAvg's rate"] = replace(own, follow=f"{how}:fedavg")
+            cells[f"{called}, FedAvg's rate"] = replace(cell, follow=f"{how}:fedavg")
     if not brief and "fo-fedavg" in chosen:
         cells[MATCHED] = replace(base, method="fedavg", follow="matched rate")
     return Contest(name, title, cells)
@@ -175,7 +175,7 @@ def causal_contests(setting: Setting) -> list[Contest]:
 
 def cells_of(contests: Sequence[Contest]) -> list[Cell]:
     """Return all cells of some contests."""
-    return [cell for one in contests for cell in one.cells.values()]
+    return [cell for entry in contests for cell in entry.cells.values()]
 
 
 def show_contests(view: View, contests: Sequence[Contest]) -> Findings:
@@ -188,14 +188,14 @@ def show_contests(view: View, contests: Sequence[Contest]) -> Findings:
     return Findings(
         tuple(
             comparison(
-                one.name,
-                one.title,
-                [Line(name, "", view.get(cell)) for name, cell in one.cells.items()],
+                entry.name,
+                entry.title,
+                [Line(name, "", view.get(cell)) for name, cell in entry.cells.items()],
                 "test_rmse",
                 first="Training",
-                note=note.format(brief if one.cells[BASE].stride else ""),
+                note=note.format(brief if entry.cells[BASE].stride else ""),
             )
-            for one in contests
+            for entry in contests
         )
     )
 

@@ -1,4 +1,4 @@
-"""How fast and how steadily an error falls: what claim C2 compares."""
+"""Speed and steadiness with which an error falls, as claim C2 compares them."""
 
 from math import isfinite, sqrt
 from typing import Final
@@ -26,13 +26,13 @@ def steadiness(record: Record) -> dict[int, float]:
     >>> jitter(np.array([5.0, 4.0, 3.0, 2.0]))
     0.0
     """
-    found = {}
+    jitters = {}
     for seed in record.seeds:
         rounds, values = record.curve("test_rmse", seed)
         late = values[rounds > 2 * rounds.max(initial=0) / 3]
         if late.size and seed not in record.diverged:
-            found[seed] = jitter(late)
-    return found
+            jitters[seed] = jitter(late)
+    return jitters
 
 
 def jitter(values: NDArray[np.float64]) -> float:
@@ -42,8 +42,10 @@ def jitter(values: NDArray[np.float64]) -> float:
 
 def speed(record: Record, target: float, rounds: int) -> dict[int, float]:
     """Return per seed the rounds to the target; T + 1 where it is never reached."""
-    found = rounds_to(record, target)
-    return {s: r if isfinite(r) else rounds + 1.0 for s, r in found.items() if s in finals(record)}
+    reached = rounds_to(record, target)
+    return {
+        s: r if isfinite(r) else rounds + 1.0 for s, r in reached.items() if s in finals(record)
+    }
 
 
 def rounds_to_stability(record: Record) -> dict[int, float]:
@@ -73,15 +75,15 @@ def update_variance(record: Record, round: int) -> dict[int, float]:
     return variance
 
 
-def convergence(own: Record, other: Record, rounds: int) -> dict[str, Paired]:
+def convergence(record: Record, other: Record, rounds: int) -> dict[str, Paired]:
     """Return differences of rounds to near the lower error, of unsteadiness and of final error."""
-    levels = [np.mean(list(finals(r).values())) for r in (own, other) if finals(r)]
+    levels = [np.mean(list(finals(r).values())) for r in (record, other) if finals(r)]
     target = NEAR * float(min(levels)) if levels else 0.0
-    lost = (own.diverged, other.diverged)
+    lost = (record.diverged, other.diverged)
     return {
-        "rounds": paired(speed(own, target, rounds), speed(other, target, rounds), *lost),
-        "steadiness": paired(steadiness(own), steadiness(other), *lost),
-        "error": against(own, other),
+        "rounds": paired(speed(record, target, rounds), speed(other, target, rounds), *lost),
+        "steadiness": paired(steadiness(record), steadiness(other), *lost),
+        "error": against(record, other),
     }
 
 
@@ -90,6 +92,6 @@ def finals(record: Record) -> dict[int, float]:
     return record.final("test_rmse")
 
 
-def against(own: Record, other: Record) -> Paired:
+def against(record: Record, other: Record) -> Paired:
     """Return final errors of one training minus another's, seed by seed."""
-    return paired(finals(own), finals(other), own.diverged, other.diverged)
+    return paired(finals(record), finals(other), record.diverged, other.diverged)

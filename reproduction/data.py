@@ -23,7 +23,7 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.windows import DataSettings, Fleet, build_fleet
-from fedwatt.windows.faults import Fault, spoil_some
+from fedwatt.windows.faults import Fault, corrupt_some
 from fedwatt.windows.partition import repartition
 from fedwatt.windows.split import natural_key
 from reproduction.traces import read_traces, write_traces
@@ -52,7 +52,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Sources:
-    """Where recorded fleets come from: stored ones, and raw files that become stored ones."""
+    """Sources of recorded fleets: stored ones, and raw files that become stored ones."""
 
     stored: dict[str, Path] = field(default_factory=dict)
     """"ved", "eved", "ved-electrified passenger", ... → folder of a fleet"""
@@ -81,11 +81,11 @@ def find_sources(folders: Iterable[Path]) -> Sources:
         if (folder / "fleet.json").is_file() or (folder / "traces.json").is_file():
             stored[_stored_name(folder)] = folder
             continue
-        found: dict[str, tuple[Path, ...]] = {}
+        files_of: dict[str, tuple[Path, ...]] = {}
         for inside in (folder, *sorted(folder.iterdir())):
-            found |= _raw_files(inside)
-        raw |= found
-        if not found:
+            files_of |= _raw_files(inside)
+        raw |= files_of
+        if not files_of:
             raise DataError(
                 f"{folder} holds neither a fleet made by 'fedwatt data' nor files of VED or eVED."
             )
@@ -132,11 +132,11 @@ def _raw_files(folder: Path) -> dict[str, tuple[Path, ...]]:
     weekly = tuple(f for f in kinds["ved"] if f.suffix != ".parquet")
     if weekly and not kinds["traces"]:  # the published files hold vehicles of all powertrains
         kinds["traces"] = list(weekly)
-    return {name: tuple(found) for name, found in kinds.items() if found}
+    return {name: tuple(paths) for name, paths in kinds.items() if paths}
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Selection:
     """A fleet: dataset, how many vehicles (0: the usual), of which kind, how many of them spoiled,
     and who has which trips.
     """
@@ -151,56 +151,56 @@ class Wanted:
 
 
 def open_dataset(
-    wanted: Wanted, settings: DataSettings, sources: Sources, scratch: Path, say: Say
+    selection: Selection, settings: DataSettings, sources: Sources, scratch: Path, say: Say
 ) -> Fleet:
     """Return the fleet; raw files are imported once, into `scratch`."""
-    if wanted.dataset.startswith("synthetic"):
-        count = wanted.vehicles or USUAL
-        described = f"synthetic, {count} {wanted.kind} vehicles, {wanted.trips} trips each"
-        vehicles = list(synthetic_vehicles(count, trips=wanted.trips, kind=wanted.kind))
+    if selection.dataset.startswith("synthetic"):
+        count = selection.vehicles or USUAL
+        described = f"synthetic, {count} {selection.kind} vehicles, {selection.trips} trips each"
+        vehicles = list(synthetic_vehicles(count, trips=selection.trips, kind=selection.kind))
     else:
-        folder = stored_fleet(wanted, sources, scratch, say)
-        described = source_of(wanted)
+        folder = stored_fleet(selection, sources, scratch, say)
+        described = source_of(selection)
         if (folder / "traces.json").is_file():
-            traces = chosen(wanted, read_traces(folder))
-            vehicles = [electrified_vehicle(v, kind=wanted.kind) for v in traces]
+            traces = chosen(selection, read_traces(folder))
+            vehicles = [electrified_vehicle(v, kind=selection.kind) for v in traces]
         else:
-            vehicles = chosen(wanted, list(read_fleet(folder)))
-    if wanted.partition != "natural":
+            vehicles = chosen(selection, list(read_fleet(folder)))
+    if selection.partition != "natural":
         clients = USUAL if sum(len(v.trips) for v in vehicles) >= ENOUGH else FEW
-        described += f"; trips dealt to {clients} clients, {wanted.partition}"
-        vehicles = repartition(vehicles, wanted.partition, clients=clients)
-    if wanted.noisy:
-        described += f"; {wanted.noisy:.0%} of vehicles with noisy training labels"
-        vehicles = list(spoil_some(vehicles, wanted.noisy, NOISE, settings))
+        described += f"; trips dealt to {clients} clients, {selection.partition}"
+        vehicles = repartition(vehicles, selection.partition, clients=clients)
+    if selection.noisy:
+        described += f"; {selection.noisy:.0%} of vehicles with noisy training labels"
+        vehicles = list(corrupt_some(vehicles, selection.noisy, NOISE, settings))
     return build_fleet(vehicles, settings, described)
 
 
-def chosen(wanted: Wanted, vehicles: Sequence[Vehicle]) -> list[Vehicle]:
+def chosen(selection: Selection, vehicles: Sequence[Vehicle]) -> list[Vehicle]:
     """Return the vehicles with the most trips; of a recorded fleet, all that qualify."""
     ordered = sorted(vehicles, key=lambda v: (-len(v.trips), natural_key(v.name)))
-    if wanted.vehicles:
-        return ordered[: wanted.vehicles]
-    if wanted.dataset in RECORDED:
+    if selection.vehicles:
+        return ordered[: selection.vehicles]
+    if selection.dataset in RECORDED:
         return [v for v in ordered if len(v.trips) >= QUALIFY]
     return ordered[:USUAL]
 
 
-def stored_fleet(wanted: Wanted, sources: Sources, scratch: Path, say: Say) -> Path:
+def stored_fleet(selection: Selection, sources: Sources, scratch: Path, say: Say) -> Path:
     """Return folder of the stored fleet, made from raw files where there is none yet."""
-    electrified = wanted.dataset == "ved-electrified"
-    name = "traces" if electrified else wanted.dataset
-    for known in (f"{wanted.dataset} {wanted.kind}", name):
-        if known in sources.stored:
-            return sources.stored[known]
+    electrified = selection.dataset == "ved-electrified"
+    name = "traces" if electrified else selection.dataset
+    for stored_name in (f"{selection.dataset} {selection.kind}", name):
+        if stored_name in sources.stored:
+            return sources.stored[stored_name]
     folder = scratch / name
     if (folder / "fleet.json").is_file() or (folder / "traces.json").is_file():
         return folder
     raw = sources.raw.get("ved" if name == "ved-enriched" else name)
-    if raw is None or not sources.has(wanted.dataset):
+    if raw is None or not sources.has(selection.dataset):
         raise DataError(
-            f"The dataset '{wanted.dataset}' is not there. Name its folder with --data, or choose "
-            "another with --dataset."
+            f"The dataset '{selection.dataset}' is not there. Name its folder with --data, or "
+            "choose another with --dataset."
         )
     say(f"importing {name} from {raw[0].parent} (once)")
     if name == "traces":
@@ -210,13 +210,13 @@ def stored_fleet(wanted: Wanted, sources: Sources, scratch: Path, say: Say) -> P
     return folder
 
 
-def source_of(wanted: Wanted) -> str:
+def source_of(selection: Selection) -> str:
     """Return where a recorded fleet's driving and energy come from, in words."""
-    if wanted.dataset == "ved-electrified":
-        return f"VED driving, electrified as {wanted.kind} vehicles"
-    if wanted.dataset == "ved-enriched":
+    if selection.dataset == "ved-electrified":
+        return f"VED driving, electrified as {selection.kind} vehicles"
+    if selection.dataset == "ved-enriched":
         return "VED, EVs and all-electric PHEV trips, climb from SRTM posts"
-    return f"{'eVED' if wanted.dataset == 'eved' else 'VED'}, EVs and all-electric PHEV trips"
+    return f"{'eVED' if selection.dataset == 'eved' else 'VED'}, EVs and all-electric PHEV trips"
 
 
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
@@ -252,5 +252,5 @@ def slim(vehicle: Vehicle) -> Vehicle:
 def covered(vehicle: Vehicle) -> Vehicle:
     """Return the vehicle with the trips whose climb is known for at least 95 % of their seconds."""
     climbing = with_measured_elevation(vehicle).trips
-    known = [t for t in climbing if float(t.channels["climb_known"].mean()) >= COVERED]
-    return replace(vehicle, trips=tuple(known))
+    complete = [t for t in climbing if float(t.channels["climb_known"].mean()) >= COVERED]
+    return replace(vehicle, trips=tuple(complete))

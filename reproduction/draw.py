@@ -31,10 +31,10 @@ def curves(records: Mapping[str, Record | None], column: str, title: str) -> Fig
     high = -np.inf
     low = np.inf
     for method, record in records.items():
-        found = _common(record, column)
-        if found is None:
+        common = _common(record, column)
+        if common is None:
             continue
-        rounds, values = found
+        rounds, values = common
         look = appearance[method]
         mark = series(method)
         mean = values.mean(axis=0)
@@ -78,9 +78,11 @@ def sweep(
     appearance = looks(list(values))
     ends: dict[str, float] = {}
     at = np.arange(len(places))
-    for method, own in values.items():
-        mean = np.array([np.mean(list(v.values())) if v else np.nan for v in own])
-        spread = np.array([np.std(list(v.values()), ddof=1) if len(v) > 1 else 0.0 for v in own])
+    for method, by_place in values.items():
+        mean = np.array([np.mean(list(v.values())) if v else np.nan for v in by_place])
+        spread = np.array(
+            [np.std(list(v.values()), ddof=1) if len(v) > 1 else 0.0 for v in by_place]
+        )
         if not np.isfinite(mean).any():
             continue
         look = appearance[method]
@@ -197,10 +199,10 @@ def _common(
     """Return (rounds [T], values [seeds, T]) of the seeds that stayed finite."""
     if record is None:
         return None
-    found = [record.curve(column, s) for s in record.seeds if s not in record.diverged]
-    found = [pair for pair in found if pair[0].size]
-    if not found:
+    series_by_seed = [record.curve(column, s) for s in record.seeds if s not in record.diverged]
+    series_by_seed = [pair for pair in series_by_seed if pair[0].size]
+    if not series_by_seed:
         return None
-    rounds = sorted(set.intersection(*(set(r.tolist()) for r, _ in found)))
-    values = np.array([v[np.isin(r, rounds)] for r, v in found])
+    rounds = sorted(set.intersection(*(set(r.tolist()) for r, _ in series_by_seed)))
+    values = np.array([v[np.isin(r, rounds)] for r, v in series_by_seed])
     return np.array(rounds), values

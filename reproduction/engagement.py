@@ -1,4 +1,4 @@
-"""Where do the mechanisms do anything? λ, ℓ and α over decades, against FedAvg at its best rate.
+"""Map of λ, ℓ and α over decades, against FedAvg at its best learning rate.
 
 Everything runs at the rate that is best for FedAvg under the same conditions.
 """
@@ -44,18 +44,18 @@ def map_cells(setting: Setting, regime: str) -> dict[tuple[str, str], Cell]:
     """Return (method, what is changed) → cell."""
     base = reference(setting, regime)
     base = replace(base, follow=f"{base.follow}:fedavg")
-    found = {}
+    cells = {}
     for method in setting.among(PULLED):
         for lam in LAMBDAS:
             for radius in RADII:
                 settings = (("lam", lam), ("radius", radius))
-                own = replace(base, method=method, settings=settings)
-                found[method, f"λ = {lam:g}, ℓ = {radius:g}"] = own
+                cell = replace(base, method=method, settings=settings)
+                cells[method, f"λ = {lam:g}, ℓ = {radius:g}"] = cell
     for method in setting.among(("fo-fedavg",)):
         for alpha in ALPHAS:
-            own = replace(base, method=method, settings=(("alpha", alpha),))
-            found[method, f"α = {alpha:g}"] = own
-    return found
+            cell = replace(base, method=method, settings=(("alpha", alpha),))
+            cells[method, f"α = {alpha:g}"] = cell
+    return cells
 
 
 def control(setting: Setting, regime: str) -> Cell:
@@ -111,21 +111,21 @@ def differences(view: View) -> list[Point]:
             if record is not None:
                 tests.append((regime, method, change, against(record, base)))
     corrected = holm([test.p for *_, test in tests])
-    return [Point(*own, p) for own, p in zip(tests, corrected, strict=True)]
+    return [Point(*test, p) for test, p in zip(tests, corrected, strict=True)]
 
 
 def controlled(view: View, regime: str) -> Paired | None:
     """Return the control minus FedAvg at its best rate; None unless both ran and differ."""
-    own, base = (view.get(make(view.setting, regime)) for make in (control, reference))
-    return None if own is None or base is None or own is base else against(own, base)
+    matched, base = (view.get(make(view.setting, regime)) for make in (control, reference))
+    return None if matched is None or base is None or matched is base else against(matched, base)
 
 
 def show_engagement(view: View) -> Findings:
     """Return a table for each regime."""
-    found = differences(view)
+    points = differences(view)
     blocks = []
     for regime in REGIMES:
-        rows = [_row(point, len(found)) for point in found if point.regime == regime]
+        rows = [_row(point, len(points)) for point in points if point.regime == regime]
         if rows and (test := controlled(view, regime)) is not None:
             difference = test.losses("it", "FedAvg") if test.decided else test.difference
             rows.append(("FedAvg", "FO's mean step", difference, "–", "–"))

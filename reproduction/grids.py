@@ -133,10 +133,10 @@ def show_ablation(name: str, view: View) -> Findings:
     pictures = []
     variants = entry["variants"]
     for place, dataset in datasets_of(entry, view.setting):
-        records = [view.get(variant(dataset, _settings(one))) for one in variants]
+        records = [view.get(variant(dataset, _settings(changes))) for changes in variants]
         lines = [
-            Line(one["name"], one.get("row", one["name"]), record)
-            for one, record in zip(variants, records, strict=True)
+            Line(changes["name"], changes.get("row", changes["name"]), record)
+            for changes, record in zip(variants, records, strict=True)
         ]
         for position, table in enumerate(entry["tables"]):
             values = [measured(record, table["column"], view) for record in records]
@@ -151,7 +151,7 @@ def show_ablation(name: str, view: View) -> Findings:
                 )
             )  # fmt: skip
             if entry.get("figure") and sum(map(bool, values)) > 1:
-                ticks = [one["name"] for one in variants]
+                ticks = [changes["name"] for changes in variants]
                 figure = sweep(ticks, {OURS: values}, _axis(table), entry["label"])
                 pictures.append(Picture(label, title, figure, CAPTION, facts_line(records)))
     return Findings(tuple(blocks), tuple(pictures))
@@ -177,9 +177,9 @@ def _grid_cells(name: str, setting: Setting) -> Sequence[Cell]:
 
 def _ablation_cells(name: str, setting: Setting) -> Sequence[Cell]:
     return [
-        variant(dataset, _settings(one))
+        variant(dataset, _settings(changes))
         for _, dataset in datasets_of(ABLATIONS[name], setting)
-        for one in ABLATIONS[name]["variants"]
+        for changes in ABLATIONS[name]["variants"]
     ]
 
 

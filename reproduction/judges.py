@@ -1,4 +1,4 @@
-"""How each claim of the paper is judged.
+"""The rule of each claim of the paper, as a function of the records.
 
 A comparison over seeds is lost by the side that diverged; otherwise it counts if its paired test,
 Holm-corrected over the comparisons of the claim, is below 5 %.
@@ -29,11 +29,11 @@ from reproduction.main_results import own_trials, plain, tuned
 from reproduction.mechanism import carrier, coupling_values
 from reproduction.outcomes import (
     divergence,
+    gap_text,
     higher_ones,
     level,
     level_text,
     lower_ones,
-    told,
 )
 from reproduction.overhead import contender_name, engine_name, load_note
 from reproduction.paired import Paired, detectable, paired
@@ -77,18 +77,18 @@ def drift_tests(view: View, dataset: str) -> dict[str, Paired]:
     at = view.setting.scale.at(200)
     tests = {}
     for share in SHARES:
-        own, base = (
+        ri, base = (
             view.get(replace(plain(dataset, m), participation=share))
             for m in ("ri-fedavg", "fedavg")
         )
-        if own is None or base is None:
+        if ri is None or base is None:
             continue
-        alone = max(int(r.rounds["participants"].max(initial=0)) for r in (own, base)) < 2
+        alone = max(int(r.rounds["participants"].max(initial=0)) for r in (ri, base)) < 2
         for name, column in (("D_mean", "drift_mean"), ("D_cv", "drift_cv")):
             if alone and name == "D_cv":
                 continue
-            drift = [record.around(column, at, REACH) for record in (own, base)]
-            test = paired(drift[0], drift[1], own.diverged, base.diverged)
+            drift = [record.around(column, at, REACH) for record in (ri, base)]
+            test = paired(drift[0], drift[1], ri.diverged, base.diverged)
             tests[f"{name}, C = {share:g}"] = test
     return tests
 
@@ -133,12 +133,12 @@ def kind_tests(view: View, dataset: str) -> dict[str, Paired]:
     return tests
 
 
-def all_must_hold(held: Mapping[str, bool], wanted: int) -> str:
+def all_must_hold(held: Mapping[str, bool], count: int) -> str:
     """Return the verdict on a claim that all `wanted` comparisons must bear out.
 
     One that does not is enough for it not to hold, whatever has not run.
     """
-    if all(held.values()) and len(held) < wanted:
+    if all(held.values()) and len(held) < count:
         return NOT_TESTABLE
     return _verdict(all(held.values()))
 
@@ -152,13 +152,14 @@ def _drift(view: View, dataset: str, get: Get) -> Evaluated:
     sentences = [
         "RI-FedAvg minus FedAvg at t = 200: "
         + "; ".join(
-            f"{name} {told(test, 'RI-FedAvg', 'FedAvg', digits=4)}" for name, test in shares.items()
+            f"{name} {gap_text(test, 'RI-FedAvg', 'FedAvg', digits=4)}"
+            for name, test in shares.items()
         )
         + "."
     ]
     if len(tests) > len(shares):
         listed = "; ".join(
-            f"{name} {told(test, 'FO-RI-FedAvg', 'FedAvg', digits=4)}"
+            f"{name} {gap_text(test, 'FO-RI-FedAvg', 'FedAvg', digits=4)}"
             for name, test in tests.items()
             if name not in shares
         )
@@ -168,19 +169,19 @@ def _drift(view: View, dataset: str, get: Get) -> Evaluated:
             f"At C = {', '.join(alone)} one vehicle takes part, and D_cv does not exist."
         )
     sentences += [f"Not run: C = {', '.join(left)}."] if left else []
-    own = get(plain(dataset, "ri-fedavg"))
+    ri = get(plain(dataset, "ri-fedavg"))
     sentences.append(
-        f"RI-FedAvg's mean pull λ·r(I_k) is {mean_pull(own):.5f} of at most 0.1, and "
-        f"{100 * own.facts['flat']:.0f} % of its roughness indices are below {FLAT:g}."
+        f"RI-FedAvg's mean pull λ·r(I_k) is {mean_pull(ri):.5f} of at most 0.1, and "
+        f"{100 * ri.facts['flat']:.0f} % of its roughness indices are below {FLAT:g}."
     )
     carried = view.get(carrier(dataset, "fedavg"))
     if carried is not None:
         round_ = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
         r = estimate(list(coupling_values(carried, (round_, round_))["pearson"].values()))
-        known = f"is {shown(r, 2)} over {r.seeds} seeds" if r.seeds else "exists in no seed"
+        correlation = f"is {shown(r, 2)} over {r.seeds} seeds" if r.seeds else "exists in no seed"
         sentences.append(
             f"With all vehicles in every round, the correlation of roughness with drift at t = 100 "
-            f"{known}{' (printed 0.56)' if dataset == 'ved' else ''}."
+            f"{correlation}{' (printed 0.56)' if dataset == 'ved' else ''}."
         )
     sentences += _steadier(view, dataset)
     number = f"drift lower in {sum(lower_ones(tests).values())} of {len(tests)} comparisons"
@@ -197,8 +198,8 @@ def _steadier(view: View, dataset: str) -> list[str]:
     variance = paired(update_variance(ri, round_), update_variance(base, round_), *lost)
     rounds = paired(rounds_to_stability(ri), rounds_to_stability(base), *lost)
     return [
-        f"Update variance across clients {told(variance, 'RI-FedAvg', 'FedAvg', digits=5)}; rounds "
-        f"to stability {told(rounds, 'RI-FedAvg', 'FedAvg', digits=0)}."
+        f"Update variance across clients {gap_text(variance, 'RI-FedAvg', 'FedAvg', digits=5)}; "
+        f"rounds to stability {gap_text(rounds, 'RI-FedAvg', 'FedAvg', digits=0)}."
     ]
 
 
@@ -213,25 +214,28 @@ def _fractional(view: View, dataset: str, get: Get) -> Evaluated:
     matched = view.get(cells["FedAvg at FO's mean step"])
     if matched is not None:
         controls["FedAvg at the rate of FO's mean step"] = (fo, get(matched.cell))
-    found = {name: convergence(*pair, rounds) for name, pair in controls.items()}
-    tests = {f"{name} {what}": t for name, own in found.items() for what, t in own.items()}
+    comparisons = {name: convergence(*pair, rounds) for name, pair in controls.items()}
+    tests = {
+        f"{name} {what}": t
+        for name, comparison in comparisons.items()
+        for what, t in comparison.items()
+    }
     lower = lower_ones(tests)
     higher = higher_ones(tests)
     holds = all(
         (lower[f"{name} rounds"] or lower[f"{name} steadiness"]) and not higher[f"{name} error"]
-        for name in found
+        for name in comparisons
     )
     sentences = []
-    for name, own in found.items():
-        lost = own["error"].losses("FO-FedAvg", "FedAvg")
+    for name, comparison in comparisons.items():
         left = left_of(controls[name][0])
         name += f" ({left})" if left else ""
+        error = gap_text(comparison["error"], "FO-FedAvg", "FedAvg", " Wh")
+        speed = gap_text(comparison["rounds"], digits=0)
+        jitter = gap_text(comparison["steadiness"], unit=" Wh")
         sentences.append(
-            f"FO-FedAvg minus {name}: {lost}."
-            if lost
-            else f"FO-FedAvg minus {name}: final error {told(own['error'])} Wh; rounds to 10 % "
-            f"above the lower of the two {told(own['rounds'], digits=0)}; jitter between "
-            f"evaluations in the last third of rounds {told(own['steadiness'])} Wh."
+            f"FO-FedAvg minus {name}: final error {error}; rounds to 10 % above the lower of the "
+            f"two {speed}; jitter between evaluations in the last third of rounds {jitter}."
         )
     if fo.facts.get("step_scale"):
         sentences.append(f"Its steps are {step_length(fo):.2f} times as long as plain ones.")
@@ -239,13 +243,13 @@ def _fractional(view: View, dataset: str, get: Get) -> Evaluated:
         word = f"By the other comparisons it would read: {_verdict(holds)}."
         lack = "The control that tells a shape from a smaller rate has not run (study 'controls')."
         return NOT_TESTABLE, "control not run", (lack, word, *sentences)
-    step = found["FedAvg at the rate of FO's mean step"]
-    number = f"{told(step['error'])} Wh against FedAvg with equally long steps"
+    step = comparisons["FedAvg at the rate of FO's mean step"]
+    number = f"{gap_text(step['error'])} Wh against FedAvg with equally long steps"
     return _verdict(holds), number, tuple(sentences)
 
 
 def _overhead(view: View, dataset: str, get: Get) -> Evaluated:
-    """Evaluator whether the interval of FO-RI-FedAvg's overhead ends below the limit everywhere."""
+    """Check that the interval of FO-RI-FedAvg's overhead ends below the limit on every engine."""
     record = get(turns_cell(dataset))
     turns = record.facts["turns"]
     fleet = record.facts["fleet"]
@@ -254,12 +258,12 @@ def _overhead(view: View, dataset: str, get: Get) -> Evaluated:
     holds = True
     number = ""
     for engine in turns["engines"]:
-        found = {name: overhead(turns, engine, name) for name in CONTENDERS if name != "fedavg"}
+        overheads = {name: overhead(turns, engine, name) for name in CONTENDERS if name != "fedavg"}
         listed = ", ".join(
             f"{contender_name(name)} {100 * middle:+.1f} % [{100 * low:+.1f}, {100 * high:+.1f}]"
-            for name, (middle, low, high) in found.items()
+            for name, (middle, low, high) in overheads.items()
         )
-        middle, low, high = (100 * share for share in found["fo-ri-fedavg"])
+        middle, low, high = (100 * share for share in overheads["fo-ri-fedavg"])
         number = number or f"{middle:+.0f} % [{low:+.0f}, {high:+.0f}] client-side time"
         low_enough = high <= 100 * LOW_OVERHEAD
         holds &= low_enough
@@ -283,19 +287,19 @@ def _reductions(view: View, dataset: str, get: Get) -> Evaluated:
         "α = 1 and λ = 0 is FedAvg": (variant(dataset, off), plain(dataset, "fedavg")),
     }
     reduced = {name: (get(a), get(b)) for name, (a, b) in pairs.items()}
-    own = get(plain(dataset, "fo-ri-fedavg"))
+    fo_ri = get(plain(dataset, "fo-ri-fedavg"))
     ri = get(plain(dataset, "ri-fedavg"))
     fo = get(plain(dataset, "fo-fedavg"))
-    ordering = {"RI-FedAvg": against(own, ri), "FO-FedAvg": against(own, fo)}
+    ordering = {"RI-FedAvg": against(fo_ri, ri), "FO-FedAvg": against(fo_ri, fo)}
     sentences = [
         f"{name}: largest difference of test RMSE in any round and seed "
-        f"{_largest_gap(a, b):.2g} Wh, at the end {told(against(a, b), 'it', 'the other', ' Wh')}"
-        f" ({a.facts['device']})."
+        f"{_largest_gap(a, b):.2g} Wh, at the end "
+        f"{gap_text(against(a, b), 'it', 'the other', ' Wh')} ({a.facts['device']})."
         for name, (a, b) in reduced.items()
     ]
     sentences += [
         f"What the components bring: FO-RI-FedAvg minus {name}: "
-        f"{told(test, 'FO-RI-FedAvg', name, ' Wh')}."
+        f"{gap_text(test, 'FO-RI-FedAvg', name, ' Wh')}."
         for name, test in ordering.items()
     ]
     if not all(_on_one_cpu(a, b) for a, b in reduced.values()):
@@ -336,7 +340,7 @@ def _gate(view: View, dataset: str, get: Get) -> Evaluated:
     if not tests:
         raise MissingCell(first["FO-RI-FedAvg, gate on"])
     sentences = tuple(
-        f"Gate on minus off, {name}: {told(test, 'gate on', 'gate off', ' Wh')}."
+        f"Gate on minus off, {name}: {gap_text(test, 'gate on', 'gate off', ' Wh')}."
         for name, test in tests.items()
     )
     lack = "; ".join(name for name in regimes if name not in tests)
@@ -347,15 +351,17 @@ def _gate(view: View, dataset: str, get: Get) -> Evaluated:
 
 
 def _accuracy(view: View, dataset: str, get: Get) -> Evaluated:
-    """Evaluator whether FO-RI-FedAvg has a lower error than every other method, each tuned."""
+    """Check that FO-RI-FedAvg has a lower error than every other method, each tuned."""
     scale = view.setting.scale
-    others = [m for m in view.setting.methods if m != "fo-ri-fedavg"]
-    if not others:
+    rivals = [m for m in view.setting.methods if m != "fo-ri-fedavg"]
+    if not rivals:
         raise MissingCell(None)
-    own = get(tuned(scale, dataset, "fo-ri-fedavg"))
-    there = [m for m in others if view.get(tuned(scale, dataset, m)) is not None]
-    records = {"FO-RI-FedAvg": own} | {name_of(m): get(tuned(scale, dataset, m)) for m in there}
-    tests = {name: against(own, r) for name, r in records.items() if r is not own}
+    ours = get(tuned(scale, dataset, "fo-ri-fedavg"))
+    tuned_rivals = [m for m in rivals if view.get(tuned(scale, dataset, m)) is not None]
+    records = {"FO-RI-FedAvg": ours} | {
+        name_of(m): get(tuned(scale, dataset, m)) for m in tuned_rivals
+    }
+    tests = {name: against(ours, r) for name, r in records.items() if r is not ours}
     kinds = kind_tests(view, dataset)
     better = [name for name, holds in lower_ones(tests).items() if holds]
     worse = [name for name, holds in higher_ones(tests).items() if holds]
@@ -373,40 +379,40 @@ def _accuracy(view: View, dataset: str, get: Get) -> Evaluated:
         parts.append("no method stayed finite in all seeds")
     sentences = [
         f"Tuned ({own_trials(scale, dataset, view.setting.methods)}), {'; '.join(parts)}.",
-        f"Significantly lower error than {len(better)} of {len(there)} methods"
+        f"Significantly lower error than {len(better)} of {len(tuned_rivals)} methods"
         + (f" ({', '.join(better)})" if better else "")
         + f", significantly higher than {len(worse)}"
         + (f" ({', '.join(worse)})." if worse else "."),
     ]
-    if "fedavg" in there:
+    if "fedavg" in tuned_rivals:
         effect = shown(detectable(tests["FedAvg"].difference, len(tests)), 2)
-        minus = told(tests["FedAvg"], "FO-RI-FedAvg", "FedAvg", " Wh")
+        minus = gap_text(tests["FedAvg"], "FO-RI-FedAvg", "FedAvg", " Wh")
         sentences.append(f"Minus tuned FedAvg: {minus}; {effect} Wh would have been detected.")
         pair = [view.get(plain(dataset, m)) for m in ("fo-ri-fedavg", "fedavg")]
         if pair[0] is not None and pair[1] is not None:
             test = against(pair[0], pair[1])
-            minus = told(test, "FO-RI-FedAvg", "FedAvg", " Wh")
+            minus = gap_text(test, "FO-RI-FedAvg", "FedAvg", " Wh")
             sentences.append(
                 f"At the paper's settings, rate 0.05 for both, minus FedAvg: {minus}"
                 + (f" (p = {test.p:.3f})." if test.p == test.p else ".")
             )
     sentences += [f"{divergence(name, r)}." for name, r in records.items() if r.diverged]
     sentences += [f"{name}: {left}." for name, r in records.items() if (left := left_of(r))]
-    lack = [name_of(m) for m in others if m not in there]
+    lack = [name_of(m) for m in rivals if m not in tuned_rivals]
     sentences += [f"Not run: {', '.join(lack)}."] if lack else []
     wins = lower_ones(tests | kinds)
-    expected = len(others)
+    expected = len(rivals)
     if dataset == view.setting.ved[0]:
-        expected += (len(KINDS) - 1) * len(others)
+        expected += (len(KINDS) - 1) * len(rivals)
     if kinds:
         sentences.append(
             f"With trucks and buses on {view.setting.fleet}, lower than "
             f"{sum(wins[name] for name in kinds)} of {len(kinds)} tuned rivals."
         )
     number = f"lower than {sum(wins.values())} of {len(wins)} tuned rivals"
-    if "fedavg" in there:
+    if "fedavg" in tuned_rivals:
         number = (
-            f"{told(tests['FedAvg'], 'FO-RI-FedAvg', 'FedAvg', ' Wh')} against FedAvg; {number}"
+            f"{gap_text(tests['FedAvg'], 'FO-RI-FedAvg', 'FedAvg', ' Wh')} against FedAvg; {number}"
         )
     # One method that is not beaten is enough for the claim not to hold.
     return all_must_hold(wins, expected), number, tuple(sentences)
@@ -418,27 +424,27 @@ def _printed(dataset: str, method: str) -> PrintedEntry | None:
 
 
 def _scaling(view: View, dataset: str, get: Get) -> Evaluated:
-    """Evaluator whether its error grows by at most a quarter from K = 10 and no seed diverges."""
+    """Check that its error grows by at most a quarter from K = 10 and no seed diverges."""
     grid = grid_of("scaling", view.setting, dataset)
     if "fo-ri-fedavg" not in grid:
         raise MissingCell(None)
-    own = [get(cell) for cell in grid["fo-ri-fedavg"]]
-    growth = [level(record) / level(own[0]) - 1 for record in own]
+    ours = [get(cell) for cell in grid["fo-ri-fedavg"]]
+    growth = [level(record) / level(ours[0]) - 1 for record in ours]
     parts = [
         f"{level_text(record)} at K = {record.facts['fleet']['vehicles']}"
         + (f" ({100 * more:+.0f} %)" if place and isfinite(more) else "")
-        for place, (record, more) in enumerate(zip(own, growth, strict=True))
+        for place, (record, more) in enumerate(zip(ours, growth, strict=True))
     ]
-    left = left_of(own[0])
+    left = left_of(ours[0])
     sentences = [
         f"FO-RI-FedAvg{f' ({left})' if left else ''}: {', '.join(parts)}. Every size has the "
-        f"settings that were tuned at K = {own[0].facts['fleet']['vehicles']}."
+        f"settings that were tuned at K = {ours[0].facts['fleet']['vehicles']}."
     ]
     if "fedavg" in grid:
         base = [get(cell) for cell in grid["fedavg"]]
-        tests = {f"K = {k}": against(a, b) for k, a, b in zip(SIZES, own, base, strict=True)}
+        tests = {f"K = {k}": against(a, b) for k, a, b in zip(SIZES, ours, base, strict=True)}
         sentences += [
-            f"Minus FedAvg, {name}: {told(test, 'FO-RI-FedAvg', 'FedAvg', ' Wh')}."
+            f"Minus FedAvg, {name}: {gap_text(test, 'FO-RI-FedAvg', 'FedAvg', ' Wh')}."
             for name, test in tests.items()
         ]
     sentences.append(
@@ -447,7 +453,7 @@ def _scaling(view: View, dataset: str, get: Get) -> Evaluated:
     )
     if all(more <= 0 for more in growth):
         sentences.insert(1, "It does not degrade at all: its error falls as the fleet grows.")
-    graceful = all(more <= GRACEFUL for more in growth) and not any(r.diverged for r in own)
+    graceful = all(more <= GRACEFUL for more in growth) and not any(r.diverged for r in ours)
     number = f"{100 * max(growth[1:]):+.0f} % error at worst from K = 10 to {SIZES[-1]}"
     return _verdict(graceful), number, tuple(sentences)
 
@@ -471,9 +477,9 @@ def _largest_gap(a: Record, b: Record) -> float:
     """Return largest difference of the test RMSE of two records at equal seeds and rounds."""
     worst = 0.0
     for seed in a.seeds:
-        own = a.curve("test_rmse", seed)
-        other = b.curve("test_rmse", seed)
-        if len(own[1]) != len(other[1]):
+        first = a.curve("test_rmse", seed)
+        second = b.curve("test_rmse", seed)
+        if len(first[1]) != len(second[1]):
             return np.inf
-        worst = max(worst, float(np.abs(own[1] - other[1]).max(initial=0.0)))
+        worst = max(worst, float(np.abs(first[1] - second[1]).max(initial=0.0)))
     return worst

@@ -1,4 +1,4 @@
-"""Where cells are carried out: fleets opened once, records cached, what is missing run."""
+"""A cache of records and open fleets that trains the cells it lacks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from fedwatt.errors import RunError
 from fedwatt.files import exclusively
 from fedwatt.windows import DataSettings, Fleet
 from reproduction.cell import Cell, data_settings, key_of, trips_of
-from reproduction.data import Sources, Wanted, open_dataset
+from reproduction.data import Selection, Sources, open_dataset
 from reproduction.order import all_cells, grouped
 from reproduction.record import (
     Record,
@@ -62,7 +62,7 @@ class Lab:
     """Address of a Ray cluster to train on; None: this process."""
     setting: dict[str, Any] = field(default_factory=dict)
     """Datasets and methods the records were made for; empty where they do not say."""
-    _fleets: dict[tuple[Wanted, DataSettings], Fleet] = field(default_factory=dict)
+    _fleets: dict[tuple[Selection, DataSettings], Fleet] = field(default_factory=dict)
     _hashes: dict[int, str] = field(default_factory=dict)
     _known: dict[str, Record] = field(default_factory=dict)
     _own: set[str] = field(default_factory=set)
@@ -110,10 +110,10 @@ class Lab:
     def settled(self, cell: Cell) -> Cell | None:
         """Return the cell with its settings; None while cells that it follows have not run."""
         if cell not in self._settings:
-            found = self._settled(cell)
-            if found is None:
+            concrete = self._settled(cell)
+            if concrete is None:
                 return None
-            self._settings[cell] = found
+            self._settings[cell] = concrete
         return self._settings[cell]
 
     def knows(self, key: str) -> bool:
@@ -129,11 +129,11 @@ class Lab:
 
     def is_open(self, cell: Cell) -> bool:
         """Return whether the vehicles of a cell have been read."""
-        return self.wanted(cell) in self._fleets
+        return self.identity(cell) in self._fleets
 
-    def add_fleet(self, wanted: tuple[Wanted, DataSettings], fleet: Fleet) -> None:
+    def add_fleet(self, identity: tuple[Selection, DataSettings], fleet: Fleet) -> None:
         """Take up vehicles that another process read."""
-        self._fleets[wanted] = fleet
+        self._fleets[identity] = fleet
 
     def run(self, cells: Iterable[Cell], observer: Observer) -> None:
         """Train what is missing, wave by wave: first what others follow, then these.
@@ -143,12 +143,14 @@ class Lab:
         """
         waiting = all_cells(cells, self.scale)
         while waiting:
-            known = [(cell, self._settled(cell, observer)) for cell in waiting]
-            ready = [concrete for _, concrete in known if concrete is not None]
+            pairs = [(cell, self._settled(cell, observer)) for cell in waiting]
+            ready = [concrete for _, concrete in pairs if concrete is not None]
             groups = grouped(ready, self.scale) if self.on_gpu else [[cell] for cell in ready]
-            missing = [[cell for cell in own if not self._has(cell, observer)] for own in groups]
+            missing = [
+                [cell for cell in group if not self._has(cell, observer)] for group in groups
+            ]
             self._train_all([group for group in missing if group], observer)
-            waiting = [cell for cell, concrete in known if concrete is None]
+            waiting = [cell for cell, concrete in pairs if concrete is None]
 
     @property
     def on_gpu(self) -> bool:
@@ -167,8 +169,8 @@ class Lab:
             return
         with exclusively(self.records):
             self._refuse_other_scale(self.records)
-            own = {key: self._known[key] for key in self._own}
-            self._known |= read_records(self.records) | own
+            newer = {key: self._known[key] for key in self._own}
+            self._known |= read_records(self.records) | newer
             self.setting = _united(setting_of_records(self.records), self.setting)
             write_records(self.records, self.scale.name, self._known, self.setting)
 
@@ -192,20 +194,20 @@ class Lab:
 
     def fleet(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """Return the vehicles of a cell."""
-        wanted = self.wanted(cell)
-        if wanted not in self._fleets:
-            self._fleets[wanted] = self.opened(cell, say)
-        return self._fleets[wanted]
+        identity = self.identity(cell)
+        if identity not in self._fleets:
+            self._fleets[identity] = self.opened(cell, say)
+        return self._fleets[identity]
 
-    def wanted(self, cell: Cell) -> tuple[Wanted, DataSettings]:
+    def identity(self, cell: Cell) -> tuple[Selection, DataSettings]:
         """Return what determines the vehicles of a cell."""
         trips = trips_of(cell, self.scale)
-        own = (cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips, cell.partition)
-        return Wanted(*own), data_settings(cell, self.scale)
+        selection = (cell.dataset, cell.vehicles, cell.kind, cell.noisy, trips, cell.partition)
+        return Selection(*selection), data_settings(cell, self.scale)
 
     def opened(self, cell: Cell, say: Callable[[str], None] = lambda text: None) -> Fleet:
         """Return the vehicles of a cell, read anew."""
-        return open_dataset(*self.wanted(cell), self.sources, self.out / "data", say)
+        return open_dataset(*self.identity(cell), self.sources, self.out / "data", say)
 
     def _settled(self, cell: Cell, observer: Observer | None = None) -> Cell | None:
         """Return the cell with its settings; None while cells that it follows have not run.
@@ -213,8 +215,8 @@ class Lab:
         With an observer, a record of other telemetry does not count.
         """
         before = []
-        for one in prerequisites(cell, self.scale):
-            concrete = self._settled(one, observer)  # it may follow others itself
+        for prerequisite in prerequisites(cell, self.scale):
+            concrete = self._settled(prerequisite, observer)  # it may follow others itself
             record = None if concrete is None else self.get(concrete)
             if concrete is None or record is None:
                 return None
@@ -225,9 +227,9 @@ class Lab:
 
     def _has(self, cell: Cell, observer: Observer) -> bool:
         """Return whether a cell has a record, made on the telemetry that is there."""
-        known = self._record(cell)
+        record = self._record(cell)
         fleet = self.fleet(cell, observer.say)
-        return known is not None and known.facts["fleet"]["hash"] == self._hash(fleet)
+        return record is not None and record.facts["fleet"]["hash"] == self._hash(fleet)
 
     def _train_all(self, groups: Sequence[Sequence[Cell]], observer: Observer) -> None:
         """Train groups of cells, each on one fleet, and keep their records."""
@@ -250,10 +252,10 @@ class Lab:
             records = train_group_here(group, shared, observer.round_done)
             for cell, record in zip(group, records, strict=True):
                 keep(cell, record)
-        for own in away.values():
+        for remote in away.values():
             assert self.ray is not None
-            shared = (self.scale, self.fleet(own[0][0]), self.device)
-            train_on_ray(own, shared, self.out / "tasks", self.ray, keep)
+            shared = (self.scale, self.fleet(remote[0][0]), self.device)
+            train_on_ray(remote, shared, self.out / "tasks", self.ray, keep)
 
     def _hash(self, fleet: Fleet) -> str:
         """Return of the fleet's telemetry, computed once."""
@@ -265,6 +267,6 @@ class Lab:
 def _united(before: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Return the union of two settings, with the later one's fleet."""
     return {
-        name: list(dict.fromkeys((*before.get(name, ()), *own))) if name != "fleet" else own
-        for name, own in (before | now).items()
+        name: list(dict.fromkeys((*before.get(name, ()), *entries))) if name != "fleet" else entries
+        for name, entries in (before | now).items()
     }

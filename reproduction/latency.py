@@ -25,14 +25,14 @@ def latencies(features: int, window: int, windows: int) -> list[dict[str, float 
     model = get_model("mlp", window=window, features=features)
     draws = generator(0, "latency", "windows").standard_normal((32, window, features))
     inputs = torch.from_numpy(draws).float()
-    found: list[dict[str, float | int | str]] = []
+    rows: list[dict[str, float | int | str]] = []
     with threads(1), torch.inference_mode():
         for method in METHODS:
             weights = model.initial(generator(0, "latency", method)).float()
             for batch in BATCHES:
                 seconds = _seconds(model, weights, inputs[:batch], max(windows // batch, 10))
                 median, p95 = np.quantile(seconds / batch, (0.5, 0.95))
-                found.append(
+                rows.append(
                     {
                         "method": method,
                         "batch": batch,
@@ -41,7 +41,7 @@ def latencies(features: int, window: int, windows: int) -> list[dict[str, float 
                         "throughput": float(1 / median),
                     }
                 )
-    return found
+    return rows
 
 
 def _seconds(model: Model, weights: Tensor, batch: Tensor, repeats: int) -> NDArray[np.float64]:

@@ -19,18 +19,18 @@ def show_latency(view: View) -> Findings:
     blocks = []
     for place, dataset in view.setting.places:
         record = view.get(Cell(dataset=dataset, method="fedavg", work="latency"))
-        found = record.facts["latency"] if record else []
+        latencies = record.facts["latency"] if record else []
         for batch in (1, 32):
             rows: list[tuple[Entry, ...]] = []
-            for own in found:
-                if own["batch"] == batch and own["method"] in view.setting.methods:
-                    theirs = printed("latency").entry(own["method"], f"{place} median")
-                    speed = printed("latency").entry(own["method"], f"{place} throughput")
+            for latency in latencies:
+                if latency["batch"] == batch and latency["method"] in view.setting.methods:
+                    theirs = printed("latency").entry(latency["method"], f"{place} median")
+                    speed = printed("latency").entry(latency["method"], f"{place} throughput")
                     row: list[Entry] = [
-                        name_of(own["method"]),
-                        own["median_ms"],
-                        own["p95_ms"],
-                        round(own["throughput"]),
+                        name_of(latency["method"]),
+                        latency["median_ms"],
+                        latency["p95_ms"],
+                        round(latency["throughput"]),
                     ]
                     if batch == 32:
                         row += [printed_text(theirs), printed_text(speed)]

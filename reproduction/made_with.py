@@ -24,12 +24,12 @@ def device_and_engine(record: Record) -> str:
 
 def made_with_table(records: Iterable[Record]) -> Table:
     """Return how many cells were made with what, most of them first."""
-    found = Counter(_row(record) for record in records).most_common()
+    counted = Counter(_row(record) for record in records).most_common()
     return Table(
         "made-with",
         "What the records were made with",
         tuple(Column(name) for name in (*COLUMNS, "Threads", "Deterministic")),
-        tuple((f"{count:,}", *row) for row, count in found),
+        tuple((f"{count:,}", *row) for row, count in counted),
         f"The present engine's version is {VERSION} on a processor and {GPU_VERSION} on a GPU; it "
         "goes up when the same cell would give other numbers, if only in their last digits. Of "
         "older records the versions were not recorded.",
@@ -40,12 +40,12 @@ def _row(record: Record) -> tuple[str, ...]:
     made = record.made_with
     versions = made.get("versions", {})
     commit = str(made.get("commit", NOT_RECORDED))
-    kept = "+changes" if commit.endswith("+changes") else ""
+    changes = "+changes" if commit.endswith("+changes") else ""
     return (
         str(record.facts.get("device", "cpu")),
         _engine(record),
         str(versions.get("fedwatt", NOT_RECORDED)),
-        commit[:10] + kept if made else commit,
+        commit[:10] + changes if made else commit,
         str(versions.get("torch", NOT_RECORDED)),
         str(made.get("driver", NOT_RECORDED)),
         str(made.get("processor", NOT_RECORDED)),
@@ -56,8 +56,8 @@ def _row(record: Record) -> tuple[str, ...]:
 
 def _engine(record: Record) -> str:
     engine = record.made_with.get("engine", NOT_RECORDED)
-    known = (_present(record), NOT_RECORDED)
-    return str(engine) if engine in known else f"{engine}, not the present one"
+    text = (_present(record), NOT_RECORDED)
+    return str(engine) if engine in text else f"{engine}, not the present one"
 
 
 def _present(record: Record) -> int:

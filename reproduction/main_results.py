@@ -50,17 +50,17 @@ def own_trials(scale: Scale, dataset: str, methods: Sequence[str]) -> str:
     count: dict[int, list[str]] = {}
     for method in methods:
         make = search if how_tuned(scale, dataset, method) == "tuned" else rate_grid
-        own = len(make(Cell(dataset=dataset, method=method), scale))
-        count.setdefault(own, []).append(name_of(method))
+        trials = len(make(Cell(dataset=dataset, method=method), scale))
+        count.setdefault(trials, []).append(name_of(method))
     ordered = sorted(count.items(), reverse=True)
-    (most, first), *rest = ordered
-    if not rest:
+    (most, first), *fewer = ordered
+    if not fewer:
         return f"{most} trials a method"
     return "; ".join(
         [f"{most} own trials of {', '.join(first)}"]
         + [
-            f"{own} rates of {', '.join(names)}, with one seed over {scale.rate_rounds} rounds"
-            for own, names in rest
+            f"{trials} rates of {', '.join(names)}, with one seed over {scale.rate_rounds} rounds"
+            for trials, names in fewer
         ]
     )
 
@@ -143,7 +143,7 @@ def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line
 
 def _chosen(view: View) -> list[str]:
     """Return what tuning chose, in a sentence for each dataset."""
-    found = []
+    rows = []
     for _, dataset in view.setting.places:
         parts = []
         for method in view.setting.methods:
@@ -154,8 +154,8 @@ def _chosen(view: View) -> list[str]:
                 parts.append(f"{name_of(method)}: {listed}")
         if parts:
             how = own_trials(view.setting.scale, dataset, view.setting.methods)
-            found.append(f"Tuning on {dataset} ({how}), by validation RMSE: {'; '.join(parts)}.")
-    return found
+            rows.append(f"Tuning on {dataset} ({how}), by validation RMSE: {'; '.join(parts)}.")
+    return rows
 
 
 def by_method(view: View, dataset: str) -> dict[str, Record | None]:
@@ -174,7 +174,10 @@ def show_seeds(view: View) -> Findings:
         finals: Mapping[str, dict[int, float]] = {
             m: r.final("test_rmse") if r else {} for m, r in pair.items()
         }
-        values = {m: [{s: own[s]} if s in own else {} for s in seeds] for m, own in finals.items()}
+        values = {
+            m: [{s: by_seed[s]} if s in by_seed else {} for s in seeds]
+            for m, by_seed in finals.items()
+        }
         facts = facts_line(list(pair.values()))
         lines: dict[str, list[Record | None]] = {m: [r] * len(seeds) for m, r in pair.items()}
         names = [f"seed {s}" for s in seeds]

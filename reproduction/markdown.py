@@ -28,7 +28,7 @@ from reproduction.hours import progress
 from reproduction.judges import SUPPORTED
 from reproduction.lab import Lab
 from reproduction.main_results import plain, tuned
-from reproduction.outcomes import level, told
+from reproduction.outcomes import gap_text, level
 from reproduction.page import LabView
 from reproduction.paired import LEVEL, Paired, detectable
 from reproduction.record import FLAT, Record, scale_of_records
@@ -212,7 +212,7 @@ def _practice(view: LabView) -> Iterator[list[str]]:
         cells = [f"`{dataset}`", shown(level(base), 2)]
         for method in ("fo-ri-fedavg", "scaffold"):
             record = _tuned(view, dataset, method)
-            cells.append(told(against(record, base), "it", "FedAvg") if record else "not run")
+            cells.append(gap_text(against(record, base), "it", "FedAvg") if record else "not run")
         for place in (0, 1):
             record = _baseline(view, dataset, place)
             cells.append(shown(level(record), 2) if record else "not run")
@@ -226,7 +226,7 @@ def _sorted(tests: dict[str, Paired]) -> dict[str, list[str]]:
         below = test.below(test.p, LEVEL)
         above = test.above(test.p, LEVEL)
         outcome = "lower" if below else "higher" if above else "no clear difference"
-        outcomes[outcome].append(f"`{dataset}` ({told(test, 'it', 'the other', ' Wh')})")
+        outcomes[outcome].append(f"`{dataset}` ({gap_text(test, 'it', 'the other', ' Wh')})")
     return {outcome: names for outcome, names in outcomes.items() if names}
 
 
@@ -274,7 +274,7 @@ def _step(view: LabView) -> str:
         return ""
     return (
         f"FO's steps are {step_length(fractional):.2f} times as long as plain ones; minus that "
-        f"FedAvg, {told(against(fractional, matched), 'FO-FedAvg', 'FedAvg', ' Wh')}."
+        f"FedAvg, {gap_text(against(fractional, matched), 'FO-FedAvg', 'FedAvg', ' Wh')}."
     )
 
 

@@ -58,13 +58,20 @@ def by_vehicle(
     record: Record, seed: int, rounds: tuple[int, int]
 ) -> dict[str, tuple[float, float]]:
     """Return vehicle → (roughness, drift) in a seed, means over its replies in `rounds`."""
-    own = record.vehicles
-    chosen = (own["seed"] == seed) & (own["round"] >= rounds[0]) & (own["round"] <= rounds[1])
-    found = {}
-    for vehicle in sorted(set(own["vehicle"][chosen].tolist())):
-        rows = chosen & (own["vehicle"] == vehicle)
-        found[vehicle] = (float(own["roughness"][rows].mean()), float(own["drift"][rows].mean()))
-    return found
+    replies = record.vehicles
+    chosen = (
+        (replies["seed"] == seed)
+        & (replies["round"] >= rounds[0])
+        & (replies["round"] <= rounds[1])
+    )
+    means = {}
+    for vehicle in sorted(set(replies["vehicle"][chosen].tolist())):
+        rows = chosen & (replies["vehicle"] == vehicle)
+        means[vehicle] = (
+            float(replies["roughness"][rows].mean()),
+            float(replies["drift"][rows].mean()),
+        )
+    return means
 
 
 def points(record: Record, seed: int, rounds: tuple[int, int]) -> Cloud:
@@ -75,16 +82,16 @@ def points(record: Record, seed: int, rounds: tuple[int, int]) -> Cloud:
 
 def coupling_values(record: Record, rounds: tuple[int, int]) -> dict[str, dict[int, float]]:
     """Return per seed the correlations and the share of vehicles without roughness."""
-    found: dict[str, dict[int, float]] = {"pearson": {}, "spearman": {}, "flat": {}}
+    correlations: dict[str, dict[int, float]] = {"pearson": {}, "spearman": {}, "flat": {}}
     for seed in record.seeds:
         x, y = points(record, seed, rounds)
         for name, correlate in (("pearson", pearson), ("spearman", spearman)):
-            own = correlate(x, y)
-            if np.isfinite(own):
-                found[name][seed] = own
+            correlation = correlate(x, y)
+            if np.isfinite(correlation):
+                correlations[name][seed] = correlation
         if x.size:
-            found["flat"][seed] = float((x < FLAT).mean())
-    return found
+            correlations["flat"][seed] = float((x < FLAT).mean())
+    return correlations
 
 
 def show_coupling(view: View) -> Findings:
@@ -98,13 +105,13 @@ def show_coupling(view: View) -> Findings:
         for method, radius in _coupled(view.setting):
             record = view.get(carrier(dataset, method, radius))
             records.append(record)
-            found = coupling_values(record, (at, at)) if record else {}
+            correlations = coupling_values(record, (at, at)) if record else {}
             row: list[Entry] = [f"{name_of(method)}, ℓ = {radius:g}"]
             for name, column in (("pearson", "Pearson"), ("spearman", "Spearman")):
-                ours = value(record, found.get(name, {}))
+                ours = value(record, correlations.get(name, {}))
                 entry = theirs("coupling", place, column)
                 row += [ours, printed_text(entry), gap(ours, entry)]
-            row.append(value(record, found.get("flat", {})))
+            row.append(value(record, correlations.get("flat", {})))
             rows.append(tuple(row))
         columns = [Column("Method and radius")]
         for name in ("Pearson r", "Spearman ρ"):
@@ -167,14 +174,14 @@ def _standard(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def tertile_drift(record: Record, rounds: tuple[int, int]) -> Mapping[str, dict[int, float]]:
     """Return mean drift of the vehicles with low, middle and high roughness, for each seed."""
-    found: dict[str, dict[int, float]] = {"Low": {}, "Med": {}, "High": {}}
+    drifts: dict[str, dict[int, float]] = {"Low": {}, "Med": {}, "High": {}}
     for seed in record.seeds:
         x, y = points(record, seed, rounds)
         if x.size < 3:
             continue
-        for name, part in zip(found, np.array_split(np.argsort(x, kind="stable"), 3), strict=True):
-            found[name][seed] = float(y[part].mean())
-    return found
+        for name, part in zip(drifts, np.array_split(np.argsort(x, kind="stable"), 3), strict=True):
+            drifts[name][seed] = float(y[part].mean())
+    return drifts
 
 
 def show_tertiles(view: View) -> Findings:
@@ -192,10 +199,10 @@ def show_tertiles(view: View) -> Findings:
         for method in view.setting.among(OURS):
             record = view.get(carrier(dataset, method))
             records.append(record)
-            found = tertile_drift(record, rounds) if record else {}
+            drifts = tertile_drift(record, rounds) if record else {}
             row: list[Entry] = [name_of(method)]
             for name in ("Low", "Med", "High"):
-                ours = value(record, found.get(name, {}))
+                ours = value(record, drifts.get(name, {}))
                 entry = theirs(table, method, name)
                 row += [ours, printed_text(entry), gap(ours, entry)]
             rows.append(tuple(row))
@@ -218,16 +225,16 @@ def show_tertiles(view: View) -> Findings:
 
 def early_values(record: Record, early: int, later: tuple[int, int]) -> dict[int, float]:
     """Return per seed the correlation of roughness at `early` with mean drift in `later`."""
-    found = {}
+    correlations = {}
     for seed in record.seeds:
         before = by_vehicle(record, seed, (early, early))
         after = by_vehicle(record, seed, later)
         both = sorted(before.keys() & after.keys())
         rough = np.array([before[name][0] for name in both])
-        own = pearson(rough, np.array([after[name][1] for name in both]))
-        if np.isfinite(own):
-            found[seed] = float(own)
-    return found
+        correlation = pearson(rough, np.array([after[name][1] for name in both]))
+        if np.isfinite(correlation):
+            correlations[seed] = float(correlation)
+    return correlations
 
 
 def show_early(view: View) -> Findings:

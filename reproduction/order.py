@@ -14,11 +14,11 @@ TOGETHER: Final = 300
 
 def all_cells(cells: Iterable[Cell], scale: Scale) -> list[Cell]:
     """Return the cells and all that they follow, each once, in the order in which they run."""
-    found: dict[str | Cell, Cell] = {}
+    ordered: dict[str | Cell, Cell] = {}
     for cell in cells:
-        for own in (*all_cells(prerequisites(cell, scale), scale), cell):
-            found.setdefault(identity(own, scale), own)
-    return list(found.values())
+        for needed in (*all_cells(prerequisites(cell, scale), scale), cell):
+            ordered.setdefault(identity(needed, scale), needed)
+    return list(ordered.values())
 
 
 def identity(cell: Cell, scale: Scale) -> str | Cell:
@@ -31,13 +31,13 @@ def grouped(cells: Sequence[Cell], scale: Scale) -> list[list[Cell]]:
 
     What is run for its time, a large fleet, and what is no federation stays alone.
     """
-    found: dict[Hashable, list[list[Cell]]] = {}
+    groups_by_kind: dict[Hashable, list[list[Cell]]] = {}
     for cell in cells:
-        groups = found.setdefault(kind_of(cell, scale), [[]])
-        if sum(len(own.seeds or scale.seeds) for own in (*groups[-1], cell)) > TOGETHER:
+        groups = groups_by_kind.setdefault(kind_of(cell, scale), [[]])
+        if sum(len(member.seeds or scale.seeds) for member in (*groups[-1], cell)) > TOGETHER:
             groups.append([])
         groups[-1].append(cell)
-    return [group for groups in found.values() for group in groups if group]
+    return [group for groups in groups_by_kind.values() for group in groups if group]
 
 
 def kind_of(cell: Cell, scale: Scale) -> Hashable:

@@ -1,4 +1,4 @@
-"""What came out of comparisons: who is lower or higher, at which error, and that in words."""
+"""Outcomes of comparisons: lower or higher, at which error, as values and as text."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -44,13 +44,18 @@ def level_text(record: Record) -> str:
     return f"{shown(left, 2)} Wh in the seeds that did not diverge ({lost} did)"
 
 
-def told(test: Paired, own: str = "", other: str = "", unit: str = "", digits: int = 2) -> str:
+def gap_text(
+    test: Paired, first: str = "", second: str = "", unit: str = "", digits: int = 2
+) -> str:
     """Return a difference with its interval, or who diverged."""
-    one = test.difference
+    difference = test.difference
     if test.decided:
-        return test.losses(own, other)
-    if not one.seeds:
+        return test.losses(first, second)
+    if not difference.seeds:
         return "no seed that both finished"
-    if one.seeds < 2 or one.copies:
-        return shown(one.mean, digits) + unit
-    return f"{shown(one.mean, digits)} [{shown(one.low, digits)}, {shown(one.high, digits)}]{unit}"
+    if difference.seeds < 2 or difference.copies:
+        return shown(difference.mean, digits) + unit
+    mean, low, high = (
+        shown(value, digits) for value in (difference.mean, difference.low, difference.high)
+    )
+    return f"{mean} [{low}, {high}]{unit}"

@@ -1,4 +1,4 @@
-"""What the mechanisms cost: time of a round, of its parts, of the probe, and of a prediction.
+"""Cost of the mechanisms: time of a round, of its parts and of the probe.
 
 Seconds are those of this simulator, which trains all participants in one stack: shares and ratios
 can be set beside the paper's, seconds cannot. They do not reproduce bit for bit.
@@ -44,8 +44,8 @@ def seconds(record: Record | None) -> dict[str, float]:
 
 def round_seconds(record: Record | None) -> float:
     """Return seconds of a whole round without its evaluation; NaN if it has not run."""
-    own = seconds(record)
-    return sum(own.values()) if own else np.nan
+    parts = seconds(record)
+    return sum(parts.values()) if parts else np.nan
 
 
 def timed(cell: Cell, rounds: int) -> Cell:
@@ -124,8 +124,8 @@ def load_note(record: Record) -> str:
         f"{turns['rounds']} rounds in turns on {turns['cores']} cores; load average {before:.1f} "
         f"before and {after:.1f} after."
     )
-    others = max(before, after) - record.made_with.get("threads", 1)
-    if others > turns["cores"] / 2:
+    excess = max(before, after) - record.made_with.get("threads", 1)
+    if excess > turns["cores"] / 2:
         text += " Other work shared the machine, which widens the intervals."
     return text
 
@@ -138,16 +138,18 @@ def show_components(view: View) -> Findings:
         record = view.get(turns_cell(dataset))
         facts = facts_line([record])
         engines = record.facts["turns"]["engines"] if record is not None else {}
-        whole = printed("components").entry("total", place)
+        printed_total = printed("components").entry("total", place)
         for engine in engines:
             assert record is not None
-            own = part_seconds(record.facts["turns"], engine, GATED)
+            parts = part_seconds(record.facts["turns"], engine, GATED)
             rows: list[tuple[Entry, ...]] = []
             for part in CLIENT_SIDE:
                 theirs = printed("components").entry(part, place)
-                share = 100 * theirs.mean / whole.mean if theirs and whole else np.nan
-                time = 1000 * own[part]
-                ours = 100 * own[part] / sum(own.values())
+                share = (
+                    100 * theirs.mean / printed_total.mean if theirs and printed_total else np.nan
+                )
+                time = 1000 * parts[part]
+                ours = 100 * parts[part] / sum(parts.values())
                 rows.append((part, time, ours, printed_text(theirs), float(share)))
             blocks.append(
                 Block(
@@ -223,7 +225,9 @@ def show_scalability(view: View) -> Findings:
     """Time per round by the number of participants."""
     setting = view.setting
     methods = view.setting.among(("fedavg", "fo-ri-fedavg"))
-    found = {m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods}
+    records = {
+        m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods
+    }
     columns = [Column("|S_t|")]
     for method in methods:
         columns += [Column(name_of(method), "ms", 1), Column("printed", "s")]
@@ -232,12 +236,12 @@ def show_scalability(view: View) -> Findings:
         row: list[Entry] = [str(participants)]
         for method in methods:
             theirs = printed("scalability").entry(str(participants), method)
-            row += [1000 * round_seconds(found[method][place]), printed_text(theirs)]
+            row += [1000 * round_seconds(records[method][place]), printed_text(theirs)]
         rows.append(tuple(row))
-    facts = facts_line([record for records in found.values() for record in records])
+    facts = facts_line([record for per_size in records.values() for record in per_size])
     values = {
-        m: [{1: 1000 * t} if np.isfinite(t := round_seconds(r)) else {} for r in records]
-        for m, records in found.items()
+        m: [{1: 1000 * t} if np.isfinite(t := round_seconds(r)) else {} for r in per_size]
+        for m, per_size in records.items()
     }
     return Findings(
         (

@@ -40,7 +40,7 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
     overview = [progress_table(progress(studies, view, facts)), made_with_table(lab.every)]
     for table in overview:
         write_text(path.parent / "tables" / f"{table.name}.csv", table.csv())
-    shown = [_rendered(study, view, path.parent) for study in studies]
+    rendered = [_rendered(study, view, path.parent) for study in studies]
     pages = Environment(
         loader=ChoiceLoader([PackageLoader("reproduction"), PackageLoader("fedwatt.report")]),
         autoescape=True,
@@ -55,7 +55,7 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
         verdicts=verdicts(view),
         headlines=headline_verdicts(view),
         rules=RULES,
-        studies=shown,
+        studies=rendered,
         overview=overview,
         methods=[
             {"label": m, "name": name_of(m), "colour": VARIABLES[appearance[m].colour]}

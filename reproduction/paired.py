@@ -27,15 +27,15 @@ class Paired:
     p: float
     """Of Student's paired t-test, two-sided; NaN with fewer than two seeds, or diverged ones.
     Equal differences in all n seeds have no spread: then 2^(1-n), the chance of equal signs."""
-    own_lost: tuple[int, ...] = ()
+    first_lost: tuple[int, ...] = ()
     """Seeds in which the one side diverged."""
-    other_lost: tuple[int, ...] = ()
+    second_lost: tuple[int, ...] = ()
     """Seeds in which the other did."""
 
     @property
     def decided(self) -> bool:
         """Return whether a diverged seed decides it."""
-        return bool(self.own_lost or self.other_lost)
+        return bool(self.first_lost or self.second_lost)
 
     @property
     def ran(self) -> bool:
@@ -45,31 +45,31 @@ class Paired:
     def below(self, p: float, level: float) -> bool:
         """Return whether the one side is lower: the other diverged, or p (corrected) says so."""
         if self.decided:
-            return not self.own_lost
+            return not self.first_lost
         return p < level and self.difference.mean < 0
 
     def above(self, p: float, level: float) -> bool:
         """Return whether it is higher: it diverged alone, or p (corrected) says so."""
         if self.decided:
-            return not self.other_lost
+            return not self.second_lost
         return p < level and self.difference.mean > 0
 
-    def losses(self, own: str, other: str) -> str:
+    def losses(self, first: str, second: str) -> str:
         """Return who diverged in which seeds, in words; empty if nobody did."""
         parts = [
             f"{name} diverged in {'seed' if len(lost) == 1 else 'seeds'} "
             + ", ".join(map(str, lost))
-            for name, lost in ((own, self.own_lost), (other, self.other_lost))
+            for name, lost in ((first, self.first_lost), (second, self.second_lost))
             if lost
         ]
         return " and ".join(parts)
 
 
 def paired(
-    own: Mapping[int, float],
-    other: Mapping[int, float],
-    own_lost: Iterable[int] = (),
-    other_lost: Iterable[int] = (),
+    first: Mapping[int, float],
+    second: Mapping[int, float],
+    first_lost: Iterable[int] = (),
+    second_lost: Iterable[int] = (),
 ) -> Paired:
     """Return `own` minus `other` over the seeds of both; the lost seeds diverged.
 
@@ -77,18 +77,18 @@ def paired(
     >>> found.difference.mean, round(found.p, 6)  # t = 2 / (1/√3) with two degrees of freedom
     (2.0, 0.07418)
     """
-    seeds = [seed for seed in own if seed in other]
-    values = np.array([own[seed] - other[seed] for seed in seeds])
-    found = estimate(values.tolist())
-    lost = (tuple(own_lost), tuple(other_lost))
+    seeds = [seed for seed in first if seed in second]
+    values = np.array([first[seed] - second[seed] for seed in seeds])
+    difference = estimate(values.tolist())
+    lost = (tuple(first_lost), tuple(second_lost))
     if any(lost):
-        return Paired(found, nan, *lost)
-    if found.seeds < 2:
-        return Paired(found, nan)
-    if found.std == 0:
-        return Paired(found, 1.0 if found.mean == 0 else 2.0 ** (1 - found.seeds))
-    t = abs(found.mean) / (found.std / sqrt(found.seeds))
-    return Paired(found, float(2 * stdtr(found.seeds - 1, -t)))
+        return Paired(difference, nan, *lost)
+    if difference.seeds < 2:
+        return Paired(difference, nan)
+    if difference.std == 0:
+        return Paired(difference, 1.0 if difference.mean == 0 else 2.0 ** (1 - difference.seeds))
+    t = abs(difference.mean) / (difference.std / sqrt(difference.seeds))
+    return Paired(difference, float(2 * stdtr(difference.seeds - 1, -t)))
 
 
 def detectable(difference: Estimate, comparisons: int = 1) -> float:
@@ -120,10 +120,10 @@ def holm(ps: Sequence[float]) -> list[float]:
     >>> holm([0.01, nan, 0.03])
     [0.03, nan, 0.06]
     """
-    known = sorted((p, i) for i, p in enumerate(ps) if not isnan(p))
+    ordered = sorted((p, i) for i, p in enumerate(ps) if not isnan(p))
     adjusted = [nan] * len(ps)
     highest = 0.0
-    for rank, (p, i) in enumerate(known):
+    for rank, (p, i) in enumerate(ordered):
         highest = max(highest, min(1.0, (len(ps) - rank) * p))
         adjusted[i] = highest
     return adjusted

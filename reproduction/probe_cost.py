@@ -1,4 +1,4 @@
-"""What the roughness probe costs, and how that depends on its settings."""
+"""Cost of the roughness probe, and its dependence on the settings."""
 
 from dataclasses import replace
 from typing import Any
@@ -95,8 +95,8 @@ def sensitivity_cell(setting: Setting, dataset: str, probe: tuple[int, int, int,
 
 def client_side(record: Record | None) -> float:
     """Return seconds that a round takes in the vehicles; NaN if it has not run."""
-    own = seconds(record)
-    return sum(own[part] for part in CLIENT_SIDE) if own else np.nan
+    parts = seconds(record)
+    return sum(parts[part] for part in CLIENT_SIDE) if parts else np.nan
 
 
 def baseline_cell(setting: Setting, dataset: str) -> Cell:

@@ -1,4 +1,4 @@
-"""What a reproduction shows while it goes on: a bar in a terminal, a line a cell elsewhere."""
+"""Progress of a reproduction: a bar in a terminal, a line per cell elsewhere."""
 
 import time
 from collections.abc import Sequence
@@ -74,8 +74,10 @@ class CellProgress:
         self.total = max(self.total, self.done)
         self.progress.update(self.task, completed=self.done, total=self.total)
         if not self.console.is_terminal:
-            found = list(record.final("test_rmse").values())
-            error = f"{np.mean(found):.2f} Wh" if found else "diverged" if record.diverged else "–"
+            errors = list(record.final("test_rmse").values())
+            error = (
+                f"{np.mean(errors):.2f} Wh" if errors else "diverged" if record.diverged else "–"
+            )
             took = time.monotonic() - self.begun_at
             self.say(f"[{self.done}/{self.total}] {describe(cell)}: {error}, {took:.1f} s")
 

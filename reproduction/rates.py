@@ -1,4 +1,4 @@
-"""What the rate does: validation error of FedAvg and the paper's methods at every rate tried.
+"""Validation error of FedAvg and the paper's methods at every learning rate tried.
 
 These are the trials from which each method's own rate is chosen, and some at rates beyond them,
 which show whether the range ends too early. FO's steps are shorter than plain ones, so that its
@@ -37,9 +37,9 @@ def conditions(setting: Setting) -> dict[str, tuple[str, Cell]]:
         *dataset_contests(setting),
     )
     return {
-        one.name: (one.title, one.cells[BASE])
-        for one in contests
-        if one.cells[BASE].follow == "own rate"
+        entry.name: (entry.title, entry.cells[BASE])
+        for entry in contests
+        if entry.cells[BASE].follow == "own rate"
     }
 
 
@@ -55,8 +55,8 @@ def tried(setting: Setting, base: Cell, method: str) -> dict[float, Cell]:
         grid[0].with_settings({"learning_rate": learning_rate})
         for learning_rate in setting.scale.beyond
     ]
-    found = {float(dict(c.settings).get("learning_rate", RATE)): c for c in (*grid, *beyond)}
-    return dict(sorted(found.items()))
+    trials = {float(dict(c.settings).get("learning_rate", RATE)): c for c in (*grid, *beyond)}
+    return dict(sorted(trials.items()))
 
 
 def rate_cells(setting: Setting) -> list[Cell]:
@@ -86,15 +86,15 @@ def show_rates(view: View) -> Findings:
         if not rates:
             continue
         shown_records = {
-            m: [own[learning_rate] for learning_rate in rates] for m, own in records.items()
+            m: [by_rate[learning_rate] for learning_rate in rates] for m, by_rate in records.items()
         }
         values = {
-            m: [r.final("validation_rmse") if r else {} for r in own]
-            for m, own in shown_records.items()
+            m: [r.final("validation_rmse") if r else {} for r in by_rate]
+            for m, by_rate in shown_records.items()
         }
-        for method, own in values.items():
-            told = at_end(dict(zip(rates, own, strict=True)), view.setting.scale.beyond)
-            ends += [f"{name_of(method)}, {title}: {told}"] if told else []
+        for method, by_rate in values.items():
+            end = at_end(dict(zip(rates, by_rate, strict=True)), view.setting.scale.beyond)
+            ends += [f"{name_of(method)}, {title}: {end}"] if end else []
         headline = f"Validation RMSE by rate. {title}"
         note = "Trips and seeds of tuning, which no other table has."
         columns = [f"η₀ = {learning_rate:g}" for learning_rate in rates]
@@ -109,7 +109,7 @@ def show_rates(view: View) -> Findings:
                 sweep(ticks, values, "Validation RMSE, Wh per window", "rate η₀"),
                 "Trips and seeds of tuning. Each method is compared at the lowest point of its "
                 "own line, rates beyond the range left out.",
-                facts_line([record for own in shown_records.values() for record in own]),
+                facts_line([record for by_rate in shown_records.values() for record in by_rate]),
             )
         )
     return Findings(tuple(blocks), tuple(pictures), _remarks(ends))
@@ -124,7 +124,9 @@ def at_end(errors: Errors, beyond: Sequence[float]) -> str:
     'the highest (0.1: 0.50 Wh more)'
     """
     means = {
-        learning_rate: sum(own.values()) / len(own) for learning_rate, own in errors.items() if own
+        learning_rate: sum(by_seed.values()) / len(by_seed)
+        for learning_rate, by_seed in errors.items()
+        if by_seed
     }
     inside = [learning_rate for learning_rate in means if learning_rate not in beyond]
     best = min(inside, key=lambda learning_rate: means[learning_rate], default=None)

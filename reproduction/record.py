@@ -1,4 +1,4 @@
-"""What a cell leaves behind: what it was, what it ran on, and its rounds as columns.
+"""The record of a cell: its settings, its provenance, and its rounds as columns.
 
     FOLDER/<key>/cell.json         the cell, the fleet and the device in words, its measurements
     FOLDER/<key>/rounds.parquet    a row for each seed and round
@@ -77,8 +77,8 @@ class Record:
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Return code, libraries and machine; empty if the record is older than such entries."""
-        found: Mapping[str, Any] = self.facts.get(MADE_WITH, {})
-        return found
+        provenance: Mapping[str, Any] = self.facts.get(MADE_WITH, {})
+        return provenance
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -93,19 +93,19 @@ class Record:
         its test error ends no lower than that of the untrained network in round 0.
         """
         rounds = self.rounds["round"]
-        found = {}
+        lost = {}
         last = int(rounds.max(initial=0))
         for seed in self.seeds:
-            own = self.rounds["seed"] == seed
-            told = rounds[own & self.rounds["diverged"].astype(bool)]
-            reached = int(rounds[own].max(initial=0))
-            if told.size:
-                found[seed] = int(told.min())
-            elif not own.any() or reached < last:
-                found[seed] = int(rounds[rounds > reached].min(initial=last))
+            rows = self.rounds["seed"] == seed
+            flagged = rounds[rows & self.rounds["diverged"].astype(bool)]
+            reached = int(rounds[rows].max(initial=0))
+            if flagged.size:
+                lost[seed] = int(flagged.min())
+            elif not rows.any() or reached < last:
+                lost[seed] = int(rounds[rounds > reached].min(initial=last))
             elif self._untrained(seed):
-                found[seed] = last
-        return found
+                lost[seed] = last
+        return lost
 
     def _untrained(self, seed: int) -> bool:
         """Return whether a seed ends with no lower test error than its untrained network had."""
@@ -114,10 +114,10 @@ class Record:
 
     def curve(self, column: str, seed: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return (rounds, values) of a seed where the column was recorded."""
-        own = self.rounds["seed"] == seed
-        values = self.rounds[column][own].astype(np.float64)
-        known = np.isfinite(values)
-        return self.rounds["round"][own][known].astype(np.int64), values[known]
+        rows = self.rounds["seed"] == seed
+        values = self.rounds[column][rows].astype(np.float64)
+        recorded = np.isfinite(values)
+        return self.rounds["round"][rows][recorded].astype(np.int64), values[recorded]
 
     def final(self, column: str) -> dict[int, float]:
         """Return last recorded value of a column for every seed that did not diverge.
@@ -128,7 +128,7 @@ class Record:
 
     def at(self, column: str, upto: int | None, last: int = 1) -> dict[int, float]:
         """Return per seed the mean of the last values up to a round, without diverged seeds."""
-        found = {}
+        means = {}
         lost = self.diverged
         for seed in self.seeds:
             if seed in lost:
@@ -136,19 +136,19 @@ class Record:
             rounds, values = self.curve(column, seed)
             early = values if upto is None else values[rounds <= upto]
             if early.size:
-                found[seed] = float(early[-last:].mean())
-        return found
+                means[seed] = float(early[-last:].mean())
+        return means
 
     def around(self, column: str, round: int, reach: int) -> dict[int, float]:
         """Return per seed the mean of a column around a round; diverged seeds are left out."""
-        found = {}
+        means = {}
         lost = self.diverged
         for seed in self.seeds:
             rounds, values = self.curve(column, seed)
             near = values[np.abs(rounds - round) <= reach]
             if near.size and seed not in lost:
-                found[seed] = float(near.mean())
-        return found
+                means[seed] = float(near.mean())
+        return means
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Columns:
@@ -158,26 +158,26 @@ def columns_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> Columns:
 
 def write_record(folder: Path, key: str, record: Record) -> None:
     """Store a record; its cell.json comes last and makes it count."""
-    own = folder / key
+    cell_folder = folder / key
     for name, schema in TABLES.items():
         table = pa.table(dict(getattr(record, name)) or _empty(schema), schema=schema)
 
         def write(path: Path, table: pa.Table = table) -> None:
             pq.write_table(table, path)
 
-        write_atomically(own / f"{name}.parquet", write)
-    about = {"cell": asdict(record.cell), "facts": record.facts}
-    write_text(own / "cell.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(cell_folder / f"{name}.parquet", write)
+    content = {"cell": asdict(record.cell), "facts": record.facts}
+    write_text(cell_folder / "cell.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_record(folder: Path, key: str) -> Record | None:
     """Return the stored record; None if there is no complete one."""
-    own = folder / key
-    if not (own / "cell.json").is_file():
+    cell_folder = folder / key
+    if not (cell_folder / "cell.json").is_file():
         return None
-    about = json.loads((own / "cell.json").read_text(encoding="utf-8"))
-    tables = {name: _columns(pq.read_table(own / f"{name}.parquet")) for name in TABLES}
-    return Record(cell_from(about["cell"]), about["facts"], **tables)
+    content = json.loads((cell_folder / "cell.json").read_text(encoding="utf-8"))
+    tables = {name: _columns(pq.read_table(cell_folder / f"{name}.parquet")) for name in TABLES}
+    return Record(cell_from(content["cell"]), content["facts"], **tables)
 
 
 def write_records(
@@ -192,7 +192,7 @@ def write_records(
     for record in ordered.values():
         if record.made_with and record.made_with not in made:
             made.append(record.made_with)
-    about = {
+    content = {
         "scale": scale,
         **({"setting": dict(setting)} if setting else {}),
         MADE_WITH: made,
@@ -211,7 +211,7 @@ def write_records(
             _write_small(path, table)
 
         write_atomically(folder / f"{name}.parquet", write)
-    write_text(folder / "cells.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / "cells.json", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def scale_of_records(folder: Path) -> str:
@@ -223,18 +223,18 @@ def scale_of_records(folder: Path) -> str:
 def setting_of_records(folder: Path) -> dict[str, Any]:
     """Return datasets and methods that committed records were made for, if they say."""
     file = folder / "cells.json"
-    about = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return dict(about.get("setting", {}))
+    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return dict(content.get("setting", {}))
 
 
 def read_records(folder: Path) -> dict[str, Record]:
     """Return key → record of committed records; empty where there are none."""
     if not (folder / "cells.json").is_file():
         return {}
-    whole = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
-    about = whole["cells"]
-    made = whole.get(MADE_WITH, [])
-    parts: dict[str, dict[str, Columns]] = {key: {} for key in about}
+    content = json.loads((folder / "cells.json").read_text(encoding="utf-8"))
+    cells = content["cells"]
+    made = content.get(MADE_WITH, [])
+    parts: dict[str, dict[str, Columns]] = {key: {} for key in cells}
     for name, schema in TABLES.items():
         try:
             # In one go: another process may put a new file in its place meanwhile.
@@ -243,16 +243,16 @@ def read_records(folder: Path) -> dict[str, Record]:
             raise RunError(f"{folder / f'{name}.parquet'} cannot be read: {error}") from error
         columns = _columns(table)
         rows = _rows_by_key(table)
-        for key in about:
-            own = rows.get(key, np.zeros(0, dtype=np.int64))
-            parts[key][name] = {column: columns[column][own] for column in schema.names}
+        for key in cells:
+            indices = rows.get(key, np.zeros(0, dtype=np.int64))
+            parts[key][name] = {column: columns[column][indices] for column in schema.names}
     return {
         key: Record(cell_from(entry["cell"]), _spelt_out(entry["facts"], made), **parts[key])
-        for key, entry in about.items()
+        for key, entry in cells.items()
     }
 
 
-def same_training(one: Record, other: Record) -> bool:
+def same_training(first: Record, second: Record) -> bool:
     """Return whether two records tell of one training, also where one of them is compact."""
 
     def columns(record: Record) -> list[NDArray[np.float32]]:
@@ -262,8 +262,8 @@ def same_training(one: Record, other: Record) -> bool:
             for name in TABLES[table].names
         ]
 
-    pairs = zip(columns(one), columns(other), strict=True)
-    return one.facts == other.facts and all(np.array_equal(*p, equal_nan=True) for p in pairs)
+    pairs = zip(columns(first), columns(second), strict=True)
+    return first.facts == second.facts and all(np.array_equal(*p, equal_nan=True) for p in pairs)
 
 
 def with_seeds(record: Record, seeds: Sequence[int]) -> Record:
@@ -284,14 +284,14 @@ def cell_from(table: Mapping[str, Any]) -> Cell:
 
 def _numbered(record: Record, made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return facts with the number of the provenance in place of itself."""
-    own = {MADE_WITH: made.index(record.made_with)} if record.made_with else {}
-    return dict(record.facts) | own
+    provenance = {MADE_WITH: made.index(record.made_with)} if record.made_with else {}
+    return dict(record.facts) | provenance
 
 
 def _spelt_out(facts: Mapping[str, Any], made: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return facts with the provenance in place of its number."""
-    own = {MADE_WITH: made[facts[MADE_WITH]]} if MADE_WITH in facts else {}
-    return dict(facts) | own
+    provenance = {MADE_WITH: made[facts[MADE_WITH]]} if MADE_WITH in facts else {}
+    return dict(facts) | provenance
 
 
 def _only(row: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
@@ -312,8 +312,8 @@ def _rows_by_key(table: pa.Table) -> dict[str, NDArray[np.int64]]:
     codes = keys.indices.to_numpy()
     counts = np.bincount(codes, minlength=len(keys.dictionary))
     # One piece more than there are keys, an empty one.
-    *own, _ = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts))
-    return dict(zip(keys.dictionary.to_pylist(), own, strict=True))
+    *groups, _ = np.split(np.argsort(codes, kind="stable"), np.cumsum(counts))
+    return dict(zip(keys.dictionary.to_pylist(), groups, strict=True))
 
 
 def _keyed(key: str, table: pa.Table) -> pa.Table:

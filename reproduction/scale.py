@@ -1,4 +1,4 @@
-"""How large a reproduction is: seconds, hours, or the paper's own rounds and seeds."""
+"""Size of a reproduction: seconds, hours, or the paper's own rounds and seeds."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the search for hyperparameters found, and whether more trials would have mattered."""
+"""Results of the search for hyperparameters, by number of trials."""
 
 from math import inf, isfinite
 
@@ -49,23 +49,25 @@ def show_search(view: View) -> Findings:
         curves = {}
         methods = fully_searched(view.setting, dataset)
         for method in methods:
-            found = best_so_far(view, dataset, method)
-            complete = len(found) == trials
+            incumbents = best_so_far(view, dataset, method)
+            complete = len(incumbents) == trials
             row: list[Entry] = [name_of(method)]
             for count in looked_at:
-                known = complete and isfinite(found[count - 1])
-                row.append(found[count - 1] if known else ("diverged" if complete else MISSING))
+                finite = complete and isfinite(incumbents[count - 1])
+                row.append(
+                    incumbents[count - 1] if finite else ("diverged" if complete else MISSING)
+                )
             record = view.get(tuned(view.setting.scale, dataset, method))
             settings = dict(record.cell.settings) if record else {}
             row.append(", ".join(f"{n} {v:.3g}" for n, v in settings.items()) or "–")
             rows.append(tuple(row))
             if complete:
-                curves[method] = [{0: v} if v < inf else {} for v in found]
+                curves[method] = [{0: v} if v < inf else {} for v in incumbents]
         columns = [Column("Method")]
         columns += [Column("default" if n == 1 else f"best of {n}", "Wh", 2) for n in looked_at]
         contained = "; ".join(
-            f"{name_of(own)} those of {', '.join(map(name_of, others))}"
-            for own, others in CONTAINS.items()
+            f"{name_of(method_name)} those of {', '.join(map(name_of, contained_names))}"
+            for method_name, contained_names in CONTAINS.items()
         )
         blocks.append(
             Block(

@@ -100,9 +100,9 @@ def four_digits(value: float) -> float:
 
 def score(record: Record) -> float:
     """Return mean validation RMSE over seeds, Wh; infinite if a seed diverged."""
-    found = list(record.final("validation_rmse").values())
-    lost = record.diverged or not found or not all(map(isfinite, found))
-    return inf if lost else float(np.mean(found))
+    errors = list(record.final("validation_rmse").values())
+    lost = record.diverged or not errors or not all(map(isfinite, errors))
+    return inf if lost else float(np.mean(errors))
 
 
 def mean_pull(record: Record) -> float:
@@ -138,7 +138,7 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
     Kinds of vehicles and sizes of fleets share the rates of ten passenger cars; windows a second
     apart have the rates of their shorter runs.
     """
-    kept = ("partition", "noisy", "stride", "epochs", "participation", "causal", "work")
+    conditions = ("partition", "noisy", "stride", "epochs", "participation", "causal", "work")
     rounds = cell.rounds or scale.rate_rounds
     base = Cell(
         dataset=cell.dataset,
@@ -146,7 +146,7 @@ def rate_grid(cell: Cell, scale: Scale) -> tuple[Cell, ...]:
         purpose="trial",
         seeds=scale.rate_seeds,
         rounds=min(rounds, scale.stride_rounds) if cell.stride else rounds,
-        **{name: getattr(cell, name) for name in kept},
+        **{name: getattr(cell, name) for name in conditions},
     )
     return (
         base,
@@ -164,10 +164,10 @@ def latin(ranges: Mapping[str, Range], count: int) -> list[dict[str, float]]:
     [0.00316, 0.03162]
     """
     columns = {}
-    for name, own in ranges.items():
+    for name, span in ranges.items():
         key = name.replace("learning_rate", "rate")  # as when the committed records were made
         places = generator(0, "tuning", key).permutation((np.arange(count) + 0.5) / max(count, 1))
-        low, high = (np.log([own.low, own.high])) if own.log else (own.low, own.high)
+        low, high = (np.log([span.low, span.high])) if span.log else (span.low, span.high)
         values = low + places * (high - low)
-        columns[name] = [float(f"{v:.6g}") for v in (np.exp(values) if own.log else values)]
+        columns[name] = [float(f"{v:.6g}") for v in (np.exp(values) if span.log else values)]
     return [{name: column[i] for name, column in columns.items()} for i in range(count)]

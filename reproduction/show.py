@@ -50,10 +50,10 @@ def facts_line(records: Sequence[Record | None]) -> str:
             f"{windows['train']:,} training and {windows['test']:,} test windows, energy "
             f"{labels(fleet['labels'])}; seeds {seeds}"
         )
-        own = devices_of.setdefault(line, [])
+        devices = devices_of.setdefault(line, [])
         device = device_and_engine(record)
-        if device not in own:
-            own.append(device)
+        if device not in devices:
+            devices.append(device)
     lines = [f"{line}; {' and '.join(devices)}" for line, devices in devices_of.items()]
     if any(record is not None and record.cell.dataset in RECORDED for record in records):
         lines[-1] += f". {PURE_EVS}"
@@ -67,11 +67,11 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
     lost = record.diverged
     if not values:
         return f"diverged (all {len(lost)} seeds)" if lost else "–"
-    found = estimate(list(values.values()))
+    mean = estimate(list(values.values()))
     if not lost:
-        return found
+        return mean
     cases = ", ".join(f"seed {seed} diverged by round {at}" for seed, at in lost.items())
-    return f"{shown(found)}; {cases}"
+    return f"{shown(mean)}; {cases}"
 
 
 def left_of(record: Record) -> str:
@@ -116,24 +116,24 @@ def comparison(
 
     `beside` names a printed table and its column; `values` replaces final values of `column`.
     """
-    found = values or [line.record.final(column) if line.record else {} for line in lines]
+    finals = values or [line.record.final(column) if line.record else {} for line in lines]
     if beside is not None and not any(theirs(beside[0], x.printed_row, beside[1]) for x in lines):
         beside = None
     lost = [line.record.diverged if line.record else {} for line in lines]
     against = [
-        paired(own, found[reference], lost[i], lost[reference]) if i != reference else None
-        for i, own in enumerate(found)
+        paired(by_seed, finals[reference], lost[i], lost[reference]) if i != reference else None
+        for i, by_seed in enumerate(finals)
     ]
     place_of = first_places([line.record for line in lines])
     ps = {
-        i: one.p
-        for i, one in enumerate(against)
-        if one is not None and one.ran and place_of[i] == i != place_of[reference]
+        i: test.p
+        for i, test in enumerate(against)
+        if test is not None and test.ran and place_of[i] == i != place_of[reference]
     }
     corrected = dict(zip(ps, holm(list(ps.values())), strict=True))
     rows: list[tuple[Entry, ...]] = []
-    for i, (line, own, test) in enumerate(zip(lines, found, against, strict=True)):
-        ours = value(line.record, own)
+    for i, (line, by_seed, test) in enumerate(zip(lines, finals, against, strict=True)):
+        ours = value(line.record, by_seed)
         row: list[Entry] = [line.name, ours]
         if beside is not None:
             entry = theirs(beside[0], line.printed_row, beside[1])
@@ -172,7 +172,10 @@ def first_places(trainings: Sequence[object]) -> list[int]:
     [0, 1, 0, 3, 4]
     """
     places: dict[int, int] = {}
-    return [i if own is None else places.setdefault(id(own), i) for i, own in enumerate(trainings)]
+    return [
+        i if training is None else places.setdefault(id(training), i)
+        for i, training in enumerate(trainings)
+    ]
 
 
 def matrix(
@@ -189,8 +192,11 @@ def matrix(
 ) -> Block:
     """Return a row a method, and for each regime ours, printed and the difference."""
     beside = [
-        one if one and any(theirs(one[0], method, one[1]) for method in lines) else None
-        for one in beside or [None] * len(regimes)
+        printed_column
+        if printed_column
+        and any(theirs(printed_column[0], method, printed_column[1]) for method in lines)
+        else None
+        for printed_column in beside or [None] * len(regimes)
     ]
     columns = [Column("Method")]
     for regime, place in zip(regimes, beside, strict=True):
@@ -200,14 +206,16 @@ def matrix(
     rows: list[tuple[Entry, ...]] = []
     for method, records in lines.items():
         row: list[Entry] = [name_of(method)]
-        for record, own, place in zip(records, values[method], beside, strict=True):
-            ours = value(record, own)
+        for record, by_seed, place in zip(records, values[method], beside, strict=True):
+            ours = value(record, by_seed)
             row.append(ours)
             if place is not None:
                 entry = theirs(place[0], method, place[1])
                 row += [printed_text(entry), gap(ours, entry)]
         rows.append(tuple(row))
-    several = any(len(one) > 1 for own in values.values() for one in own)
+    several = any(
+        len(printed_column) > 1 for by_seed in values.values() for printed_column in by_seed
+    )
     caption = ("Mean ± standard deviation over seeds [95 % interval]. " if several else "") + note
     return Block(
         Table(name, title, tuple(columns), tuple(rows), caption.strip()),
@@ -223,15 +231,18 @@ def against(
     records: Mapping[str, Sequence[Record | None]],
     *,
     unit: str = "Wh",
-    own: str = "fo-ri-fedavg",
+    ours: str = "fo-ri-fedavg",
 ) -> Block:
     """Return the paper's method against every other one in each regime, at equal seeds."""
-    others = [method for method in values if method != own]
-    if own not in values:
-        return Block(Table(name, title, (Column("Method"),), (), f"{name_of(own)} {MISSING}."), "")
-    lost = {m: [r.diverged if r else {} for r in found] for m, found in records.items()}
+    rivals = [method for method in values if method != ours]
+    if ours not in values:
+        return Block(Table(name, title, (Column("Method"),), (), f"{name_of(ours)} {MISSING}."), "")
+    lost = {
+        m: [r.diverged if r else {} for r in method_records]
+        for m, method_records in records.items()
+    }
     tests = [
-        [paired(values[own][i], values[m][i], lost[own][i], lost[m][i]) for m in others]
+        [paired(values[ours][i], values[m][i], lost[ours][i], lost[m][i]) for m in rivals]
         for i in range(len(regimes))
     ]
     corrected = iter(holm([test.p for row in tests for test in row if test.ran]))
@@ -240,19 +251,19 @@ def against(
     for regime in regimes:
         columns += [Column(regime, unit, 2), Column("p, Holm")]
     rows = []
-    for place, method in enumerate(others):
+    for place, method in enumerate(rivals):
         row: list[Entry] = [name_of(method)]
         for i in range(len(regimes)):
-            if records[own][i] is None or records[method][i] is None:
+            if records[ours][i] is None or records[method][i] is None:
                 row += [MISSING, "–"]
             else:
-                row += _outcome(tests[i][place], ps[i][place], name_of(own), name_of(method))
+                row += _outcome(tests[i][place], ps[i][place], name_of(ours), name_of(method))
         rows.append(tuple(row))
     note = (
-        f"{name_of(own)} minus the other, seed by seed [95 % interval]: below zero is better. "
+        f"{name_of(ours)} minus the other, seed by seed [95 % interval]: below zero is better. "
         "p of the paired t-test, Holm-corrected over all comparisons that ran."
     )
-    facts = facts_line([record for found in records.values() for record in found])
+    facts = facts_line([record for method_records in records.values() for record in method_records])
     return Block(Table(name, title, tuple(columns), tuple(rows), note), facts)
 
 
@@ -262,9 +273,9 @@ def _tested(test: Paired, p: float, line: Line, base: str, count: int) -> list[E
     return [*_outcome(test, p, line.name, base), detectable(test.difference, count)]
 
 
-def _outcome(test: Paired, p: float, own: str, other: str) -> list[Entry]:
+def _outcome(test: Paired, p: float, first: str, second: str) -> list[Entry]:
     """Return difference and p; or who lost by diverging."""
-    return [test.losses(own, other), "–"] if test.decided else [test.difference, p_text(p)]
+    return [test.losses(first, second), "–"] if test.decided else [test.difference, p_text(p)]
 
 
 def p_text(p: float) -> str:

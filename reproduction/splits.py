@@ -1,4 +1,4 @@
-"""The same comparison on several splits of the trips, so that its interval covers the trips, too.
+"""Comparisons on several splits of the trips, so that the interval covers the trips as well.
 
 A method's error on a split is its mean over seeds; methods are compared split by split.
 """
@@ -17,10 +17,10 @@ from reproduction.study import Block, Findings, Study, View
 
 def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, float], list[int]]:
     """Return the mean error of `name` per split, and the splits with a diverged seed."""
-    found = {}
+    errors = {}
     lost = []
-    for one in contests:
-        cell = one.cells.get(name)
+    for entry in contests:
+        cell = entry.cells.get(name)
         record = view.get(cell) if cell is not None else None
         if cell is None or record is None:
             continue
@@ -30,14 +30,14 @@ def by_split(view: View, contests: list[Contest], name: str) -> tuple[dict[int, 
         if record.diverged:
             lost.append(cell.split)
         elif shared:
-            found[cell.split] = sum(shared) / len(shared)
-    return found, lost
+            errors[cell.split] = sum(shared) / len(shared)
+    return errors, lost
 
 
-def over_splits(view: View, own: str, other: str) -> Paired:
+def over_splits(view: View, first: str, second: str) -> Paired:
     """Return one training minus another, split by split."""
     contests = split_contests(view.setting)
-    (mine, lost), (theirs, their_lost) = (by_split(view, contests, n) for n in (own, other))
+    (mine, lost), (theirs, their_lost) = (by_split(view, contests, n) for n in (first, second))
     return paired(mine, theirs, lost, their_lost)
 
 
@@ -54,11 +54,11 @@ def show_splits(view: View) -> Findings:
     rows: list[tuple[Entry, ...]] = []
     records: list[Record | None] = []
     for name in names:
-        own = [view.get(one.cells[name]) for one in contests]
-        records += own
+        split_records = [view.get(entry.cells[name]) for entry in contests]
+        records += split_records
         errors, _ = by_split(view, contests, name)
-        done = f"{sum(r is not None for r in own)} of {len(contests)}"
-        row: list[Entry] = [name, done, value(next((r for r in own if r), None), errors)]
+        done = f"{sum(r is not None for r in split_records)} of {len(contests)}"
+        row: list[Entry] = [name, done, value(next((r for r in split_records if r), None), errors)]
         if name == BASE:
             row += ["reference", "–", "–"]
         elif first[name] == BASE:

@@ -1,4 +1,4 @@
-"""How much shorter fractional steps are than plain ones: FO-FedAvg's scale, measured.
+"""Length of fractional steps beside plain ones, measured.
 
 Paper, `eq:frac_precond`. From models met on the way, the local steps of that round are taken again
 and each step's length ‖p ⊙ g‖ is put beside ‖g‖. FedAvg at the rate times their ratio takes steps

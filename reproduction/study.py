@@ -1,4 +1,4 @@
-"""What a study is: a table or figure of the paper, the cells it needs, what it makes of them."""
+"""Studies: a table or figure of the paper, the cells it needs, and how it shows them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -37,13 +37,13 @@ class Setting:
         The paper's is empty for a dataset that only stands in for it: no printed number is one of
         it, and none is subtracted from its own.
         """
-        return [(PRINTED_AS.get(own, ""), own) for own in (*self.ved, *self.eved)]
+        return [(PRINTED_AS.get(dataset, ""), dataset) for dataset in (*self.ved, *self.eved)]
 
     @property
     def few_places(self) -> list[tuple[str, str]]:
         """Return the pairs of studies with many cells: one dataset in each place."""
         second = self.eved[:1] if self.scale.second_dataset else ()
-        return [(PRINTED_AS.get(own, ""), own) for own in (*self.ved[:1], *second)]
+        return [(PRINTED_AS.get(dataset, ""), dataset) for dataset in (*self.ved[:1], *second)]
 
     @property
     def table(self) -> dict[str, Any]:
@@ -67,19 +67,19 @@ def setting_for(
     methods: Sequence[str] = METHODS,
 ) -> Setting:
     """Return the datasets that are there, or those asked for, in the places of the paper's two."""
-    for kind, names, known in (("dataset", datasets, DATASETS), ("method", methods, METHODS)):
+    for kind, names, available in (("dataset", datasets, DATASETS), ("method", methods, METHODS)):
         for name in names:
-            if name not in known:
-                raise SettingError(unknown(kind, name, known))
-    asked = tuple(dict.fromkeys(datasets))
-    plain = tuple(d for d in asked if d in PLAIN)
-    rich = tuple(d for d in asked if d in RICH)
-    if asked and not plain:
+            if name not in available:
+                raise SettingError(unknown(kind, name, available))
+    requested = tuple(dict.fromkeys(datasets))
+    plain = tuple(d for d in requested if d in PLAIN)
+    rich = tuple(d for d in requested if d in RICH)
+    if requested and not plain:
         raise SettingError(
-            f"{' and '.join(asked)} can only take the place of the paper's eVED. Name one in the "
-            f"place of its VED as well: {', '.join(PLAIN)}."
+            f"{' and '.join(requested)} can only take the place of the paper's eVED. Name one in "
+            f"the place of its VED as well: {', '.join(PLAIN)}."
         )
-    if not asked:
+    if not requested:
         recorded = sources.has("ved")
         if scale.name == "smoke":
             plain = ("synthetic", "ved") if recorded else ("synthetic",)
@@ -93,7 +93,7 @@ def setting_for(
 
 
 class View(Protocol):
-    """Where a study looks its cells' records up."""
+    """A lookup of records by cell."""
 
     @property
     def setting(self) -> Setting:
@@ -124,7 +124,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a study makes of its records."""
+    """Tables, figures and remarks of a study."""
 
     blocks: tuple[Block, ...] = ()
     pictures: tuple[Picture, ...] = ()

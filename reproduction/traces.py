@@ -34,7 +34,7 @@ def write_traces(folder: Path, vehicles: Sequence[Vehicle]) -> None:
         pq.write_table(table, path, compression="zstd", compression_level=19)
 
     write_atomically(folder / "traces.parquet", write)
-    about = [
+    description = [
         {
             "name": vehicle.name,
             "facts": dict(vehicle.facts),
@@ -42,7 +42,7 @@ def write_traces(folder: Path, vehicles: Sequence[Vehicle]) -> None:
         }
         for vehicle in vehicles
     ]
-    write_text(folder / "traces.json", json.dumps(about, ensure_ascii=False) + "\n")
+    write_text(folder / "traces.json", json.dumps(description, ensure_ascii=False) + "\n")
 
 
 def read_traces(folder: Path) -> list[Vehicle]:
@@ -51,14 +51,16 @@ def read_traces(folder: Path) -> list[Vehicle]:
     columns = {name: table[name].to_numpy() for name in CHANNELS}
     vehicles = []
     start = 0
-    for about in json.loads((folder / "traces.json").read_text(encoding="utf-8")):
+    for description in json.loads((folder / "traces.json").read_text(encoding="utf-8")):
         trips = []
-        for name, recording, seconds in about["trips"]:
-            own = {c: values[start : start + seconds] for c, values in columns.items()}
-            held = {c: values for c, values in own.items() if not np.isnan(values).all()}
+        for name, recording, seconds in description["trips"]:
+            channels = {c: values[start : start + seconds] for c, values in columns.items()}
+            held = {c: values for c, values in channels.items() if not np.isnan(values).all()}
             trips.append(Trip(name, held, recording))
             start += seconds
         vehicles.append(
-            Vehicle(about["name"], tuple(trips), labels=UNLABELLED, facts=about["facts"])
+            Vehicle(
+                description["name"], tuple(trips), labels=UNLABELLED, facts=description["facts"]
+            )
         )
     return vehicles

@@ -51,12 +51,14 @@ def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: On
         return train_cells([cell], scale, fleet, device, on_round)[0]
     facts: dict[str, Any] = {"fleet": _facts(fleet)}
     if cell.work == "latency":
-        found = latencies(len(fleet.features), fleet.window, scale.latency_windows)
+        latency_rows = latencies(len(fleet.features), fleet.window, scale.latency_windows)
         nothing = columns_of([], ROUNDS), columns_of([], VEHICLES)
         made = provenance(torch.device("cpu"))
-        return Record(cell, facts | {"latency": found, "device": "cpu", MADE_WITH: made}, *nothing)
+        return Record(
+            cell, facts | {"latency": latency_rows, "device": "cpu", MADE_WITH: made}, *nothing
+        )
     federation = _federation(cell, scale, fleet, device)
-    facts |= _about(federation)
+    facts |= _device_facts(federation)
     if cell.work == "turns":
         rounds = timed_rounds(scale.timing_rounds)
         probe = dict(scale.probe)
@@ -75,7 +77,7 @@ def train_cells(
     methods = [cell.choice(scale).method for cell in cells]
     federations = [_federation(cell, scale, fleet, device) for cell in cells]
     seen: list[dict[int, Tensor]] = [{} for _ in cells]
-    due = [_milestones(*one) for one in zip(cells, methods, federations, strict=True)]
+    due = [_milestones(*training) for training in zip(cells, methods, federations, strict=True)]
 
     def follow(place: int, state: State, record: RoundRecord) -> None:
         if state.round in due[place]:
@@ -94,7 +96,7 @@ def train_cells(
     described = _facts(fleet)
     records = []
     for place, cell in enumerate(cells):
-        facts = {"fleet": described} | _about(federations[place])
+        facts = {"fleet": described} | _device_facts(federations[place])
         if seen[place]:
             facts["step_scale"] = step_scale(federations[place], methods[place], seen[place])
         records.append(_record(cell, scale, methods[place], facts, trained[place].history))
@@ -127,9 +129,9 @@ def _record(
     last = max(rounds)
     near = scale.at(200)
     every = run_config(cell, scale).training.evaluate_every
-    kept = {0, last}
+    recorded_rounds = {0, last}
     if cell.purpose == "result":
-        kept |= {r for r in rounds if r % every == 0 or abs(r - near) <= REACH}
+        recorded_rounds |= {r for r in rounds if r % every == 0 or abs(r - near) <= REACH}
     replies: Rows = []
     if any(isinstance(rule, RoughnessProximal) for rule in method.local):
         answered = [row for row in history.clients if row["replied"]]
@@ -141,13 +143,13 @@ def _record(
     return Record(
         cell,
         facts,
-        columns_of(_kept(history.rounds, kept), ROUNDS),
+        columns_of(_rows_of(history.rounds, recorded_rounds), ROUNDS),
         columns_of(replies, VEHICLES),
         columns_of(history.timing[1:], TIMING) if cell.purpose == "time" else {},
     )
 
 
-def _kept(rows: Rows, rounds: set[int]) -> Rows:
+def _rows_of(rows: Rows, rounds: set[int]) -> Rows:
     return [row for row in rows if row["round"] in rounds or row["diverged"]]
 
 
@@ -157,10 +159,10 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
     rounds = max(1, round(training.rounds * training.participation))
     every = max(1, round(training.evaluate_every * training.participation))
     due = {r for r in range(rounds + 1) if r % every == 0} | {rounds}
-    found: dict[int, list[list[Evaluation]]] = {r: [] for r in sorted(due)}
+    evaluations: dict[int, list[list[Evaluation]]] = {r: [] for r in sorted(due)}
     lost: Lost = {}
     for place, client in enumerate(federation.fleet.clients):
-        own = Federation(
+        single = Federation(
             replace(federation.fleet, clients=(client,)),
             federation.model,
             training=replace(training, rounds=rounds, participation=1.0, evaluate_every=rounds),
@@ -168,22 +170,22 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
             device=str(federation.device.type),
         )
 
-        def follow(state: State, record: RoundRecord, own: Federation = own) -> None:
+        def follow(state: State, record: RoundRecord, single: Federation = single) -> None:
             if state.round in due:
-                found[state.round].append(own.evaluate(state.weights))
+                evaluations[state.round].append(single.evaluate(state.weights))
 
-        trained = own.train("fedavg", on_round=follow)
-        state, _ = own.start(get("fedavg"))
-        found[0].append(own.evaluate(state.weights))
+        trained = single.train("fedavg", on_round=follow)
+        state, _ = single.start(get("fedavg"))
+        evaluations[0].append(single.evaluate(state.weights))
         for run, at in _lost(trained.state).items():
             lost[run] = min(at, lost.get(run, at))
         for r in due:  # all runs of this vehicle have diverged: a place that is never read
-            if len(found[r]) == place:
-                found[r].append(own.evaluate(trained.state.weights))
+            if len(evaluations[r]) == place:
+                evaluations[r].append(single.evaluate(trained.state.weights))
         on_round(place + 1, len(federation.fleet.clients))
     merged = {
-        r: [_together([one[run] for one in per_vehicle]) for run in range(len(federation.seeds))]
-        for r, per_vehicle in found.items()
+        r: [_together([runs[run] for runs in per_vehicle]) for run in range(len(federation.seeds))]
+        for r, per_vehicle in evaluations.items()
     }
     return _rows(federation.seeds, merged, lost)
 
@@ -191,34 +193,34 @@ def _alone(federation: Federation, on_round: OnRound) -> Rows:
 def _pooled(federation: Federation, on_round: OnRound) -> Rows:
     """Return one model on all windows in one place: as many steps as all participants together."""
     training = federation.training
-    asked = participant_count(len(federation.members.population), training.participation)
+    participants = participant_count(len(federation.members.population), training.participation)
     per_vehicle = (
         federation.members.population_windows / len(federation.members.population) / training.batch
     )
-    own = Federation(
+    pooled = Federation(
         replace(federation.fleet, clients=(pooled_client(federation.fleet.clients),)),
         federation.model,
         training=replace(
             training,
             participation=1.0,
-            steps=max(1, round(asked * per_vehicle)),
+            steps=max(1, round(participants * per_vehicle)),
             evaluate_every=training.rounds,
         ),
         seeds=federation.seeds,
         device=str(federation.device.type),
     )
-    start, _ = own.start(get("fedavg"))
-    found = {0: federation.evaluate(start.weights)}
+    start, _ = pooled.start(get("fedavg"))
+    evaluations = {0: federation.evaluate(start.weights)}
 
     def follow(state: State, record: RoundRecord) -> None:
         if state.round % training.evaluate_every == 0 or state.round == training.rounds:
-            found[state.round] = federation.evaluate(state.weights)
+            evaluations[state.round] = federation.evaluate(state.weights)
         on_round(state.round, training.rounds)
 
-    trained = own.train("fedavg", on_round=follow)
+    trained = pooled.train("fedavg", on_round=follow)
     lost = _lost(trained.state)
-    found.setdefault(training.rounds, federation.evaluate(trained.state.weights))
-    return _rows(federation.seeds, found, lost)
+    evaluations.setdefault(training.rounds, federation.evaluate(trained.state.weights))
+    return _rows(federation.seeds, evaluations, lost)
 
 
 def pooled_client(clients: Sequence[Client]) -> Client:
@@ -244,13 +246,15 @@ def _lost(state: State) -> Lost:
     return {run: int(at) for run, at in enumerate(state.diverged.tolist()) if at}
 
 
-def _rows(seeds: Sequence[int], found: dict[int, list[Evaluation]], lost: Lost) -> Rows:
+def _rows(
+    seeds: Sequence[int], evaluations_by_round: dict[int, list[Evaluation]], lost: Lost
+) -> Rows:
     rows: Rows = []
-    for at, evaluations in found.items():
-        for run, (seed, one) in enumerate(zip(seeds, evaluations, strict=True)):
-            test = micro(one.test)
+    for at, evaluations in evaluations_by_round.items():
+        for run, (seed, evaluation) in enumerate(zip(seeds, evaluations, strict=True)):
+            test = micro(evaluation.test)
             scores = {
-                "validation_rmse": micro(one.validation).rmse,
+                "validation_rmse": micro(evaluation.validation).rmse,
                 "test_rmse": test.rmse,
                 "test_mae": test.mae,
                 "test_mape": test.mape,
@@ -278,6 +282,6 @@ def _facts(fleet: Fleet) -> dict[str, Any]:
     return described
 
 
-def _about(federation: Federation) -> dict[str, Any]:
+def _device_facts(federation: Federation) -> dict[str, Any]:
     made = provenance(federation.device, deterministic=federation.training.deterministic)
     return {"device": made["device"], "weights": federation.model.layout.size, MADE_WITH: made}

@@ -1,4 +1,4 @@
-"""What the mechanisms cost a vehicle, with the methods in turns.
+"""Cost of the mechanisms in a vehicle, with the methods in turns.
 
 Times of a shared machine drift by more than the methods differ, so methods are timed round by round
 in turns: first to last in one round, last to first in the next. All of them have the same
@@ -73,8 +73,10 @@ def turns_cell(dataset: str) -> Cell:
 def contenders(probe: Mapping[str, Any]) -> dict[str, Method]:
     """Name → method; `probe` are settings of all that probe, such as a smaller probe's."""
     return {
-        name: get(name.partition(",")[0], **own, **(probe if "probe_schedule" in own else {}))
-        for name, own in CONTENDERS.items()
+        name: get(
+            name.partition(",")[0], **settings, **(probe if "probe_schedule" in settings else {})
+        )
+        for name, settings in CONTENDERS.items()
     }
 
 
@@ -90,7 +92,7 @@ def measured(
     before = os.getloadavg()
     engines = ("plain", "cpu", *(("cuda",) if torch.cuda.is_available() else ()))
     total = len(engines) * rounds
-    found = {}
+    turns = {}
     for place, engine in enumerate(engines):
 
         def follow(done: int, begun: int = place * rounds) -> None:
@@ -98,9 +100,9 @@ def measured(
 
         take = plain_turns if engine == "plain" else engine_turns
         trainings = federations(fleet, participation, engine)
-        found[engine] = take(trainings, methods, rounds, follow)
+        turns[engine] = take(trainings, methods, rounds, follow)
     return {
-        "engines": found,
+        "engines": turns,
         "rounds": rounds,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else "",
         "cores": os.cpu_count(),
@@ -135,7 +137,7 @@ def engine_turns(
     follow: Callable[[int], None],
 ) -> Turns:
     """Return turns of this simulator."""
-    states = {name: own.start(methods[name])[0] for name, own in made.items()}
+    states = {name: federation.start(methods[name])[0] for name, federation in made.items()}
     seconds: Turns = {name: [] for name in made}
     for number in range(WARM_UP + rounds):
         for name in in_turn(list(made), number):
@@ -226,8 +228,8 @@ def in_turn(names: Sequence[str], round: int) -> Iterator[str]:
 
 def overhead(turns: Mapping[str, Any], engine: str, name: str) -> tuple[float, float, float]:
     """Return a contender's median client-side overhead over FedAvg, and its interval."""
-    own, base = (periods(turns["engines"][engine][each]) for each in (name, "fedavg"))
-    ratios = own / base - 1
+    method_seconds, base = (periods(turns["engines"][engine][each]) for each in (name, "fedavg"))
+    ratios = method_seconds / base - 1
     draws = np.random.default_rng(0).integers(len(ratios), size=(RESAMPLES, len(ratios)))
     low, high = np.quantile(np.median(ratios[draws], axis=1), (0.025, 0.975))
     return float(np.median(ratios)), float(low), float(high)
@@ -239,8 +241,8 @@ def periods(rounds: Sequence[Sequence[float]]) -> NDArray[np.float64]:
     >>> periods([[1.0, 0.0, 2.0, 0.0], *[[1.0, 0.0, 0.0, 0.0]] * 4])
     array([7.])
     """
-    whole = np.asarray(rounds).sum(axis=1)
-    return np.asarray(whole[: len(whole) // PERIOD * PERIOD].reshape(-1, PERIOD).sum(axis=1))
+    seconds = np.asarray(rounds).sum(axis=1)
+    return np.asarray(seconds[: len(seconds) // PERIOD * PERIOD].reshape(-1, PERIOD).sum(axis=1))
 
 
 def part_seconds(turns: Mapping[str, Any], engine: str, name: str) -> dict[str, float]:
@@ -275,14 +277,14 @@ def main() -> None:
     scale = scale_of(options.scale)
     cell = turns_cell(options.dataset)
     lab = Lab(scale, Path("runs/reproduction") / scale.name, find_sources(options.data), "cpu")
-    own = replace(scale, timing_rounds=options.rounds // 2) if options.rounds else scale
-    record = train_cell(cell, own, lab.fleet(cell, print), "cpu", print)
-    found = read_records(options.records) | {key_of(cell, scale): record}
-    write_records(options.records, scale.name, found, setting_of_records(options.records))
+    timing_scale = replace(scale, timing_rounds=options.rounds // 2) if options.rounds else scale
+    record = train_cell(cell, timing_scale, lab.fleet(cell, print), "cpu", print)
+    records = read_records(options.records) | {key_of(cell, scale): record}
+    write_records(options.records, scale.name, records, setting_of_records(options.records))
     for engine in record.facts["turns"]["engines"]:
         for name in CONTENDERS:
-            told = [f"{100 * x:+.1f} %" for x in overhead(record.facts["turns"], engine, name)]
-            print(engine, name, *told, part_seconds(record.facts["turns"], engine, name))
+            texts = [f"{100 * x:+.1f} %" for x in overhead(record.facts["turns"], engine, name)]
+            print(engine, name, *texts, part_seconds(record.facts["turns"], engine, name))
 
 
 if __name__ == "__main__":

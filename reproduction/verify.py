@@ -61,7 +61,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Draw:
-    """What cells are drawn from."""
+    """The cells that can be drawn, and those refused."""
 
     keys: tuple[str, ...]
     """In the order in which they are drawn."""
@@ -105,14 +105,17 @@ def expected_seconds(record: Record, lab: Lab) -> float:
     vehicles = record.facts["fleet"]["vehicles"]
     if not len(record.rounds["seed"]):
         return inf
-    asked = participant_count(vehicles, cell.participation) * len(config.seeds)
+    participants = participant_count(vehicles, cell.participation) * len(config.seeds)
     per_vehicle = config.training.epochs * ceil(windows["train"] / vehicles / config.training.batch)
-    steps = config.training.rounds * asked * per_vehicle
+    steps = config.training.rounds * participants * per_vehicle
     judged = int(np.isfinite(record.rounds["test_rmse"]).sum())
     evaluated = judged * (windows["test"] + windows["validation"]) / config.training.batch
-    one = seconds_a_step(cell.model, cell.method, lab.device)
+    step_seconds = seconds_a_step(cell.model, cell.method, lab.device)
     on_gpu = lab.on_gpu  # where a stack takes about as long as one vehicle
-    return float(one * (steps / (asked if on_gpu else 1) + evaluated / (asked if on_gpu else 3)))
+    return float(
+        step_seconds
+        * (steps / (participants if on_gpu else 1) + evaluated / (participants if on_gpu else 3))
+    )
 
 
 @cache
@@ -131,9 +134,9 @@ def verified(
     lab: Lab, records: Mapping[str, Record], draw: Draw, count: int, on_round: OnRound
 ) -> Iterator[Check | str]:
     """Yield checks of `count` drawn cells; a text for each that was passed over, and why."""
-    found = 0
+    done = 0
     for key in draw.keys:
-        if found == count:
+        if done == count:
             return
         record = records[key]
         fleet = lab.fleet(record.cell)
@@ -143,7 +146,7 @@ def verified(
         scale = replace(lab.scale, deterministic=bool(record.made_with.get("deterministic")))
         begin = time.perf_counter()
         (again,) = train_group_here([record.cell], (scale, fleet, lab.device), on_round)
-        found += 1
+        done += 1
         yield compared(record, again, time.perf_counter() - begin)
 
 
@@ -152,8 +155,8 @@ def compared(record: Record, again: Record, seconds: float) -> Check:
 
     Rounds that records of its time did not keep are left out.
     """
-    kept = np.isin(again.rounds["round"], record.rounds["round"])
-    again = replace(again, rounds={name: own[kept] for name, own in again.rounds.items()})
+    recorded = np.isin(again.rounds["round"], record.rounds["round"])
+    again = replace(again, rounds={name: column[recorded] for name, column in again.rounds.items()})
     differences = (
         same_kind(again.made_with, record.made_with) if record.made_with else [NOT_RECORDED]
     )
@@ -176,18 +179,18 @@ def exact(record: Record, again: Record) -> tuple[int, list[str]]:
         before = getattr(record, table)
         now = getattr(again, table)
         for name in before:
-            one = _single(before[name])
-            other = _single(now[name])
-            numbers += len(one)
-            if one.shape != other.shape:
-                faults.append(f"{table}: {len(one)} rows, now {len(other)}")
+            recorded = _single(before[name])
+            repeated = _single(now[name])
+            numbers += len(recorded)
+            if recorded.shape != repeated.shape:
+                faults.append(f"{table}: {len(recorded)} rows, now {len(repeated)}")
                 break
-            wrong = np.flatnonzero(~_same(one, other))
+            wrong = np.flatnonzero(~_same(recorded, repeated))
             if len(wrong):
                 first = wrong[0]
                 faults.append(
-                    f"{table}.{name}: {len(wrong)} of {len(one)} differ, first in row {first}: "
-                    f"{one[first]} recorded, {other[first]} now"
+                    f"{table}.{name}: {len(wrong)} of {len(recorded)} differ, first in row "
+                    f"{first}: {recorded[first]} recorded, {repeated[first]} now"
                 )
     for name, value in (record.facts.get("step_scale") or {}).items():
         numbers += 1
@@ -201,28 +204,29 @@ def close(record: Record, again: Record) -> tuple[int, list[str]]:
     faults = []
     numbers = 0
     for name in SCHEDULE:
-        one = record.rounds[name]
-        other = again.rounds[name]
-        numbers += len(one)
+        before = record.rounds[name]
+        after = again.rounds[name]
+        numbers += len(before)
         # Of seeds that diverge, the round may be another one.
-        if not (record.diverged or again.diverged) and not np.array_equal(one, other):
+        if not (record.diverged or again.diverged) and not np.array_equal(before, after):
             faults.append(f"rounds.{name}: not the same")
     if record.diverged.keys() != again.diverged.keys():
         lost = sorted(record.diverged)
         now = sorted(again.diverged)
         faults.append(f"diverged seeds: {lost} recorded, {now} now")
     for name in ERRORS:
-        before = record.final(name)
-        now_of = again.final(name)
-        seeds = sorted(before.keys() & now_of.keys())
+        recorded = record.final(name)
+        repeated = again.final(name)
+        seeds = sorted(recorded.keys() & repeated.keys())
         if not seeds:
             continue
         numbers += len(seeds)
-        apart = {seed: now_of[seed] - before[seed] for seed in seeds}
+        apart = {seed: repeated[seed] - recorded[seed] for seed in seeds}
         for seed in seeds:
             if not abs(apart[seed]) <= SEED_WH:
                 faults.append(
-                    f"{name} of seed {seed}: {before[seed]:.4f} recorded, {now_of[seed]:.4f} now"
+                    f"{name} of seed {seed}: {recorded[seed]:.4f} recorded, "
+                    f"{repeated[seed]:.4f} now"
                 )
         if not abs(fmean(apart.values())) <= MEAN_WH:
             faults.append(f"mean {name}: {fmean(apart.values()):+.3f} Wh from the record")
@@ -234,8 +238,8 @@ def _single(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.float32) if values.dtype.kind == "f" else values
 
 
-def _same(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.bool_]:
-    same: NDArray[np.bool_] = one == other
-    if one.dtype.kind == "f":
-        same |= np.isnan(one) & np.isnan(other)
+def _same(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.bool_]:
+    same: NDArray[np.bool_] = first == second
+    if first.dtype.kind == "f":
+        same |= np.isnan(first) & np.isnan(second)
     return same

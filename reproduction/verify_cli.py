@@ -49,16 +49,16 @@ def verify(
     from reproduction.scale import scale_of
     from reproduction.verify import Check, drawn, verified
 
-    found = read_records(records)
-    if not found:
+    known_records = read_records(records)
+    if not known_records:
         raise RunError(f"{records} holds no records. Name their folder with --records.")
     usual = usual_folder()
     sources = find_sources(data or ([usual] if usual is not None else []))
     scale = scale_of(scale_of_records(records))
     lab = Lab(scale, out / scale.name, sources, device)
     seed = secrets.randbelow(2**32) if seed is None else seed
-    draw = drawn(lab, found, seed, 60 * minutes)
-    console.print(_drawn_from(draw, len(found), seed), highlight=False, soft_wrap=True)
+    draw = drawn(lab, known_records, seed, 60 * minutes)
+    console.print(_drawn_from(draw, len(known_records), seed), highlight=False, soft_wrap=True)
     checks: list[Check] = []
     with Progress(
         TextColumn("{task.description}", markup=False),
@@ -73,11 +73,11 @@ def verify(
             what = f"cell {len(checks) + 1} of {cells}, round {done} of {rounds}"
             progress.update(task, description=what, completed=done, total=rounds)
 
-        for one in verified(lab, found, draw, cells, follow):
-            if isinstance(one, Check):
-                checks.append(one)
+        for outcome in verified(lab, known_records, draw, cells, follow):
+            if isinstance(outcome, Check):
+                checks.append(outcome)
             else:
-                console.print(f"Passed over {one}.", highlight=False, soft_wrap=True)
+                console.print(f"Passed over {outcome}.", highlight=False, soft_wrap=True)
     if not checks:
         raise RunError("No record can be verified here; the reasons stand above.")
     console.print(verdict_table(checks))

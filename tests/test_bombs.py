@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from fedwatt.edge.export import export
-from fedwatt.edge.route_reading import read_route
+from fedwatt.edge.reading import read_route
 from fedwatt.errors import DataError
 from fedwatt.files import inflate, parse_json, parse_toml
 from tests.edge.toys import a_vehicle, trained
@@ -73,7 +73,7 @@ def test_routes_in_a_model_file(model: Path, tmp_path: Path) -> None:
     with_note(model, "fedwatt.routes", b64encode(bomb(2 * GIGABYTE)).decode())
     assert model.stat().st_size < 4_000_000
     (tmp_path / "way.csv").write_text("lat,lon\n42.0,-83.0\n42.1,-83.0\n")
-    said = refusal("route", model, "way.csv", cwd=tmp_path)
+    said = refusal("route", "way.csv", "--model", model, cwd=tmp_path)
     assert "holds no routes that can be read: it unpacks to more than 134,217,728 bytes" in said
 
 
@@ -152,7 +152,7 @@ def test_a_deep_card(model: Path, tmp_path: Path) -> None:
     for entry in graph.metadata_props:
         entry.value = DEEP
     onnx.save(graph, model)
-    assert "it nests deeper than 100 levels" in refusal("card", model, cwd=tmp_path)
+    assert "it nests deeper than 100 levels" in refusal("inspect", model, cwd=tmp_path)
 
 
 def test_depth_to_the_level() -> None:

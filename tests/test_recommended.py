@@ -9,7 +9,7 @@ import pytest
 from comparison.evaluate import recommend
 from comparison.page import PAGE, README
 from comparison.records import RECORDS, read_records
-from fedwatt.cli.data.understood import next_commands
+from fedwatt.cli.data.importing import next_commands
 from fedwatt.deploy.server.execute import refuse_undeployable
 from fedwatt.methods.recommended import RECOMMENDED
 from fedwatt.privacy.secure_settings import SecureSettings
@@ -28,7 +28,7 @@ def test_readme_and_page_name_it() -> None:
 
 def test_the_next_commands_of_an_import_train_it() -> None:
     run, *_ = next_commands(Path("fleets/own"), Path("fleets/own/car-1"), "trip-7", "")
-    assert f"--method {RECOMMENDED} " in run
+    assert run == "fedwatt run --data fleets/own --out runs/own"  # the recipe names the method
 
 
 def test_a_run_trains_it_unless_told_otherwise() -> None:

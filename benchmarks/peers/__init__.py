@@ -1,1 +1,1 @@
-"""The same recipe in other frameworks, each in an environment of its own."""
+"""Other frameworks that train the same recipe, each in an environment of its own."""

@@ -1,8 +1,7 @@
 """The recipe in Flower's Ray simulation; every worker keeps the data, so only models travel."""
 
 import os
-from functools import cache
-from importlib.metadata import version as installed
+from functools import cache, partial
 from time import perf_counter
 from typing import Any
 
@@ -13,59 +12,59 @@ from flwr.common import Context, ndarrays_to_parameters
 from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
-from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WINDOWS, rounds_asked, tell, vehicle
+from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WINDOWS, vehicle
 from torch import nn
-from torch_network import Network, version
+from torch_network import Network
 
 
 @cache
 def data(number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A vehicle's windows and labels, made once in every worker."""
+    """Return a vehicle's windows and labels, made once in every worker."""
     windows, labels = vehicle(number)
     return torch.from_numpy(windows), torch.from_numpy(labels)
 
 
 @cache
 def network() -> Network:
-    """The network of this worker."""
+    """Return the network of this worker."""
     torch.set_num_threads(1)
     return Network()
 
 
 class Vehicle(NumPyClient):
-    """Trains one epoch from the weights that it is sent."""
+    """A client that trains one epoch from the weights it receives."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
     def fit(self, parameters: list[Any], config: dict[str, Any]) -> Any:
-        """One epoch of plain SGD."""
-        own = network()
+        """Train one epoch by plain SGD."""
+        model = network()
         windows, labels = data(self.number)
         loss = nn.MSELoss()
         with torch.no_grad():
-            for parameter, values in zip(own.parameters(), parameters, strict=True):
+            for parameter, values in zip(model.parameters(), parameters, strict=True):
                 parameter.copy_(torch.from_numpy(np.array(values)))
-        optimiser = torch.optim.SGD(own.parameters(), lr=RATE)
+        optimiser = torch.optim.SGD(model.parameters(), lr=RATE)
         for index in torch.split(torch.randperm(WINDOWS), BATCH):
             optimiser.zero_grad()
-            loss(own(windows[index]), labels[index]).backward()
+            loss(model(windows[index]), labels[index]).backward()
             optimiser.step()
-        return [p.detach().numpy().copy() for p in own.parameters()], WINDOWS, {}
+        return [p.detach().numpy().copy() for p in model.parameters()], WINDOWS, {}
 
 
 class Timed(FedAvg):
-    """FedAvg that notes when each round begins and ends."""
+    """FedAvg with a clock."""
 
     seconds: list[float] = []  # noqa: RUF012
 
     def configure_fit(self, *args: Any, **options: Any) -> Any:
-        """A round begins."""
+        """Start the clock of a round."""
         self.begin = perf_counter()
         return super().configure_fit(*args, **options)
 
     def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
-        """A round ends."""
+        """Note the end of a round."""
         assert len(results) == PARTICIPANTS, f"{len(results)} replies, failures: {failures}"
         made = super().aggregate_fit(server_round, results, failures)
         self.seconds.append(perf_counter() - self.begin)
@@ -73,12 +72,12 @@ class Timed(FedAvg):
 
 
 def client(context: Context) -> Any:
-    """The client of a vehicle."""
+    """Return the client of a vehicle."""
     return Vehicle(int(context.node_config["partition-id"])).to_client()
 
 
-def server(context: Context) -> ServerAppComponents:
-    """FedAvg over 30 of 100 clients."""
+def server(rounds: int, context: Context) -> ServerAppComponents:
+    """Return FedAvg over 30 of 100 clients."""
     strategy = Timed(
         fraction_fit=PARTICIPANTS / VEHICLES,
         fraction_evaluate=0.0,
@@ -87,20 +86,16 @@ def server(context: Context) -> ServerAppComponents:
             [p.detach().numpy() for p in Network().parameters()]
         ),
     )
-    return ServerAppComponents(
-        strategy=strategy, config=ServerConfig(num_rounds=rounds_asked() + 1)
-    )
+    return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=rounds))
 
 
-if __name__ == "__main__":
+def simulate(rounds: int) -> list[float]:
+    """Return the seconds of each round."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Under its own name workers can import it, too.
-    import flower_round
-
     run_simulation(
-        server_app=ServerApp(server_fn=flower_round.server),
-        client_app=ClientApp(client_fn=flower_round.client),
+        server_app=ServerApp(server_fn=partial(server, rounds)),
+        client_app=ClientApp(client_fn=client),
         num_supernodes=VEHICLES,
         backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0.0}},
     )
-    tell(f"Flower {installed('flwr')}, {version()}", flower_round.Timed.seconds)
+    return Timed.seconds

@@ -1,4 +1,4 @@
-"""What a client of NVFlare's simulator runs: an epoch from every model that it receives."""
+"""A client of NVFlare's simulator: trains one epoch from every model that it receives."""
 
 import nvflare.client as flare
 import torch

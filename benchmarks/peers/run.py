@@ -40,40 +40,33 @@ FEDJAX: Final = (
 
 @dataclass(frozen=True)
 class Peer:
-    """A way to train the recipe."""
+    """A framework that trains the recipe."""
 
     title: str
-    script: str
     packages: tuple[str, ...] = ()
     """None: the environment of fedwatt itself."""
-    arguments: tuple[str, ...] = ()
     environment: str = ""
-    """Whose environment it shares, where that has another name."""
+    """The peer whose environment it shares, where that has another name."""
     once: bool = False
-    """Whether one round in one process is measured, with as many threads as there are cores."""
+    """Measure one round in one process, with as many threads as there are cores."""
 
 
 PEERS: Final = {
-    "fedwatt": Peer("fedwatt", "fedwatt_round.py"),
-    "loop": Peer("plain PyTorch loop", "plain_round.py"),
-    "jax": Peer("plain JAX, a loop of vehicles", "jax_round.py", ("jax==0.10.2",)),
-    "jax-vmap": Peer(
-        "plain JAX, vehicles side by side", "jax_round.py", ("jax==0.10.2",), ("vmap",), "jax"
-    ),
-    "fedjax": Peer("fedjax", "fedjax_round.py", FEDJAX),
-    "pfl": Peer("pfl-research", "pfl_round.py", ("pfl==0.6.0", "dp-accounting==0.4.4", TORCH)),
-    "fedlab": Peer("FedLab", "fedlab_round.py", ("fedlab==1.3.0", TORCH)),
-    "flower": Peer(
-        "Flower, Ray simulation", "flower_round.py", ("flwr[simulation]==1.41.0", TORCH)
-    ),
-    "nvflare": Peer(
-        "NVFlare's simulator", "nvflare_round.py", ("nvflare==2.9.0", TORCH), once=True
-    ),
+    "fedwatt": Peer("fedwatt"),
+    "loop": Peer("plain PyTorch loop"),
+    "jax": Peer("plain JAX, a loop of vehicles", ("jax==0.10.2",)),
+    "jax-vmap": Peer("plain JAX, vehicles side by side", ("jax==0.10.2",), "jax"),
+    "fedjax": Peer("fedjax", FEDJAX),
+    "pfl": Peer("pfl-research", ("pfl==0.6.0", "dp-accounting==0.4.4", TORCH)),
+    "fedlab": Peer("FedLab", ("fedlab==1.3.0", TORCH)),
+    "flower": Peer("Flower, Ray simulation", ("flwr[simulation]==1.41.0", TORCH)),
+    "nvflare": Peer("NVFlare's simulator", ("nvflare==2.9.0", TORCH), once=True),
 }
+"""Name of a function in `frameworks.py` → how it is measured."""
 
 
 def python_of(folder: Path, name: str, peer: Peer) -> str:
-    """The interpreter of a peer's environment, which is made where it is not there yet."""
+    """Return the interpreter of a peer's environment, which is made where there is none yet."""
     if not peer.packages:
         return sys.executable
     place = folder / (peer.environment or name)
@@ -88,8 +81,8 @@ def python_of(folder: Path, name: str, peer: Peer) -> str:
     return str(python)
 
 
-def trained(python: str, peer: Peer, threads: int, rounds: int) -> dict[str, Any]:
-    """Version and seconds of one process."""
+def trained(python: str, name: str, threads: int, rounds: int) -> dict[str, Any]:
+    """Return version and seconds of one process."""
     count = str(threads)
     environment = os.environ | {
         "OMP_NUM_THREADS": count,
@@ -101,14 +94,14 @@ def trained(python: str, peer: Peer, threads: int, rounds: int) -> dict[str, Any
         "FLWR_TELEMETRY_ENABLED": "0",
         "PYTHONPATH": str(HERE),
     }
-    command = [python, str(HERE / peer.script), str(rounds), *peer.arguments]
+    command = [python, str(HERE / "frameworks.py"), name, str(rounds)]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, timeout=900
     )
     if done.returncode:
         raise RuntimeError(_reason(done.stderr))
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    timing: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return timing
 
 
 def _reason(text: str) -> str:
@@ -117,45 +110,45 @@ def _reason(text: str) -> str:
 
 
 def measure(folder: Path, names: list[str], turns: int, rounds: int) -> dict[str, Any]:
-    """Every peer with every number of threads, in turns."""
+    """Measure every peer with every number of threads, in turns."""
     folder.mkdir(parents=True, exist_ok=True)
-    found: dict[str, Any] = {"machine": machine(), "load_before": os.getloadavg()[0], "peers": {}}
+    record: dict[str, Any] = {"machine": machine(), "load_before": os.getloadavg()[0], "peers": {}}
     pythons = {}
     for name in names:
         try:
             pythons[name] = python_of(folder, name, PEERS[name])
         except RuntimeError as error:
-            found["peers"][name] = {"fault": f"does not install: {error}"}
+            record["peers"][name] = {"fault": f"does not install: {error}"}
     threads = sorted({1, os.cpu_count() or 1})
     for _ in range(turns):
         for name, python in pythons.items():
-            own = found["peers"].setdefault(name, {"seconds": {str(t): [] for t in threads}})
+            timing = record["peers"].setdefault(name, {"seconds": {str(t): [] for t in threads}})
             once = PEERS[name].once
-            if once and own["seconds"][str(threads[-1])]:
+            if once and timing["seconds"][str(threads[-1])]:
                 continue
             for count in threads[-1:] if once else threads:
                 try:
-                    one = trained(python, PEERS[name], count, 1 if once else rounds)
+                    fresh = trained(python, name, count, 1 if once else rounds)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
-                    own["fault"] = f"does not run: {error}"
+                    timing["fault"] = f"does not run: {error}"
                     break
-                own["version"] = one["version"]
-                own["seconds"][str(count)] += one["seconds"]
-                own.pop("fault", None)  # what failed in one turn may run in the next
-            print(name, own.get("fault") or own["seconds"], flush=True)
-    return found
+                timing["version"] = fresh["version"]
+                timing["seconds"][str(count)] += fresh["seconds"]
+                timing.pop("fault", None)  # what failed in one turn may run in the next
+            print(name, timing.get("fault") or timing["seconds"], flush=True)
+    return record
 
 
-def best(own: dict[str, Any]) -> tuple[str, float]:
-    """(threads, median seconds) of the better setting."""
-    medians = {count: median(seconds) for count, seconds in own["seconds"].items() if seconds}
+def best(timing: dict[str, Any]) -> tuple[str, float]:
+    """Return (threads, median seconds) of the better setting."""
+    medians = {count: median(seconds) for count, seconds in timing["seconds"].items() if seconds}
     return min(medians.items(), key=lambda pair: pair[1])
 
 
-def page(found: dict[str, Any]) -> str:
-    """The table, quickest first."""
-    peers = found["peers"]
-    timed = {name: best(own) for name, own in peers.items() if "fault" not in own}
+def page(record: dict[str, Any]) -> str:
+    """Return the table, quickest first."""
+    peers = record["peers"]
+    timed = {name: best(timing) for name, timing in peers.items() if "fault" not in timing}
     ours = timed["fedwatt"][1]
     lines = ["| | version | threads | a round | fedwatt = 1 |", "|---|---|--:|--:|--:|"]
     for name, (threads, seconds) in sorted(timed.items(), key=lambda pair: pair[1][1]):
@@ -163,17 +156,21 @@ def page(found: dict[str, Any]) -> str:
             f"| {PEERS[name].title} | {peers[name]['version']} | {threads} | "
             f"{1000 * seconds:,.0f} ms | {seconds / ours:,.1f} |"
         )
-    faults = [f"{PEERS[n].title} {own['fault']}" for n, own in peers.items() if "fault" in own]
-    own = found["machine"]
-    about = (
-        f"{own['cores']} cores ({own['processor']}), Python {own['python']}; medians over turns, "
-        f"the better of 1 and {own['cores']} threads (workers of Flower have one each, on all "
-        f"cores); load before: {found['load_before']:.1f}."
+    faults = [
+        f"{PEERS[n].title} {timing['fault']}" for n, timing in peers.items() if "fault" in timing
+    ]
+    computer = record["machine"]
+    summary = (
+        f"{computer['cores']} cores ({computer['processor']}), Python {computer['python']}; "
+        "medians over turns, "
+        f"the better of 1 and {computer['cores']} threads (workers of Flower have one each, on all "
+        f"cores); load before: {record['load_before']:.1f}."
     )
-    return "\n".join(lines) + f"\n\n{about}" + "".join(f" {fault}." for fault in faults)
+    return "\n".join(lines) + f"\n\n{summary}" + "".join(f" {fault}." for fault in faults)
 
 
 def main() -> None:
+    """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", help="for the environments")
     parser.add_argument("--only", nargs="+", choices=PEERS, default=list(PEERS))
@@ -185,9 +182,9 @@ def main() -> None:
     if not options.write:
         if options.folder is None:
             parser.error("say where environments may be made")
-        found = measure(options.folder, options.only, options.turns, options.rounds)
+        record = measure(options.folder, options.only, options.turns, options.rounds)
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.write or options.out == RESULTS:
         write_blocks(PAGE, {"peers": page(json.loads(RESULTS.read_text(encoding="utf-8")))})
 

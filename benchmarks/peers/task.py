@@ -1,4 +1,4 @@
-"""The recipe that all frameworks train: data, network and how a script tells its times.
+"""The recipe that all frameworks train: data, network and the format of times.
 
 100 vehicles with 1,920 windows of 60 seconds by 8 features each, 30 of them a round, one epoch of
 batches of 64 in a fresh order, plain SGD, mean squared error, MLP 480-64-32-1: `benchmarks.recipe`
@@ -6,7 +6,6 @@ without fedwatt, so that an environment needs nothing but its framework.
 """
 
 import json
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +24,7 @@ Floats = NDArray[np.float32]
 
 
 def vehicle(number: int) -> tuple[Floats, Floats]:
-    """(windows [1920, 480], labels [1920]) of noise: time does not depend on what is learned.
+    """Return (windows [1920, 480], labels [1920]) of noise; time does not depend on the data.
 
     Windows overlap, as those of a drive do; they are laid out one by one, which is what every
     framework here expects and quicker to read than to gather.
@@ -37,11 +36,6 @@ def vehicle(number: int) -> tuple[Floats, Floats]:
     return windows, rng.standard_normal(WINDOWS, dtype=np.float32)
 
 
-def rounds_asked() -> int:
-    """Rounds to measure, the first argument; one more comes first, to warm up."""
-    return int(sys.argv[1])
-
-
-def tell(version: str, seconds: Sequence[float]) -> None:
-    """Print what was measured, without the first round, on the last line."""
+def report(version: str, seconds: Sequence[float]) -> None:
+    """Print the measurement, without the first round, on the last line."""
     print(json.dumps({"version": version, "seconds": list(seconds[1:])}), flush=True)

@@ -18,10 +18,10 @@ class Network(nn.Module):
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, windows: Tensor) -> Tensor:
-        """[batch, 480] → [batch]."""
+        """Return predictions [batch] of windows [batch, 480]."""
         return self.layers(windows)[:, 0]
 
 
 def version() -> str:
-    """Of torch."""
+    """Return the version of torch."""
     return f"torch {torch.__version__}"

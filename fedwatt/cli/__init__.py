@@ -11,16 +11,17 @@ from rich.text import Text
 
 from fedwatt import __version__
 from fedwatt.cli import (
-    card,
     data,
     deploy,
     elevation,
     export,
+    inspect,
     listing,
     predict,
     results,
     route,
     run,
+    serve,
     tune,
 )
 from fedwatt.cli.console import console, errors
@@ -54,7 +55,8 @@ app.command("tune", rich_help_panel=TRAIN)(tune.tune)
 app.command("export", rich_help_panel=PREDICT)(export.export)
 app.command("predict", rich_help_panel=PREDICT)(predict.predict)
 app.command("route", rich_help_panel=PREDICT)(route.route)
-app.command("inspect", rich_help_panel=PREDICT)(card.card)
+app.command("inspect", rich_help_panel=PREDICT)(inspect.inspect)
+app.command("serve", rich_help_panel=PREDICT)(serve.serve)
 app.add_typer(
     data.app,
     name="data",

@@ -57,7 +57,7 @@ def export(
     size = out.stat().st_size / 1000
     console.print(
         f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
-        f"{card.form}, {size:.0f} kB. 'fedwatt card {out}' says what it was trained on."
+        f"{card.form}, {size:.0f} kB. 'fedwatt inspect {out}' says what it was trained on."
     )
     if card.vehicle:
         _show_vehicle(card)

@@ -8,25 +8,24 @@ from rich.table import Table
 
 from fedwatt.cli.console import console, write_figure, write_page
 from fedwatt.cli.options import Trust
-from fedwatt.cli.route import parse_charge
+from fedwatt.cli.route import Capacity, Soc, parse_soc
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="Model file of 'fedwatt export --vehicle'.")],
+    model: Annotated[
+        str, typer.Argument(help="Model file of 'fedwatt export' or 'fedwatt adapt'.")
+    ],
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
     route: Annotated[
         bool, typer.Option("--route", help="The file has the points of a route, not seconds.")
     ] = False,
-    charge: Annotated[str | None, typer.Option(help="Charge at the start, such as 62%.")] = None,
-    capacity: Annotated[
-        float | None,
-        typer.Option(help="Usable capacity, kWh; a file exported with --routes may know it."),
-    ] = None,
+    soc: Soc = None,
+    capacity: Capacity = None,
     plot: Annotated[Path | None, typer.Option(help="Draw energy over time, SVG.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page of the trip.")] = None,
     trust: Trust = None,
 ) -> None:
-    """Energy of a trip with its error bars, and with a charge what is left on arrival."""
+    """Predict a trip's energy and state of charge on arrival, with prediction intervals."""
     from fedwatt.edge.forecast import forecast
     from fedwatt.journeys.charge import usable_wh
 
@@ -34,9 +33,10 @@ def predict(
         model,
         trip,
         route=route,
-        charge=None if charge is None else parse_charge(charge),
+        soc=None if soc is None else parse_soc(soc),
         capacity_wh=None if capacity is None else usable_wh(capacity),
     )
+    console.print(f"{made.answer()}.", style="bold")
     table = Table(title=made.title, show_header=False)
     table.add_column()
     table.add_column(justify="right")

@@ -1,4 +1,4 @@
-"""`fedwatt route`: trips that have not begun, from their routes alone."""
+"""`fedwatt route`: predict routes before they are driven."""
 
 from datetime import datetime
 from pathlib import Path
@@ -14,69 +14,99 @@ if TYPE_CHECKING:
     from fedwatt.edge.route_forecast import RoutePlan
 
 
+Routes = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="ROUTE...",
+        help="GPX, GeoJSON or CSV of points, or VEHICLE_FOLDER/TRIP; several are compared.",
+    ),
+]
+AnyModel = Annotated[
+    str,
+    typer.Option(
+        help="Pre-trained model (leaf-24, plug-in-hybrid, electric-car), a model file of "
+        "'fedwatt adapt' or 'fedwatt export --routes', or a run folder."
+    ),
+]
+Temperature = Annotated[
+    float | None, typer.Option(help="Outside temperature, °C; a recorded trip knows its own.")
+]
+Soc = Annotated[str | None, typer.Option(help="State of charge at departure, such as 62%.")]
+Depart = Annotated[
+    str | None, typer.Option(help="Departure, such as 2026-11-16T08:00, for times of arrival.")
+]
+Capacity = Annotated[
+    float | None, typer.Option(help="Usable capacity, kWh; the model's own if it has one.")
+]
+Consumption = Annotated[
+    float | None,
+    typer.Option(help="Mean consumption on the vehicle's display, Wh/km; scales the model."),
+]
+Mass = Annotated[float | None, typer.Option(help="Mass of the vehicle, kg.")]
+Load = Annotated[float, typer.Option(help="Load beyond the driver, kg.")]
+Elevation = Annotated[
+    Path | None,
+    typer.Option(help="Elevations for routes without: SRTM .hgt, GeoTIFF, or a folder of them."),
+]
+OwnTrips = Annotated[
+    Path | None,
+    typer.Option(help="Folder of the vehicle's own trips: its driving teaches the model."),
+]
+Kind = Annotated[str, typer.Option(help="For a run folder, its class: passenger, truck or bus.")]
+
+
 def route(
-    model: Annotated[
-        Path,
-        typer.Argument(help="Model file of 'fedwatt export --vehicle --routes', or a run folder."),
-    ],
-    routes: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="ROUTE...",
-            help="GPX, GeoJSON or CSV of points, or VEHICLE_FOLDER/TRIP; several are compared.",
-        ),
-    ],
-    depart: Annotated[
-        str | None, typer.Option(help="Departure, such as 2026-11-16T08:00, for times of arrival.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Outside temperature, °C; a recorded trip knows its own.")
-    ] = None,
-    charge: Annotated[str | None, typer.Option(help="Charge at the start, such as 62%.")] = None,
-    capacity: Annotated[
-        float | None, typer.Option(help="Usable capacity, kWh; the vehicle's own if it is known.")
-    ] = None,
-    vehicle: Annotated[
-        Path | None, typer.Option(help="For a run folder: folder of the vehicle that is to drive.")
-    ] = None,
-    mass: Annotated[
-        float | None, typer.Option(help="For a run folder: mass of a vehicle without trips, kg.")
-    ] = None,
-    consumption: Annotated[
-        float | None, typer.Option(help="And its mean consumption, if its display shows it, Wh/km.")
-    ] = None,
-    kind: Annotated[str, typer.Option(help="Its class: passenger, truck or bus.")] = "passenger",
+    routes: Routes,
+    model: AnyModel,
+    temperature: Temperature = None,
+    soc: Soc = None,
+    depart: Depart = None,
+    capacity: Capacity = None,
+    consumption: Consumption = None,
+    mass: Mass = None,
+    load: Load = 0.0,
+    elevation: Elevation = None,
+    vehicle: OwnTrips = None,
+    kind: Kind = "passenger",
     html: Annotated[Path | None, typer.Option(help="Write a page of the routes.")] = None,
     trust: Trust = None,
 ) -> None:
-    """Energy, duration and charge of routes before they are driven, each with 50 and 90 % bars.
-
-    With a charge it is a range as well: how far it reaches along each route.
-    """
+    """Predict energy, duration and state of charge of routes, with 50 and 90 % intervals."""
+    from fedwatt.edge.pretrained import route_model
     from fedwatt.edge.route_forecast import Plan, plan_routes
     from fedwatt.journeys.charge import usable_wh
 
+    heights = None
+    if elevation is not None:
+        from fedwatt.telemetry.maps.elevation import read_terrain_model
+
+        heights = read_terrain_model([elevation]).elevation_m
     plan = Plan(
         depart=None if depart is None else _time(depart),
         temperature_c=temperature,
-        charge=None if charge is None else parse_charge(charge),
+        soc=None if soc is None else parse_soc(soc),
         capacity_wh=None if capacity is None else usable_wh(capacity),
+        load_kg=load,
         mass_kg=mass,
         consumption=consumption,
         kind=kind,
         vehicle=vehicle,
+        elevation=heights,
     )
-    with console.status("Looking along the way ..."):
-        route_plan = plan_routes(model, routes, plan)
-    _show(route_plan)
+    with console.status("Predicting ..."):
+        planned = plan_routes(route_model(model, plan), routes, plan)
+    _show(planned)
     if html is not None:
         from fedwatt.edge.route_page import render_routes
 
-        write_page(html, render_routes(route_plan))
+        write_page(html, render_routes(planned))
 
 
 def _show(plan: "RoutePlan") -> None:
-    """Print the alternatives side by side, with remarks."""
+    """Print the answers, the alternatives side by side, and remarks."""
+    for planned in plan.routes:
+        prefix = f"{planned.name}: " if len(plan.routes) > 1 else ""
+        console.print(f"{prefix}{planned.answer()}.", style="bold")
     facts = zip(*(planned.rows() for planned in plan.routes), strict=True)
     rows = [[cells[0][0], *(value for _, value in cells)] for cells in facts]
     console.print(ruled_table(plan.title, ["", *(planned.name for planned in plan.routes)], rows))
@@ -84,19 +114,19 @@ def _show(plan: "RoutePlan") -> None:
         console.print(sentence)
 
 
-def parse_charge(text: str) -> float:
+def parse_soc(text: str) -> float:
     """Return a state of charge from 0 to 1.
 
-    >>> parse_charge("62%"), parse_charge("62")
+    >>> parse_soc("62%"), parse_soc("62")
     (0.62, 0.62)
     """
     plain = text.strip().removesuffix("%").strip()
     try:
         percent = float(plain)
     except ValueError:
-        raise SettingError(f"--charge {text} is no number: write 62% for 62 percent.") from None
+        raise SettingError(f"--soc {text} is no number: write 62% for 62 percent.") from None
     if 0 < percent <= 1 and "%" not in text:
-        raise SettingError(f"--charge {text} can be read in two ways: write {100 * percent:g}%.")
+        raise SettingError(f"--soc {text} can be read in two ways: write {100 * percent:g}%.")
     return percent / 100
 
 

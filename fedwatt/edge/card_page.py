@@ -1,5 +1,6 @@
 """A model's card as people read it: sections of names and values, and a page of them."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from fedwatt.edge.card import ModelCard
@@ -119,8 +120,8 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
     return rows
 
 
-def render(card: ModelCard) -> str:
+def render(card: Sequence[Section]) -> str:
     """Return the card as a page that needs nothing else."""
     from fedwatt.report.page import fill
 
-    return fill("fedwatt.edge", "card.html.jinja", sections=sections(card))
+    return fill("fedwatt.edge", "card.html.jinja", sections=card)

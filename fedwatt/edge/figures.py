@@ -73,7 +73,7 @@ def _area(axes: Axes, values: FloatArray, bottom: float) -> None:
 
 def _about_band(prediction: TripPrediction) -> str:
     if prediction.interval_wh is None:
-        return "The model carries no error bars: export it with the vehicle's folder."
+        return "The model has no prediction intervals: export it with the vehicle's folder."
     if prediction.climb_known is not None and 0 < prediction.climb_known.mean() < 1:
         return (
             "The band lies between those with and without known climb, by the time that climb was "

@@ -16,9 +16,9 @@ def render(forecast: Forecast) -> str:
     card = forecast.card
     reach = forecast.reach
     return drive_page(
-        trip_figures(prediction, forecast.charge),
+        trip_figures(prediction, forecast.soc),
         {"--predicted": PREDICTED, "--measured": MEASURED},
-        headline=headline(prediction, reach),
+        headline=headline(forecast),
         scores=scores(prediction, reach, card.role_of(prediction.trip.name, forecast.vehicle)),
         trip=f"{forecast.kind} {prediction.trip.name}",
         vehicle=forecast.vehicle or card.vehicle,
@@ -28,21 +28,16 @@ def render(forecast: Forecast) -> str:
     )
 
 
-def headline(prediction: TripPrediction, reach: RangeEstimate | None = None) -> str:
-    """Return the trip in one sentence."""
-    start = f"{prediction.total_wh:,.0f} Wh predicted for {prediction.kilometres:.1f} km"
-    error = prediction.relative_error
-    if error is not None:
+def headline(forecast: Forecast) -> str:
+    """Return the answer, and on a recorded trip how far off it was."""
+    sentence = forecast.answer()
+    error = forecast.prediction.relative_error
+    if error is not None and forecast.reach is None:
         sign = "more" if error > 0 else "less"
-        start += (
-            ", as measured" if abs(error) < 0.005 else f", {abs(error):.0%} {sign} than measured"
-        )
-    elif reach is not None and reach.reaches:
-        start += f", {reach.arrival:.0%} of charge left"
-    elif reach is not None:
-        start += f", but the charge ends after {reach.range_km:.1f} km"
+        off = f"{abs(error):.0%} {sign} than measured"
+        sentence += ", as measured" if abs(error) < 0.005 else f", {off}"
     # A number stays with its unit.
-    return re.sub(r"(?<=\d) (?=(?:Wh|km)\b)", "\u00a0", start)
+    return re.sub(r"(?<=\d) (?=(?:Wh|km|kWh|%)\b|%)", "\u00a0", sentence)
 
 
 def scores(
@@ -54,7 +49,7 @@ def scores(
     """
     interval = prediction.interval_wh
     measured = prediction.measured_total_wh
-    remark = "no error bars"
+    remark = "no prediction interval"
     if interval is not None:
         remark = f"{prediction.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
     made = [score("Predicted", f"{prediction.total_wh:,.0f}", "Wh", remark, "--predicted")]
@@ -73,22 +68,21 @@ def scores(
     made.append(score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
     climb_known = prediction.climb_known
     if climb_known is not None:
-        remark = (
-            f"{len(climb_known) - int(climb_known.sum()):,} of {len(climb_known):,} windows without"
-        )
+        unknown = len(climb_known) - int(climb_known.sum())
+        remark = f"{unknown:,} of {len(climb_known):,} windows without"
         made.append(score("Climb known", f"{100 * climb_known.mean():.0f}", "%", remark, "--muted"))
-    return made if reach is None else [*made, _charge_score(prediction, reach)]
+    return made if reach is None else [*made, _soc_score(prediction, reach)]
 
 
-def _charge_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, str]:
+def _soc_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, str]:
     remark = f"{reach.remaining_km:,.0f} km left after it"
     if not reach.reaches:
-        remark = f"the charge ends after {reach.range_km:,.1f} km"
+        remark = f"the battery is empty after {reach.range_km:,.1f} km"
     if prediction.interval_wh is not None:
         ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
         remark = f"{prediction.level:.0%} interval {' to '.join(ends)}; {remark}"
     arrival = f"{100 * max(reach.arrival, 0):.0f}"
-    return score("Charge on arrival", arrival, "%", remark, "--accent")
+    return score("SoC on arrival", arrival, "%", remark, "--accent")
 
 
 def model_facts(card: ModelCard) -> dict[str, str]:
@@ -102,7 +96,7 @@ def model_facts(card: ModelCard) -> dict[str, str]:
         "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
         "Window": f"{card.window} samples, one every {card.interval_s:g} s",
         "Elevation": _elevation(card),
-        "Error bars": f"{bars['trips']} {bars['source']}" if bars else "none",
+        "Prediction intervals": f"{bars['trips']} {bars['source']}" if bars else "none",
         "Form": card.form,
         "Run": card.run_hash,
         "Library": f"fedwatt {card.library}",

@@ -1,28 +1,40 @@
-"""A trip to predict: one of a vehicle's folder, or a CSV file with columns named as channels.
+"""Read what is to be predicted: a recorded or planned trip, or a route.
 
-A file has a row for each second, rows at the times that it tells, or the points of a route with
-planned speeds. Between two points the vehicle goes straight and changes its speed evenly, so a leg
-of d metres from v to w takes 2 d / (v + w) seconds. Climb then comes from the positions, as on a
-recorded trip.
+A trip is one of a vehicle's folder, or a CSV file with columns named as channels: a row for each
+second, rows at the times that it tells, or points with planned speeds. Between two points the
+vehicle goes straight and changes its speed evenly, so a leg of d metres from v to w takes
+2 d / (v + w) seconds. Climb then comes from the positions, as on a recorded trip.
+
+A route is a GPX, GeoJSON or CSV file of points, or the positions of a recorded trip, of which only
+these and the outside temperature are taken. Elevations in GPX and GeoJSON come along.
 """
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 
 from fedwatt.elevation.grid import distance_m
 from fedwatt.errors import DataError, unknown
+from fedwatt.files import parse_json
+from fedwatt.journeys.route import Route, outside_c, recorded_route, route_of
 from fedwatt.telemetry.channels import CHANNELS, POSITION, STORED
 from fedwatt.telemetry.cleaning.resample import resample
 from fedwatt.telemetry.cleaning.segments import in_order
+from fedwatt.telemetry.recognise.header_words import fit
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, RawTrip, Trip
 from fedwatt.windows.features import CLIMB, MAY_BE_UNKNOWN
 
 TIME = "time_s"
 SPEED = "speed_mps"
+GPX_POINTS = ("trkpt", "rtept")
+LARGEST_ROUTE_BYTES = 500_000_000
+Points = tuple[FloatArray, FloatArray, FloatArray]
+"""Latitudes, longitudes and elevations, NaN where a point has none."""
 
 
 def read_trip(path: Path, *, route: bool = False) -> tuple[Trip, str]:
@@ -176,3 +188,116 @@ def _refuse_gaps(name: str, points: Mapping[str, FloatArray]) -> None:
                 f"Route '{name}', point {place + 1}: {channel} is {values[place]:g}, and has to be "
                 f"a number{allowed}."
             )
+
+
+def read_route(path: Path) -> tuple[Route, float | None]:
+    """Return the route at `path`, and the outside temperature where a recorded trip knows it,
+    °C.
+    """
+    readers = {".gpx": _gpx, ".geojson": _geojson, ".json": _geojson, ".csv": _csv}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        trip, _ = read_trip(path)
+        return recorded_route(trip)[0], outside_c(trip)
+    if not path.is_file():
+        raise DataError(f"There is no route '{path}'. Give a GPX, GeoJSON or CSV file.")
+    if path.stat().st_size > LARGEST_ROUTE_BYTES:
+        raise DataError(
+            f"{path} is larger than {LARGEST_ROUTE_BYTES // 1_000_000} MB: no route is."
+        )
+    return route_of(path.stem, *reader(path)), None
+
+
+def gpx_points(text: str | bytes, where: str) -> Points:
+    """Return the points of all tracks of a GPX text, or else of its routes."""
+    try:
+        root = ElementTree.fromstring(text)
+        for kind in GPX_POINTS:
+            points = [element for element in root.iter() if _plain_tag(element) == kind]
+            if points:
+                rows = [
+                    (float(point.attrib["lat"]), float(point.attrib["lon"]), _gpx_elevation(point))
+                    for point in points
+                ]
+                return _columns_of(rows)
+    except (ElementTree.ParseError, KeyError, ValueError) as problem:
+        raise DataError(f"{where} cannot be read as GPX: {problem}.") from problem
+    raise DataError(f"{where} has neither a track nor a route: GPX keeps points in trkpt or rtept.")
+
+
+def _plain_tag(element: ElementTree.Element) -> str:
+    """Return the tag without its namespace."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _gpx_elevation(point: ElementTree.Element) -> float:
+    """Return the elevation of a point; NaN where it has none."""
+    texts = [child.text for child in point if _plain_tag(child) == "ele"]
+    return float(texts[0]) if texts and texts[0] else np.nan
+
+
+def _columns_of(rows: Sequence[tuple[float, float, float]]) -> Points:
+    table = np.array(rows, dtype=np.float64)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _gpx(path: Path) -> Points:
+    try:
+        return gpx_points(path.read_bytes(), str(path))
+    except OSError as problem:
+        raise DataError(f"{path} cannot be read as GPX: {problem}.") from problem
+
+
+def _geojson(path: Path) -> Points:
+    """Return the points of the lines of a GeoJSON file in their order; longitude comes first."""
+    try:
+        lines = list(_lines(parse_json(path.read_text(encoding="utf-8"))))
+        rows = [(*point, np.nan)[:3] for line in lines for point in line]
+        points = np.array(rows, dtype=np.float64)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DataError(f"{path} cannot be read as GeoJSON: {problem}.") from problem
+    if points.ndim != 2:
+        raise DataError(f"{path} has no LineString: a route is one, or several in their order.")
+    return points[:, 1], points[:, 0], points[:, 2]
+
+
+def _lines(part: Any) -> Any:
+    """Yield the coordinates of each line of a GeoJSON object."""
+    kind = part["type"]
+    if kind == "FeatureCollection":
+        for feature in part["features"]:
+            yield from _lines(feature)
+    elif kind == "Feature":
+        yield from _lines(part["geometry"])
+    elif kind == "GeometryCollection":
+        for geometry in part["geometries"]:
+            yield from _lines(geometry)
+    elif kind == "MultiLineString":
+        yield from part["coordinates"]
+    elif kind == "LineString":
+        yield part["coordinates"]
+
+
+def _csv(path: Path) -> Points:
+    """Return the columns of a CSV file that are named like latitude and longitude."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = csv.reader(file)
+            names = next(rows, [])
+            places = [_column(names, channel, path) for channel in POSITION]
+            cells = [[row[place] for place in places] for row in rows if row]
+        points = np.array([[float(cell or "nan") for cell in row] for row in cells])
+    except (OSError, UnicodeDecodeError, csv.Error, ValueError, IndexError) as problem:
+        if isinstance(problem, DataError):
+            raise
+        raise DataError(f"{path} cannot be read as CSV of points: {problem}.") from problem
+    points = points.reshape(len(cells), 2)
+    return points[:, 0], points[:, 1], np.full(len(cells), np.nan)
+
+
+def _column(names: list[str], channel: str, path: Path) -> int:
+    fits = [fit(name, channel) for name in names]
+    if not any(fits):
+        word = channel.removesuffix("_deg")
+        raise DataError(f"{path} has no column of {word}: its first line must name one.")
+    return fits.index(max(fits))

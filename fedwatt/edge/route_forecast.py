@@ -1,57 +1,72 @@
-"""Routes through a model: all that `fedwatt route` shows and draws."""
+"""Forecast routes through a model: all that `fedwatt route` and the service show and draw."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
-from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.route_reading import read_route
-from fedwatt.elevation.survey import USUAL_MASS_KG
-from fedwatt.errors import DataError, SettingError, counted, unknown
+from fedwatt.edge.reading import read_route
+from fedwatt.errors import SettingError, counted
 from fedwatt.journeys.charge import Arrival, arrival, refuse_impossible_charge
+from fedwatt.journeys.route import Route
 from fedwatt.journeys.route_intervals import interval
-from fedwatt.journeys.route_model import RouteForecast, RouteModel
+from fedwatt.journeys.route_model import NAMES, RouteForecast, RouteModel
 from fedwatt.telemetry.trip import FloatArray
 
-BARS = (0.5, 0.9)
+LEVELS = (0.5, 0.9)
+MASS_FEATURES = ("distance", "climb", "descent", "drive", "brake")
+"""Features of a route whose energy grows with mass: rolling, climbing and changes of speed."""
+Number = float | FloatArray
+Mapped = Callable[[FloatArray, FloatArray], FloatArray]
+"""Elevations [points] from latitudes and longitudes, NaN where not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The forecast of a trip before it begins.
+    """Conditions of a trip before it begins.
 
-    depart         when; None: not said, then no time of arrival is given
+    depart         time of departure; None: unknown, then no time of arrival is given
     temperature_c  outside; None: as recorded, where the route is a recorded trip's
-    charge         0 to 1 at the start, and the usable capacity; None: not said
-    mass_kg        of a vehicle with no trips, for a run folder
-    consumption    what that vehicle takes in the mean, Wh/km; None: nobody knows
+    soc            state of charge at departure, 0 to 1; None: unknown
+    capacity_wh    usable capacity; None: the model's
+    load_kg        passengers and luggage beyond the driver
+    mass_kg        mass of the vehicle; None: the model's
+    consumption    mean consumption of the vehicle, Wh/km; None: unknown
+    kind           class of the vehicle, for its usual mass
+    vehicle        folder of the vehicle with its own trips; None: it has none
+    elevation      map of elevations for routes that bring none; None: no map
     """
 
     depart: datetime | None = None
     temperature_c: float | None = None
-    charge: float | None = None
+    soc: float | None = None
     capacity_wh: float | None = None
+    load_kg: float = 0.0
     mass_kg: float | None = None
     consumption: float | None = None
     kind: str = "passenger"
     vehicle: Path | None = None
+    elevation: Mapped | None = None
 
     def __post_init__(self) -> None:
-        if self.charge is not None:
-            refuse_impossible_charge(self.charge)
+        if self.soc is not None:
+            refuse_impossible_charge(self.soc)
         if self.consumption is not None and not 50 <= self.consumption <= 5000:
             raise SettingError(
                 f"A consumption of {self.consumption:g} Wh/km is no vehicle's. Give --consumption "
                 "in Wh/km: 15.2 kWh/100 km is 152."
             )
+        if self.mass_kg is not None and not 100 <= self.mass_kg <= 60_000:
+            raise SettingError(f"No road vehicle has {self.mass_kg:g} kg: give --mass in kg.")
+        if not 0 <= self.load_kg <= 30_000:
+            raise SettingError(f"A load of {self.load_kg:g} kg cannot be: give --load in kg.")
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRoute:
-    """One alternative: its forecast and, with a charge, what it leaves."""
+    """One alternative: its forecast and, with a state of charge, that on arrival."""
 
     forecast: RouteForecast
     temperature_c: float
@@ -60,57 +75,86 @@ class PlannedRoute:
 
     @property
     def name(self) -> str:
-        """The route's."""
+        """Name of the route."""
         return self.forecast.route.name
 
+    def answer(self) -> str:
+        """Return the forecast in one sentence: state of charge on arrival, or else the energy."""
+        forecast = self.forecast
+        left = self.arrival
+        if left is None:
+            ends = spread_text(*interval(forecast.energy_levels_wh[-1] / 1000, 0.9), "kWh")
+            return f"It takes {forecast.total_wh / 1000:.2f} kWh ({ends})"
+        if left.left < 0:
+            reach = f"after {_reach(left.reach_m)}" if np.isfinite(left.reach_m) else "on the way"
+            return f"The battery is empty {reach} ({_chance(left.likely)} to arrive)"
+        ends = spread_text(*interval(100 * np.maximum(left.levels, 0), 0.9), "%")
+        return f"You arrive with {100 * left.left:.0f} % ({ends})"
+
     def rows(self) -> list[tuple[str, str]]:
-        """Return the numbers of the route: (what, value with its unit)."""
+        """Return the numbers of the route: (name, value with its unit)."""
         forecast = self.forecast
         rows = [
             ("distance", f"{forecast.metres[-1] / 1000:.1f} km"),
             ("climb, descent", _climbs(forecast)),
             ("energy", f"{forecast.total_wh / 1000:.2f} kWh"),
-            *_bar_rows(forecast.energy_levels_wh[-1] / 1000, "{:.2f} to {:.2f} kWh"),
+            *_interval_rows(forecast.energy_levels_wh[-1] / 1000, "kWh", 2),
             ("consumption", f"{forecast.total_wh / forecast.metres[-1] * 1000:.0f} Wh/km"),
             ("duration", f"{forecast.seconds[-1] / 60:.0f} min"),
-            *_bar_rows(forecast.duration_levels_s / 60, "{:.0f} to {:.0f} min"),
+            *_interval_rows(forecast.duration_levels_s / 60, "min"),
         ]
         if self.depart is not None:
-            rows.append(("arrival", self._arrives()))
-        return [*rows, *self._charge_rows()]
+            rows.append(("arrival", self._arrives(self.depart)))
+        return [*rows, *self._soc_rows()]
 
-    def _arrives(self) -> str:
-        assert self.depart is not None
+    def _arrives(self, depart: datetime) -> str:
         low, high = (float(end) for end in interval(self.forecast.duration_levels_s, 0.9))
         times = [
-            (self.depart + timedelta(minutes=round(s / 60))).strftime("%H:%M")
+            (depart + timedelta(minutes=round(s / 60))).strftime("%H:%M")
             for s in (float(self.forecast.seconds[-1]), low, high)
         ]
         return f"{times[0]} ({times[1]} to {times[2]})"
 
-    def _charge_rows(self) -> list[tuple[str, str]]:
+    def _soc_rows(self) -> list[tuple[str, str]]:
         arrival = self.arrival
         if arrival is None:
             return []
-        return [
-            ("charge on arrival", f"{100 * max(arrival.left, 0):.0f} %"),
-            *_bar_rows(100 * np.maximum(arrival.levels, 0), "{:.0f} to {:.0f} %"),
-            ("chance to arrive", _chance(arrival.likely)),
-            ("charge reaches", _reach(arrival.reach_m)),
-            *((f"{100 * share:.0f} % of cases", _reaches(*arrival.reach(share))) for share in BARS),
+        reach = [
+            (f"{100 * share:.0f} % interval", _reaches(*arrival.reach(share))) for share in LEVELS
         ]
+        return [
+            ("SoC on arrival", f"{100 * max(arrival.left, 0):.0f} %"),
+            *_interval_rows(100 * np.maximum(arrival.levels, 0), "%"),
+            ("chance to arrive", _chance(arrival.likely)),
+            ("battery reaches", _reach(arrival.reach_m)),
+            *reach,
+        ]
+
+
+def spread_text(low: Number, high: Number, unit: str, digits: int = 0) -> str:
+    """Return both ends of an interval, with as many digits as tell them apart.
+
+    >>> spread_text(24.2, 38.4, "%"), spread_text(4.9, 5.2, "%"), spread_text(5.0, 5.0, "%")
+    ('24 to 38 %', '4.9 to 5.2 %', '5 %')
+    """
+    for places in range(digits, 3):
+        ends = f"{float(low):.{places}f}", f"{float(high):.{places}f}"
+        if ends[0] != ends[1]:
+            return f"{ends[0]} to {ends[1]} {unit}"
+    return f"{float(low):.{digits}f} {unit}"
 
 
 def _climbs(forecast: RouteForecast) -> str:
     rise = np.diff(forecast.height_m, prepend=0.0)
     if not forecast.hilly:
-        return "not known"
+        return "unknown"
     return f"{rise[rise > 0].sum():.0f} m, {-rise[rise < 0].sum():.0f} m"
 
 
-def _bar_rows(levels: FloatArray, form: str) -> list[tuple[str, str]]:
+def _interval_rows(levels: FloatArray, unit: str, digits: int = 0) -> list[tuple[str, str]]:
     return [
-        (f"{100 * share:.0f} % of cases", form.format(*interval(levels, share))) for share in BARS
+        (f"{100 * share:.0f} % interval", spread_text(*interval(levels, share), unit, digits))
+        for share in LEVELS
     ]
 
 
@@ -144,52 +188,48 @@ class RoutePlan:
 
     def remarks(self) -> list[str]:
         """Return remarks that a reader of the numbers needs, one sentence each."""
-        model = self.model
-        made = []
-        if not model.trips:
-            scale = model.coefficients["energy"].scale
-            scale_note = (
-                "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
-            )
-            made.append(
-                f"An unseen vehicle: no trips of its own taught this. It has the coefficients of "
-                f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} "
-                f"kg{scale_note}, and its 90 % bars are {model.bars['energy'].wider:.1f} times as "
-                "wide "
-                "as theirs."
-            )
+        sentences = [] if self.model.trips else [self._unseen_remark()]
         for planned in self.routes:
-            if planned.forecast.known < 0.9:
-                made.append(
-                    f"{planned.name}: the fleet knows {planned.forecast.known:.0%} of the way; "
-                    "elsewhere "
-                    "it counts as driven as usual, and the bars are wider for it."
-                )
-            if planned.forecast.hilly < 0.9:
-                made.append(
-                    f"{planned.name}: the climb of {1 - planned.forecast.hilly:.0%} of the way "
-                    "is not "
-                    "known, and counts as level."
-                )
-            arrival = planned.arrival
-            if arrival is not None and arrival.left < 0:
-                low, high = arrival.reach(0.9)
-                made.append(
-                    f"{planned.name}: the charge would run out after {_reach(arrival.reach_m)} "
-                    f"(in 90 % of cases {_reaches(low, high)})."
-                )
-        return made
+            sentences += _route_remarks(planned, placed=bool(len(self.model.field.cells.keys)))
+        return sentences
+
+    def _unseen_remark(self) -> str:
+        model = self.model
+        scale = model.coefficients["energy"].scale
+        scaled = "" if scale == 1 else f", times {scale:.2f} for the consumption that was given"
+        return (
+            "An unseen vehicle: none of its own trips taught this. It has the coefficients of "
+            f"{counted(model.fleet_vehicles, 'vehicle')} and a mass of {model.mass_kg:,.0f} kg"
+            f"{scaled}, and its 90 % intervals are {model.bars['energy'].wider:.1f} times as wide "
+            "as theirs."
+        )
 
 
-def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
-    """Return the routes at `routes` through a model file, or through the fleet of a run folder.
+def _route_remarks(planned: PlannedRoute, *, placed: bool) -> list[str]:
+    """Return remarks on one route; `placed` says whether the model knows any place."""
+    forecast = planned.forecast
+    sentences = []
+    if placed and forecast.known < 0.9:
+        sentences.append(
+            f"{planned.name}: the fleet drives {forecast.known:.0%} of the route; the rest counts "
+            "as driven as usual, and the intervals are wider for it."
+        )
+    if forecast.hilly < 0.9:
+        sentences.append(
+            f"{planned.name}: the climb of {1 - forecast.hilly:.0%} of the route is not known, and "
+            "counts as level. Elevations in the GPX file, or --elevation, make it known."
+        )
+    if planned.arrival is not None and planned.arrival.left < 0:
+        low, high = planned.arrival.reach(0.9)
+        sentences.append(
+            f"{planned.name}: the battery would be empty after {_reach(planned.arrival.reach_m)} "
+            f"(90 % interval {_reaches(low, high)})."
+        )
+    return sentences
 
-    A run folder predicts for `plan.vehicle`, or for an unseen vehicle of `plan.mass_kg`.
-    """
-    route_model = opened_routes(model, plan)
-    capacity = plan.capacity_wh or route_model.capacity_wh
-    if plan.charge is not None and not capacity:
-        raise SettingError("A charge says little without a capacity: give --capacity in kWh.")
+
+def plan_routes(model: RouteModel, routes: Sequence[Path], plan: Plan) -> RoutePlan:
+    """Return the routes at `routes` as a vehicle's model predicts them."""
     planned = []
     for path in routes:
         route, recorded_c = read_route(path)
@@ -199,42 +239,44 @@ def plan_routes(model: Path, routes: Sequence[Path], plan: Plan) -> RoutePlan:
                 f"Route '{route.name}' does not say how cold it is, and heating can double what a "
                 "short trip takes. Give the outside temperature: --temperature -3."
             )
-        forecast = route_model.forecast(route, temperature)
-        left = None if plan.charge is None else arrival(forecast, plan.charge, capacity)
-        planned.append(PlannedRoute(forecast, temperature, left, plan.depart))
-    return RoutePlan(route_model, tuple(planned))
+        planned.append(plan_route(model, route, temperature, plan))
+    return RoutePlan(model, tuple(planned))
 
 
-def opened_routes(path: Path, plan: Plan) -> RouteModel:
-    """Return the model of routes of a model file or a run folder."""
-    if not path.is_dir():
-        if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):
-            raise SettingError(
-                "A model file is one vehicle's: leave --vehicle, --mass and --consumption out."
-            )
-        model = EnergyModel(path)
-        routes = model.routes()
-        if routes is None:
-            raise DataError(
-                f"{path} knows nothing about routes. Export it with --routes, or give the run's "
-                "folder."
-            )
-        return routes
-    # A computer that only predicts has model files, and none of what run folders need.
-    from fedwatt.runs.model_file import read_model_config
-    from fedwatt.runs.routes import run_routes, vehicle_routes
-    from fedwatt.telemetry.store import read_vehicle
+def plan_route(model: RouteModel, route: Route, temperature_c: float, plan: Plan) -> PlannedRoute:
+    """Return one route as a vehicle's model predicts it."""
+    capacity_wh = plan.capacity_wh or model.capacity_wh
+    if plan.soc is not None and not capacity_wh:
+        raise SettingError("A state of charge needs a capacity: give --capacity in kWh.")
+    if plan.elevation is not None:
+        route = _with_elevation(route, plan.elevation)
+    forecast = model.forecast(route, temperature_c)
+    left = None if plan.soc is None else arrival(forecast, plan.soc, capacity_wh)
+    return PlannedRoute(forecast, temperature_c, left, plan.depart)
 
-    config = read_model_config(path)
-    if plan.vehicle is None:
-        if plan.kind not in USUAL_MASS_KG:
-            raise SettingError(unknown("class of vehicle", plan.kind, USUAL_MASS_KG))
-        mass = USUAL_MASS_KG[plan.kind] if plan.mass_kg is None else plan.mass_kg
-        if not 100 <= mass <= 60_000:
-            raise SettingError(f"A vehicle of {mass:g} kg is none of the road: give --mass in kg.")
-        return run_routes(path, config).unseen_vehicle(mass, plan.consumption)
-    if plan.consumption is not None:
+
+def _with_elevation(route: Route, elevation: Mapped) -> Route:
+    """Return the route with elevations of a map where it brings none."""
+    mapped_m = elevation(route.latitude_deg, route.longitude_deg)
+    if route.elevation_m is None or not np.isfinite(route.elevation_m).any():
+        return replace(route, elevation_m=mapped_m)
+    return route
+
+
+def loaded(model: RouteModel, load_kg: float) -> RouteModel:
+    """Return the model of a vehicle that carries `load_kg` more than usual."""
+    if not load_kg:
+        return model
+    heavier = 1 + load_kg / model.mass_kg
+    factors = np.where(np.isin(NAMES, MASS_FEATURES), heavier, 1.0)
+    energy = model.coefficients["energy"]
+    more = replace(energy, beta=energy.beta * factors)
+    return replace(model, coefficients={**model.coefficients, "energy": more})
+
+
+def refuse_scaling(plan: Plan, where: str) -> None:
+    """Raise if a plan scales a model that is already one vehicle's."""
+    if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):
         raise SettingError(
-            "--consumption is for a vehicle without trips: --vehicle learns it from its own."
+            f"{where} is one vehicle's: leave --vehicle, --mass and --consumption out."
         )
-    return vehicle_routes(path, config, read_vehicle(plan.vehicle))

@@ -42,12 +42,12 @@ def composed_epsilon(rounds: Iterable[Rounds], delta: float) -> float:
     >>> round(composed_epsilon([Rounds(1.0, 0.01, 600), Rounds(1.0, 0.01, 400)], 1e-5), 4)
     2.1078
     """
-    spent = [own for own in rounds if own.count and own.probability]
+    spent = [part for part in rounds if part.count and part.probability]
     if not spent:
         return 0.0
-    if any(own.noise_multiplier == 0 for own in spent):
+    if any(part.noise_multiplier == 0 for part in spent):
         return inf
-    total = sum(own.count * _one_round(own.noise_multiplier, own.probability) for own in spent)
+    total = sum(part.count * _one_round(part.noise_multiplier, part.probability) for part in spent)
     epsilon, _ = _library().rdp.compute_epsilon(ORDERS, total, delta)
     return float(epsilon)
 
@@ -96,8 +96,8 @@ class Budget:
         2.1078
         """
         noise = self.noise_multiplier / self.sensitivity
-        own = Rounds(noise, self.probability, rounds + self.repeated)
-        return composed_epsilon([own], self.delta)
+        spent = Rounds(noise, self.probability, rounds + self.repeated)
+        return composed_epsilon([spent], self.delta)
 
     @property
     def seen_by_server(self) -> "Budget":

@@ -117,6 +117,6 @@ def fleet_folder(source: Source) -> Path:
     if not folder.is_absolute():
         hint = f" '{folder}' is a relative path: it starts from the folder fedwatt is started in."
     raise DataError(
-        f"{folder.absolute()} does not exist. 'fedwatt data synth' and 'fedwatt data import' make "
-        f"one.{hint}"
+        f"{folder.absolute()} does not exist. 'fedwatt data generate' and 'fedwatt data import' "
+        f"make one.{hint}"
     )

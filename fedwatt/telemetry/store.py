@@ -202,8 +202,8 @@ def fleet_source(path: Path) -> str:
     if not (path / "fleet.json").is_file():
         no_fleet = "is not a fleet folder: it has no fleet.json"
         raise DataError(
-            f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data synth' and "
-            "'fedwatt data import' make one."
+            f"{path} {no_fleet if path.exists() else 'does not exist'}. 'fedwatt data generate' "
+            "and 'fedwatt data import' make one."
         )
     description = _read_json(path / "fleet.json")
     if description.get("interval_s") != INTERVAL_S:

@@ -46,7 +46,7 @@ class Fault:
         check(self, "channel", is_input, "an input, such as speed_mps or ambient_c")
 
 
-def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 0) -> Vehicle:
+def corrupted(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 0) -> Vehicle:
     """Return the vehicle with the fault in its training trips; `settings` say which these are."""
     split_of = split_of_trips(vehicle, settings)
     training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
@@ -54,12 +54,12 @@ def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 
     missing = [trip.name for trip in training if channel not in trip.channels]
     if missing:
         raise DataError(
-            f"Vehicle '{vehicle.name}', trip '{missing[0]}' has no channel '{channel}' to spoil. "
+            f"Vehicle '{vehicle.name}', trip '{missing[0]}' has no channel '{channel}' to corrupt. "
             "Choose one that all its trips have."
         )
     spread = _spread([trip.channels[channel] for trip in training], fault)
 
-    def spoil(trip: Trip) -> Trip:
+    def corrupt(trip: Trip) -> Trip:
         if split_of.get(trip.name) != "train":
             return trip
         rng = generator(seed, "fault", fault.kind, vehicle.name, trip.name)
@@ -69,23 +69,23 @@ def spoiled(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 
     facts = {
         **vehicle.facts,
         "fault": {"kind": fault.kind, "size": fault.size, "channel": channel},
-        "spoiled_split": {
+        "corrupted_split": {
             "split": list(settings.split),
             "split_seed": settings.split_seed,
             "window": settings.window,
         },
     }
-    return replace(vehicle, trips=tuple(spoil(trip) for trip in vehicle.trips), facts=facts)
+    return replace(vehicle, trips=tuple(corrupt(trip) for trip in vehicle.trips), facts=facts)
 
 
-def spoil_some(
+def corrupt_some(
     vehicles: Iterable[Vehicle], share: float, fault: Fault, settings: DataSettings, seed: int = 0
 ) -> Iterator[Vehicle]:
-    """Each vehicle, spoiled with the probability `share`; whether is drawn from its name alone."""
+    """Yield the vehicles, each corrupted with probability `share` by a draw keyed by its name."""
     if not 0 <= share <= 1:
-        raise SettingError(f"The share of spoiled vehicles must be in [0, 1], not {share}.")
+        raise SettingError(f"The share of corrupted vehicles must be in [0, 1], not {share}.")
     return (
-        spoiled(vehicle, fault, settings, seed)
+        corrupted(vehicle, fault, settings, seed)
         if generator(seed, "spoiled", vehicle.name).random() < share
         else vehicle
         for vehicle in vehicles

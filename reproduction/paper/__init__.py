@@ -61,8 +61,8 @@ def entry(text: str) -> Entry:
 
 def names() -> list[str]:
     """Return names of all tables."""
-    found = [file.name for file in files(__name__).iterdir()]
-    return sorted(name.removesuffix(".toml") for name in found if name.endswith(".toml"))
+    files_here = [file.name for file in files(__name__).iterdir()]
+    return sorted(name.removesuffix(".toml") for name in files_here if name.endswith(".toml"))
 
 
 @cache

@@ -1,14 +1,9 @@
 """The benchmarks of speed: that all ways do the same work, and what is made of their times."""
 
-import subprocess
-import sys
-from typing import Any
-
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from benchmarks import engine
 from benchmarks import recipe as recipes
 from benchmarks.engine import METHODS, bench_recurrent, bench_rounds
 from benchmarks.networks import flat_weights, network
@@ -16,7 +11,6 @@ from benchmarks.probe import ProbingRound, bench_components, drawn, naive_slices
 from benchmarks.recipe import Loop, Recipe, interleaved
 from fedwatt.cli import app
 from fedwatt.engine.probing import drawn_directions
-from fedwatt.errors import RunError
 from fedwatt.federation import Federation
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP
@@ -80,67 +74,6 @@ def test_a_small_recipe_is_measured_every_way() -> None:
     assert set(steps) == {"GRU", "LSTM"}
 
 
-def ends_with(code: int, out: str, error: str) -> list[str]:
-    """A program that prints to both streams and ends."""
-    script = f"import sys; print({out!r}); print({error!r}, file=sys.stderr); sys.exit({code})"
-    return [sys.executable, "-c", script]
-
-
-def programs(monkeypatch: pytest.MonkeyPatch, **by_module: list[str]) -> None:
-    """Start other programs in the place of those of these modules."""
-    start = subprocess.Popen
-
-    def started(command: list[str], **more: Any) -> "subprocess.Popen[str]":
-        chosen = [own for name, own in by_module.items() if f"benchmarks.{name}" in command]
-        return start(chosen[0] if chosen else command, **more)
-
-    monkeypatch.setattr(engine.subprocess, "Popen", started)
-
-
-@pytest.mark.parametrize(
-    ("code", "out", "error", "reason"),
-    [
-        (1, "", "RunError: Flower trained 29 of 30 clients.", "trained 29 of 30 clients"),
-        (0, "no rounds", "ERROR: a worker died", "printed no times: ERROR: a worker died"),
-        (0, "[0.5]", "ERROR: lost", "finished 1 of 2 rounds: ERROR: lost"),
-    ],
-)
-def test_a_simulation_that_loses_a_client_has_failed(
-    monkeypatch: pytest.MonkeyPatch, code: int, out: str, error: str, reason: str
-) -> None:
-    programs(monkeypatch, flower_round=ends_with(code, out, error))
-    with pytest.raises(RunError, match=reason):
-        engine.flower_seconds(rounds=3)
-
-
-def test_peers_that_fail_are_reported_and_the_rest_is_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(engine, "Recipe", lambda: TINY)
-    monkeypatch.setattr(engine, "find_spec", lambda name: name)
-    programs(
-        monkeypatch,
-        flower_round=ends_with(1, "", "RunError: Flower trained 29 of 30 clients."),
-        jax_round=ends_with(1, "ready", "ImportError: no jaxlib"),
-    )
-    found = bench_rounds(repeats=1)
-    assert set(found["seconds_a_round"]) == {"plain loop", "fedavg, 1 thread", *METHODS}
-    assert found["failed"] == {
-        "flower": "Flower's simulation failed: RunError: Flower trained 29 of 30 clients.",
-        "jax": "The JAX program failed: ImportError: no jaxlib",
-    }
-
-
-def test_a_failed_peer_has_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured = bench_rounds(TINY, repeats=1) | {"failed": {"flower": "29 of 30 clients"}}
-    monkeypatch.setattr(engine, "bench_rounds", lambda **options: measured)
-    command = ["bench", "engine", "--no-recurrent", "--no-modules"]
-    result = CliRunner().invoke(app, command, env={"COLUMNS": "160"})
-    assert result.exit_code == 0, result.output
-    (row,) = [line for line in result.output.splitlines() if "Flower" in line]
-    assert "failed" in row and "29 of 30 clients" in row
-
-
 @pytest.mark.parametrize("compiler", ["cc", "no-such-compiler"])
 @pytest.mark.parametrize(("windows", "radius"), [(128, 0.01), (5, 0.01), (128, 1.0)])
 def test_the_naive_probe_is_the_probe(windows: int, radius: float, compiler: str) -> None:
@@ -175,4 +108,4 @@ def test_the_probe_is_shown() -> None:
     assert result.exit_code == 0, result.output
     shown = " ".join(result.output.split())
     assert "1,010 forward passes" in shown and "times faster" in shown
-    assert "64 windows a vehicle" in shown and "preconditioner" in shown
+    assert "64 windows per vehicle" in shown and "preconditioner" in shown

@@ -87,7 +87,9 @@ def test_a_mistake_ends_with_status_2_and_no_traceback(folder: Path) -> None:
 def folder(tmp_path_factory) -> Path:
     """A folder with a small fleet and a run on it."""
     path = tmp_path_factory.mktemp("cli")
-    done = fedwatt("data", "synth", "--out", "fleet", "--vehicles", "3", "--trips", "6", cwd=path)
+    done = fedwatt(
+        "data", "generate", "--out", "fleet", "--vehicles", "3", "--trips", "6", cwd=path
+    )
     assert done.returncode == 0, done.stderr
     done = in_a_process("run", "--data", "fleet", *TINY, "--out", "run", cwd=path)
     assert done.returncode == 0, done.stderr
@@ -247,7 +249,7 @@ def test_ctrl_c_stops_cleanly_and_can_be_continued(folder: Path) -> None:
         (["run", "--resume", "--out", "fleet"], "Without --resume a new run begins"),
         (["run", "--resume", "--out", "run", "--rounds", "3"], ": training.rounds 2 → 3. A run"),
         (["data", "describe", "nowhere"], "nowhere"),
-        (["data", "synth", "--out", "run"], "not empty"),
+        (["data", "generate", "--out", "run"], "not empty"),
         (["report", "nowhere"], "nowhere"),
         (["run", "--resume"], "--resume needs --out"),
         (["run", "--data", "[/bold]nowhere"], "[/bold]nowhere"),

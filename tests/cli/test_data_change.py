@@ -1,4 +1,4 @@
-"""Fleets made from nothing, electrified, dealt anew and spoiled, as typed."""
+"""Fleets made from nothing, electrified, dealt anew and corrupted, as typed."""
 
 import re
 from pathlib import Path
@@ -15,22 +15,22 @@ from tests.telemetry.conftest import VED_HEADER, ved_rows
 
 def test_other_kinds_of_vehicles(type_in, tmp_path: Path) -> None:
     status, printed = type_in(
-        "data", "synth", "--kind", "bus", "--vehicles", "2", "--trips", "3", "--out", "buses"
+        "data", "generate", "--kind", "bus", "--vehicles", "2", "--trips", "3", "--out", "buses"
     )
     assert status == 0, printed
     assert [vehicle.kind for vehicle in read_fleet(tmp_path / "buses")] == ["bus", "bus"]
-    status, printed = type_in("data", "synth", "--kind", "boat", "--out", "boats")
+    status, printed = type_in("data", "generate", "--kind", "boat", "--out", "boats")
     assert status == 2
     assert "boat" in printed
     assert not (tmp_path / "boats").exists()
 
 
 def test_a_fleet_may_be_made_in_the_folder_one_stands_in(type_in, tmp_path: Path) -> None:
-    status, printed = type_in("data", "synth", "--vehicles", "1", "--trips", "3", "--out", ".")
+    status, printed = type_in("data", "generate", "--vehicles", "1", "--trips", "3", "--out", ".")
     assert status == 0, printed
     assert Path.cwd().samefile(tmp_path)
     assert sorted(entry.name for entry in Path.cwd().iterdir()) == ["car-001", "fleet.json"]
-    status, printed = type_in("data", "synth", "--vehicles", "1", "--trips", "3", "--out", ".")
+    status, printed = type_in("data", "generate", "--vehicles", "1", "--trips", "3", "--out", ".")
     assert status == 2
     assert "not empty" in printed
 
@@ -58,7 +58,7 @@ def test_recorded_driving_is_electrified_and_marked(type_in, tmp_path: Path) -> 
     week = tmp_path / "VED_171101_week.csv"
     week.write_text("\n".join([VED_HEADER, *(",".join(row) for row in rows)]) + "\n")
     status, printed = type_in(
-        "data", "electrify", week.name, "--minimum-trips", "3", "--out", "electric"
+        "data", "electrify", week.name, "--min-trips", "3", "--out", "electric"
     )
     assert status == 0, printed
     (vehicle,) = read_fleet(tmp_path / "electric")
@@ -69,7 +69,7 @@ def test_recorded_driving_is_electrified_and_marked(type_in, tmp_path: Path) -> 
 
 
 def test_trips_are_dealt_anew(type_in, tmp_path: Path) -> None:
-    type_in("data", "synth", "--vehicles", "4", "--trips", "8", "--out", "town")
+    type_in("data", "generate", "--vehicles", "4", "--trips", "8", "--out", "town")
     status, printed = type_in(
         *("data", "partition", "town", "--recipe", "dirichlet:100"),
         *("--clients", "3", "--out", "dealt"),
@@ -81,15 +81,15 @@ def test_trips_are_dealt_anew(type_in, tmp_path: Path) -> None:
     assert "dirichlet:100" in fleet_source(tmp_path / "dealt")
 
 
-def test_some_vehicles_are_spoiled(type_in, tmp_path: Path) -> None:
-    type_in("data", "synth", "--vehicles", "3", "--trips", "6", "--out", "town")
+def test_some_vehicles_are_corrupted(type_in, tmp_path: Path) -> None:
+    type_in("data", "generate", "--vehicles", "3", "--trips", "6", "--out", "town")
     status, printed = type_in(
-        *("data", "spoil", "town", "--fault", "sensor bias", "--share", "1", "--size", "2"),
-        *("--out", "spoiled"),
+        *("data", "corrupt", "town", "--fault", "sensor bias", "--share", "1", "--size", "2"),
+        *("--out", "corrupted"),
     )
     assert status == 0, printed
     for before, after in zip(
-        read_fleet(tmp_path / "town"), read_fleet(tmp_path / "spoiled"), strict=True
+        read_fleet(tmp_path / "town"), read_fleet(tmp_path / "corrupted"), strict=True
     ):
         changed = [
             not np.array_equal(b.channels["speed_mps"], a.channels["speed_mps"])
@@ -97,7 +97,7 @@ def test_some_vehicles_are_spoiled(type_in, tmp_path: Path) -> None:
         ]
         assert 0 < sum(changed) < len(changed)  # training trips only
     status, printed = type_in(
-        *("data", "spoil", "town", "--fault", "sensor bias", "--share", "1"),
+        *("data", "corrupt", "town", "--fault", "sensor bias", "--share", "1"),
         *("--split-seed", "5", "--window", "30", "--out", "other"),
     )
     assert status == 0, printed
@@ -109,8 +109,8 @@ def test_some_vehicles_are_spoiled(type_in, tmp_path: Path) -> None:
         for b, a in zip(before.trips, after.trips, strict=True):
             same = np.array_equal(b.channels["speed_mps"], a.channels["speed_mps"])
             assert same != (split_of[b.name] == "train")
-        assert after.facts["spoiled_split"]["split_seed"] == 5
-        assert after.facts["spoiled_split"]["window"] == 30
-    status, printed = type_in("data", "spoil", "town", "--fault", "rust", "--out", "rusty")
+        assert after.facts["corrupted_split"]["split_seed"] == 5
+        assert after.facts["corrupted_split"]["window"] == 30
+    status, printed = type_in("data", "corrupt", "town", "--fault", "rust", "--out", "rusty")
     assert status == 2
     assert "label noise" in printed

@@ -26,7 +26,7 @@ def week(tmp_path: Path) -> Path:
 def test_ved_becomes_a_fleet(type_in, week: Path, tmp_path: Path) -> None:
     status, printed = type_in(
         *("data", "import", "ved", week.name, "--powertrain", "ev"),
-        *("--minimum-trips", "3", "--out", "fleet"),
+        *("--min-trips", "3", "--out", "fleet"),
     )
     assert status == 0, printed
     assert "4 trips kept; 0 dropped" in printed
@@ -58,7 +58,7 @@ def test_plain_files_go_through_a_mapping(type_in, week: Path, tmp_path: Path) -
 def test_the_help_says_how_many_trips_are_needed(type_in) -> None:
     _, printed = type_in("data", "import", "--help")
     words = " ".join(printed.replace("│", " ").split())
-    assert "by default 10 for ved and eved, 1 for csv and sumo" in words
+    assert "default: 10 for ved and eved, else 1" in words
     # The option leaves it to the readers, so these are their defaults.
     for reader, least in ((import_ved, 10), (import_eved, 10), (import_csv, 1), (import_sumo, 1)):
         assert signature(reader).parameters["cleaning"].default.minimum_trips == least
@@ -69,7 +69,7 @@ def test_a_trip_cut_in_two_is_told_apart_from_two_trips(type_in, tmp_path: Path)
     rows = [row for row in ved_rows(seconds=400) if not 185 < int(row[3]) / 1000 < 215]
     path = tmp_path / "VED_171101_week.csv"
     path.write_text("\n".join([VED_HEADER, *(",".join(row) for row in rows)]) + "\n")
-    command = ("data", "import", "ved", path.name, "--minimum-trips", "2", "--out", "fleet")
+    command = ("data", "import", "ved", path.name, "--min-trips", "2", "--out", "fleet")
     status, printed = type_in(*command)
     assert status == 0, printed
     assert "1 vehicle kept; 0 dropped." in printed
@@ -85,7 +85,7 @@ def test_a_trip_cut_in_two_is_told_apart_from_two_trips(type_in, tmp_path: Path)
     [
         (["nowhere.csv"], "nowhere.csv"),
         (["VED_171101_week.csv", "--powertrain", "diesel"], "diesel"),
-        (["VED_171101_week.csv", "--minimum-trips", "9"], "under 9 usable trips"),
+        (["VED_171101_week.csv", "--min-trips", "9"], "under 9 usable trips"),
     ],
 )
 def test_imports_that_cannot_be(type_in, week: Path, tmp_path: Path, arguments, message) -> None:
@@ -119,7 +119,7 @@ def test_terrain_and_map_enrich_an_import(type_in, week, surroundings, tmp_path:
     pytest.importorskip("osmium", reason="osmium is absent: pip install 'fedwatt[osm]'")
     status, printed = type_in(
         *surroundings,
-        *("--minimum-trips", "3", "--dem", "N42W084.hgt", "--osm", "town.osm", "--only-enriched"),
+        *("--min-trips", "3", "--dem", "N42W084.hgt", "--osm", "town.osm", "--only-enriched"),
         *("--out", "fleet"),
     )
     assert status == 0, printed
@@ -156,7 +156,7 @@ def test_enriching_that_cannot_be(
     type_in, week, surroundings, tmp_path: Path, arguments, message
 ) -> None:
     pytest.importorskip("osmium", reason="osmium is absent: pip install 'fedwatt[osm]'")
-    status, printed = type_in(*surroundings, "--minimum-trips", "3", *arguments, "--out", "fleet")
+    status, printed = type_in(*surroundings, "--min-trips", "3", *arguments, "--out", "fleet")
     assert status == 2
     assert message in printed
     assert not (tmp_path / "fleet").exists()

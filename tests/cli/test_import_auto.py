@@ -75,15 +75,15 @@ def test_the_mapping_beside_the_fleet_repeats_the_import(type_in, german, tmp_pa
         assert [trip.name for trip in one.trips] == [trip.name for trip in other.trips]
     # Another limit than the mapping's can be asked for, and is then too low.
     status, printed = type_in(
-        *("data", "import", "csv", german.name, "--map", kept.name, "--maximum-gap", "12"),
+        *("data", "import", "csv", german.name, "--map", kept.name, "--max-gap", "12"),
         *("--out", "short"),
     )
     assert status == 2
     assert "20 rows about 15 s apart, over the gap limit of 12 s" in printed
-    assert "--maximum-gap 38 bridges them" in printed
+    assert "--max-gap 38 bridges them" in printed
     # The usual limit counts as asked for, too.
     status, printed = type_in(
-        *("data", "import", "csv", german.name, "--map", kept.name, "--maximum-gap", "10"),
+        *("data", "import", "csv", german.name, "--map", kept.name, "--max-gap", "10"),
         *("--out", "usual"),
     )
     assert status == 2

@@ -118,7 +118,7 @@ def test_load_in_python(tampered: Path) -> None:
 def test_report_and_card_only_show(tampered: Path) -> None:
     done = CliRunner().invoke(app, ["report", "run", "--out", "pages"])
     assert done.exit_code == 0, done.output
-    done = CliRunner().invoke(app, ["card", "model.onnx"])
+    done = CliRunner().invoke(app, ["inspect", "model.onnx"])
     assert done.exit_code == 0, done.output
     assert not Path("ran").exists()
 

@@ -70,8 +70,8 @@ def test_the_file_carries_it_and_it_says_everything(file: Path, vehicle) -> None
     ):
         assert words in said, words
     names = [vehicle.name, *(trip.name for trip in vehicle.trips)]
-    assert not [name for name in names if name in said or name in render(card)]
-    assert "44.2 Wh" in render(card)
+    assert not [name for name in names if name in said or name in render(sections(card))]
+    assert "44.2 Wh" in render(sections(card))
 
 
 def test_what_is_not_known_is_called_that(model: EnergyModel) -> None:
@@ -112,7 +112,7 @@ def test_the_command_prints_it_where_no_torch_is(file: Path) -> None:
 import sys
 for name in ("torch", "polars", "pyarrow", "scipy", "matplotlib", "safetensors", "tomli_w", "onnx"):
     sys.modules[name] = None
-sys.argv = ["fedwatt", "card", sys.argv[1]]
+sys.argv = ["fedwatt", "inspect", sys.argv[1]]
 from fedwatt.cli import main
 main()
 """

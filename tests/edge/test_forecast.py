@@ -59,10 +59,10 @@ def test_the_rows_of_a_charge():
     # 50 % of 4 kWh are 2,000 Wh for 1,000 Wh/km; 1,000 ± 100 Wh are 25 ± 2.5 % of 4 kWh.
     reach = estimate_range(plan.prediction, 0.5, 4000.0)
     assert replace(plan, reach=reach).rows()[4:] == [
-        ("charge on arrival", "25.0 %"),
+        ("SoC on arrival", "25.0 %"),
         ("90% interval", "22.5 to 27.5 %"),
-        ("range of the charge", "2 km"),
-        ("left on arrival", "1 km"),
+        ("range at departure", "2 km"),
+        ("range on arrival", "1 km"),
     ]
 
 
@@ -86,7 +86,7 @@ def test_the_remarks():
     assert [line.split(":")[0] for line in known.remarks()] == ["7 is a training trip of car"]
     assert replace(known, trip=Trip("8", known.trip.channels)).remarks() == []
     short = replace(known, vehicle="", reach=estimate_range(known.prediction, 0.1, 4000.0))
-    assert short.remarks() == ["The charge does not reach the end: 600 Wh are missing."]
+    assert short.remarks() == ["The battery does not reach the end: 600 Wh are missing."]
     assert replace(known, vehicle="van").remarks() == [
         "The model has the scaling of car, not of van."
     ]
@@ -100,6 +100,6 @@ def test_the_remark_on_unknown_climb():
 
 def test_a_charge_without_a_capacity_and_a_capacity_without_a_charge_are_refused(model, tmp_path):
     with pytest.raises(SettingError, match="does not know its vehicle's: give --capacity in kWh"):
-        forecast(model.path, tmp_path / "trip.csv", charge=0.5)
-    with pytest.raises(SettingError, match="give --charge, such as 62%"):
+        forecast(model.path, tmp_path / "trip.csv", soc=0.5)
+    with pytest.raises(SettingError, match="give --soc, such as 62%"):
         forecast(model.path, tmp_path / "trip.csv", capacity_wh=16_000.0)

@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.edge.export import export
+from fedwatt.edge.pretrained import route_model
 from fedwatt.edge.route_forecast import Plan, plan_routes
 from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import estimate_range, predict_trip
@@ -39,8 +40,13 @@ def ways(tmp_path_factory):
     return [folder / "short.csv", folder / "long.csv"]
 
 
+def planned(file, ways, **conditions):
+    plan = Plan(**conditions)
+    return plan_routes(route_model(str(file), plan), ways, plan)
+
+
 def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
-    found = plan_routes(file, ways, Plan(depart=MORNING, temperature_c=20.0, charge=0.5))
+    found = planned(file, ways, depart=MORNING, temperature_c=20.0, soc=0.5)
     short, long = (dict(one.rows()) for one in found.routes)
     assert short["distance"] == "2.0 km"
     assert long["distance"] == "4.0 km"
@@ -49,25 +55,26 @@ def test_alternatives_stand_side_by_side_with_bars_and_times(file, ways):
     energies = [one.forecast.total_wh for one in found.routes]
     assert energies[0] < energies[1]
     names = [name for name, _ in found.routes[0].rows()]
-    assert names.count("90 % of cases") == 4
-    assert names.count("50 % of cases") == 4
+    assert names.count("90 % interval") == 4
+    assert names.count("50 % interval") == 4
 
 
 def test_the_page_shows_every_route_and_where_the_charge_ends(file, ways):
-    found = plan_routes(file, ways, Plan(temperature_c=20.0, charge=0.03))
+    found = planned(file, ways, temperature_c=20.0, soc=0.03)
     page = render_routes(found)
     for word in ("short", "long", "Expected speed", "Energy since the start", "State of charge"):
         assert word in page
-    assert "the charge would run out after" in page
+    assert "the battery would be empty after" in page
     assert "Height above the start" not in page  # no hills are known to this model
-    assert any("run out" in remark for remark in found.remarks())
+    assert any("be empty" in remark for remark in found.remarks())
 
 
 def test_the_command_prints_a_table(file, ways):
-    options = ["--temperature", "-3", "--charge", "62%"]
-    shown = CliRunner().invoke(app, ["route", str(file), str(ways[0]), *options])
+    options = ["--temperature", "-3", "--soc", "62%"]
+    shown = CliRunner().invoke(app, ["route", str(ways[0]), "--model", str(file), *options])
     assert shown.exit_code == 0, shown.output
-    assert "charge on arrival" in shown.output
+    assert "SoC on arrival" in shown.output
+    assert "You arrive with" in shown.output
     assert "kWh" in shown.output
 
 
@@ -75,13 +82,13 @@ def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):
     (tmp_path / "plan.csv").write_text("speed_mps,ambient_c\n" + "10,5\n" * 90)
 
     def shown(*options: str) -> str:
-        words = ["predict", str(file), str(tmp_path / "plan.csv"), "--charge", *options]
+        words = ["predict", str(file), str(tmp_path / "plan.csv"), "--soc", *options]
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, done.output
         return done.output
 
     # The file was made with 16 kWh.
-    assert "charge on arrival" in shown("60%")
+    assert "SoC on arrival" in shown("60%")
     assert shown("60%") == shown("60") == shown("60%", "--capacity", "16")
     assert shown("60%") != shown("60%", "--capacity", "8")
 
@@ -97,12 +104,12 @@ def test_predict_takes_the_capacity_that_the_file_knows(file, tmp_path):
 )
 def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, said):
     with pytest.raises(SettingError, match=said):
-        plan_routes(file, ways, Plan(**plan))
+        planned(file, ways, **plan)
 
 
 def test_a_charge_over_100_percent_is_refused_at_once():
     with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
-        Plan(charge=1.2)
+        Plan(soc=1.2)
 
 
 def test_a_consumption_in_kilowatt_hours_per_100_km_is_refused_at_once():
@@ -114,7 +121,7 @@ def test_a_consumption_in_kilowatt_hours_per_100_km_is_refused_at_once():
 
 def test_a_file_without_routes_says_how_to_get_them(model, ways):
     with pytest.raises(DataError, match="Export it with --routes"):
-        plan_routes(model.path, ways, Plan(temperature_c=20.0))
+        planned(model.path, ways, temperature_c=20.0)
 
 
 def test_a_capacity_in_wh_gives_no_range(model, vehicle):

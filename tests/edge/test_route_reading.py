@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from fedwatt.cli.route import parse_charge
-from fedwatt.edge.route_reading import read_route
+from fedwatt.cli.route import parse_soc
+from fedwatt.edge.reading import read_route
 from fedwatt.errors import DataError, SettingError
 
 POINTS = [(42.0, -83.0), (42.005, -83.0), (42.01, -83.0)]
@@ -69,4 +69,4 @@ def test_a_missing_file_says_so(tmp_path):
 @pytest.mark.parametrize(("text", "said"), [("0.62", "write 62%"), ("full", "is no number")])
 def test_a_charge_that_can_be_misread_is_refused(text, said):
     with pytest.raises(SettingError, match=said):
-        parse_charge(text)
+        parse_soc(text)

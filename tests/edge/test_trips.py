@@ -1,12 +1,14 @@
 """Trips, range, files and the page."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import headline
 from fedwatt.edge.reading import read_trip
 from fedwatt.edge.trips import TripPrediction, estimate_range, predict_trip
@@ -127,19 +129,24 @@ def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
         assert (f"a {expected} trip, so no test" in page) == bool(expected)
 
 
+def forecast_of(found, reach=None):
+    card = SimpleNamespace(vehicle="car")
+    return Forecast(found.trip, "Trip", "", card, found, reach, None)
+
+
 def test_the_headline_has_both_signs():
     found = planned(1000.0)
-    assert headline(found) == "1,000\u00a0Wh predicted for 10.0\u00a0km"
+    assert headline(forecast_of(found)).startswith("The trip takes 1,000\u00a0Wh")
     for measured, ending in ((800.0, "25% more"), (1250.0, "20% less"), (1001.0, "as measured")):
-        known = replace(found, measured_wh=np.full(100, measured / 100))
-        assert headline(known).split(", ", 2)[-1].startswith(ending)
+        driven = replace(found, measured_wh=np.full(100, measured / 100))
+        assert headline(forecast_of(driven)).rpartition(", ")[2].startswith(ending)
 
 
 def test_the_headline_of_a_plan_says_what_is_left():
     found = planned(1000.0)
-    enough, short = (estimate_range(found, charge, 10_000) for charge in (0.5, 0.05))
-    assert headline(found, enough).endswith(", 40% of charge left")
-    assert headline(found, short).endswith("but the charge ends after 5.0\u00a0km")
+    enough, short = (estimate_range(found, soc, 10_000) for soc in (0.5, 0.05))
+    assert headline(forecast_of(found, enough)).startswith("You arrive with 40\u00a0%")
+    assert headline(forecast_of(found, short)) == "The battery is empty after 5.0\u00a0km"
     assert (enough.short_wh, short.short_wh) == (0.0, pytest.approx(500))
 
 
@@ -168,7 +175,7 @@ def test_export_and_predict_from_the_command_line(vehicle, tmp_path, monkeypatch
     )
     assert (tmp_path / "p.html").read_text().startswith("<!doctype html>")
     assert (tmp_path / "e.svg").read_text().startswith("<?xml")
-    reach = ("predict", "m.onnx", "plan.csv", "--charge", "80", "--capacity", "20")
-    assert "charge on arrival" in says(*reach, "--html", "q.html")
+    reach = ("predict", "m.onnx", "plan.csv", "--soc", "80", "--capacity", "20")
+    assert "SoC on arrival" in says(*reach, "--html", "q.html")
     for words in ((*reach[:4], "140", *reach[5:]), ("predict", "plain.onnx", trip), reach[:5]):
         assert isinstance(call(app, list(words)).exception, FedwattError)

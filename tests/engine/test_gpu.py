@@ -1,4 +1,4 @@
-"""The GPU engine does what the CPU engine does; benchmarks/gpu_agreement.py says how closely."""
+"""The GPU engine does what the CPU engine does; benchmarks/gpu.py says how closely."""
 
 from dataclasses import replace
 

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from benchmarks.networks import flat_weights, torch_module
-from benchmarks.reference import gathered
 from fedwatt.engine.batches import Draw
 from fedwatt.federation import Training
 from fedwatt.federation.participation import participants
 from fedwatt.models import MLP
 from fedwatt.randomness import generator
 from fedwatt.windows import Client, Fleet
+from tests.federation.reference import gathered
 
 Table = dict[str, Tensor]
 """Something remembered for each vehicle, by its name."""

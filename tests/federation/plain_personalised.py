@@ -9,11 +9,11 @@ from math import ceil
 from torch import Tensor
 
 from benchmarks.networks import torch_module
-from benchmarks.reference import gathered
 from fedwatt.engine.batches import Draw
 from fedwatt.randomness import generator
 from fedwatt.windows import Client
 from tests.federation.plain_baselines import Plain, Table
+from tests.federation.reference import gathered
 
 
 @dataclass

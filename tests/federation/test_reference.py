@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import reference
-from benchmarks.reference import train_plainly
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import Method, get
 from fedwatt.models import GRU, LSTM, MLP, Model
+from tests.federation import reference
+from tests.federation.reference import train_plainly
 from tests.federation.toys import random_fleet
 
 MODELS = {"mlp": MLP(4, 8, (7, 5)), "gru": GRU(8, 5), "lstm": LSTM(8, 5)}

@@ -216,7 +216,7 @@ def test_several_comparisons_are_corrected(ps: tuple[float, ...], expected: list
 
 
 def test_a_comparison_that_divergence_decided_counts_among_the_others() -> None:
-    decided = Paired(estimate([]), nan, own_lost=(), other_lost=(2,))
+    decided = Paired(estimate([]), nan, first_lost=(), second_lost=(2,))
     assert lower_ones({"decided": decided, **comparisons(-1, 0.03)}) == {
         "decided": True,
         "test 0": False,

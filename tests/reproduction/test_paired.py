@@ -25,9 +25,9 @@ def test_a_comparison_is_lost_by_the_side_that_diverged() -> None:
     high = {1: 2.0, 2: 2.1, 3: 2.25}
     plain_test = paired(low, high)
     assert plain_test.below(plain_test.p, 0.05) and not plain_test.above(plain_test.p, 0.05)
-    lost = paired({1: 1.0, 2: 1.1}, high, own_lost=[3])
+    lost = paired({1: 1.0, 2: 1.1}, high, first_lost=[3])
     assert isnan(lost.p) and not lost.below(lost.p, 0.05) and lost.above(lost.p, 0.05)
-    won = paired(high, {1: 1.0, 2: 1.1}, other_lost=[3])
+    won = paired(high, {1: 1.0, 2: 1.1}, second_lost=[3])
     assert won.below(won.p, 0.05) and not won.above(won.p, 0.05)
     both = paired({1: 1.0}, {2: 1.0}, [2, 3], [1])
     assert not both.below(both.p, 0.05) and not both.above(both.p, 0.05)

@@ -7,7 +7,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.faults import Fault, spoil_some, spoiled
+from fedwatt.windows.faults import Fault, corrupt_some, corrupted
 
 from .toys import make_vehicle, same_trips
 
@@ -23,7 +23,7 @@ def training(vehicle: Vehicle) -> list[Trip]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_the_channel_in_training_trips_changes(kind):
-    made = spoiled(CAR, Fault(kind=kind), SETTINGS)
+    made = corrupted(CAR, Fault(kind=kind), SETTINGS)
     touched = "energy_wh" if kind == "label noise" else "speed_mps"
     split_of = split_of_trips(CAR, SETTINGS)
     for before, after in zip(CAR.trips, made.trips, strict=True):
@@ -31,11 +31,15 @@ def test_only_the_channel_in_training_trips_changes(kind):
             same = np.array_equal(values, after.channels[channel])
             assert same != (channel == touched and split_of[before.name] == "train")
     assert made.facts["fault"] == {"kind": kind, "size": 0.5, "channel": touched}
-    assert made.facts["spoiled_split"] == {"split": [0.7, 0.1, 0.2], "split_seed": 0, "window": 60}
+    assert made.facts["corrupted_split"] == {
+        "split": [0.7, 0.1, 0.2],
+        "split_seed": 0,
+        "window": 60,
+    }
 
 
 def test_label_noise_is_as_large_as_asked_over_a_minute():
-    made = spoiled(CAR, Fault(kind="label noise", size=2.0), SETTINGS)
+    made = corrupted(CAR, Fault(kind="label noise", size=2.0), SETTINGS)
 
     def minutes(vehicle):
         series = [trip.channels["energy_wh"] for trip in training(vehicle)]
@@ -51,7 +55,7 @@ def test_label_noise_is_as_large_as_asked_over_a_minute():
 
 @pytest.mark.parametrize("size", [-0.5, 2.0])
 def test_bias_shifts_by_standard_deviations(size):
-    made = spoiled(CAR, Fault(kind="sensor bias", size=size, channel="ambient_c"), SETTINGS)
+    made = corrupted(CAR, Fault(kind="sensor bias", size=size, channel="ambient_c"), SETTINGS)
     spread = np.concatenate([trip.channels["ambient_c"] for trip in training(CAR)]).std()
     for before, after in zip(training(CAR), training(made), strict=True):
         shift = after.channels["ambient_c"] - before.channels["ambient_c"]
@@ -59,33 +63,33 @@ def test_bias_shifts_by_standard_deviations(size):
 
 
 def test_a_stuck_channel_repeats_one_of_its_own_values():
-    made = spoiled(CAR, Fault(kind="stuck channel", size=0.25), SETTINGS)
+    made = corrupted(CAR, Fault(kind="stuck channel", size=0.25), SETTINGS)
     for before, after in zip(training(CAR), training(made), strict=True):
         changed = np.flatnonzero(before.channels["speed_mps"] != after.channels["speed_mps"])
         assert len(changed) == pytest.approx(0.25 * before.seconds, abs=2)
         assert len(np.unique(after.channels["speed_mps"][changed])) == 1
         assert after.channels["speed_mps"][changed[0]] in before.channels["speed_mps"]
-    whole = spoiled(CAR, Fault(kind="stuck channel", size=1.0), SETTINGS)
+    whole = corrupted(CAR, Fault(kind="stuck channel", size=1.0), SETTINGS)
     assert all(np.ptp(trip.channels["speed_mps"]) == 0 for trip in training(whole))
 
 
-def test_who_is_spoiled_depends_on_the_name_alone():
+def test_who_is_corrupted_depends_on_the_name_alone():
     cars = [make_vehicle(f"car-{n}", (70, 80, 90, 100)) for n in range(60)]
     fault = Fault(kind="sensor bias")
-    made = list(spoil_some(cars, 0.3, fault, SETTINGS))
+    made = list(corrupt_some(cars, 0.3, fault, SETTINGS))
     marked = {vehicle.name for vehicle in made if "fault" in vehicle.facts}
     # 18 expected, standard deviation 3.5.
     assert 8 <= len(marked) <= 28
-    few = list(spoil_some(cars[:20], 0.3, fault, SETTINGS))
+    few = list(corrupt_some(cars[:20], 0.3, fault, SETTINGS))
     assert {v.name for v in few if "fault" in v.facts} == marked & {c.name for c in cars[:20]}
-    assert all("fault" not in v.facts for v in spoil_some(cars, 0.0, fault, SETTINGS))
-    assert all("fault" in v.facts for v in spoil_some(cars, 1.0, fault, SETTINGS))
+    assert all("fault" not in v.facts for v in corrupt_some(cars, 0.0, fault, SETTINGS))
+    assert all("fault" in v.facts for v in corrupt_some(cars, 1.0, fault, SETTINGS))
 
 
 def test_the_same_seed_spoils_alike():
     fault = Fault(kind="label noise")
-    assert same_trips(spoiled(CAR, fault, SETTINGS), spoiled(CAR, fault, SETTINGS))
-    assert not same_trips(spoiled(CAR, fault, SETTINGS), spoiled(CAR, fault, SETTINGS, seed=1))
+    assert same_trips(corrupted(CAR, fault, SETTINGS), corrupted(CAR, fault, SETTINGS))
+    assert not same_trips(corrupted(CAR, fault, SETTINGS), corrupted(CAR, fault, SETTINGS, seed=1))
 
 
 @pytest.mark.parametrize(
@@ -110,6 +114,6 @@ def test_a_missing_channel_and_a_wrong_share_are_refused():
         tuple(Trip(str(n), {"speed_mps": np.ones(80), "energy_wh": np.ones(80)}) for n in range(4)),
     )
     with pytest.raises(DataError, match="no channel 'ambient_c'"):
-        spoiled(bare, Fault(kind="sensor bias", channel="ambient_c"), SETTINGS)
+        corrupted(bare, Fault(kind="sensor bias", channel="ambient_c"), SETTINGS)
     with pytest.raises(SettingError, match=r"in \[0, 1\]"):
-        spoil_some([bare], 1.2, Fault(kind="label noise"), SETTINGS)
+        corrupt_some([bare], 1.2, Fault(kind="label noise"), SETTINGS)

@@ -2,14 +2,14 @@
 
 import typer
 
-from fedwatt.cli.data import change, describe, importing, synth
+from fedwatt.cli.data import change, generate, importing
 
-app = typer.Typer(help="Make fleets, change them and look at them.", no_args_is_help=True)
+app = typer.Typer(help="Make, change and describe fleets.", no_args_is_help=True)
 app.command("import")(importing.import_)
 app.command("map")(importing.map_)
-app.command("synth")(synth.synth)
-app.command("electrify")(synth.electrify)
+app.command("generate")(generate.generate)
+app.command("electrify")(generate.electrify)
 app.command("merge")(change.merge)
 app.command("partition")(change.partition)
-app.command("spoil")(change.spoil)
-app.command("describe")(describe.describe)
+app.command("corrupt")(change.corrupt)
+app.command("describe")(change.describe)

@@ -1,21 +1,28 @@
-"""`fedwatt data merge`, `partition` and `spoil`: new fleets from stored ones."""
+"""`fedwatt data merge`, `partition`, `corrupt` and `describe`: from stored fleets."""
 
+from math import isnan
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import console, write_figure
 from fedwatt.cli.data.shared import Fleet, Out, Seed, refuse_filled, say_made
+
+if TYPE_CHECKING:
+    from fedwatt.telemetry import Vehicle
+
+COLUMNS = ("vehicle", "labels", "trips", "hours", "km", "kWh", "Wh/km")
 
 
 def merge(
     fleets: Annotated[
-        list[Path], typer.Argument(help="Two or more folders made by 'fedwatt data'.")
+        list[Path], typer.Argument(help="Read two or more folders made by 'fedwatt data'.")
     ],
     out: Out,
 ) -> None:
-    """Put fleets together; a vehicle whose name clashes gets its fleet's name before its own."""
+    """Merge fleets; a vehicle whose name clashes gets its fleet's name before its own."""
     from fedwatt.telemetry.store import merge_fleets
 
     refuse_filled(out)
@@ -30,9 +37,9 @@ def partition(
     fleet: Fleet,
     out: Out,
     recipe: Annotated[
-        str, typer.Option(help="mild, moderate or severe skew, or dirichlet:ALPHA.")
+        str, typer.Option(help="Skew clients: mild, moderate, severe or dirichlet:ALPHA.")
     ] = "moderate",
-    clients: Annotated[int, typer.Option(help="Clients to deal the trips to.", min=1)] = 10,
+    clients: Annotated[int, typer.Option(help="Set the number of clients.", min=1)] = 10,
     seed: Seed = 0,
 ) -> None:
     """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
@@ -45,32 +52,79 @@ def partition(
     say_made(out)
 
 
-def spoil(
+def corrupt(
     fleet: Fleet,
     out: Out,
-    fault: Annotated[str, typer.Option(help="'label noise', 'sensor bias' or 'stuck channel'.")],
+    fault: Annotated[
+        str, typer.Option(help="Add 'label noise', 'sensor bias' or 'stuck channel'.")
+    ],
     share: Annotated[
-        float, typer.Option(help="Share of vehicles to spoil.", min=0.0, max=1.0)
+        float, typer.Option(help="Corrupt this share of the vehicles.", min=0.0, max=1.0)
     ] = 0.2,
     size: Annotated[
-        float, typer.Option(help="In standard deviations; for a stuck channel, share of a trip.")
+        float, typer.Option(help="Set standard deviations, or the share of a trip that is stuck.")
     ] = 0.5,
-    channel: Annotated[str, typer.Option(help="Input that is biased or stuck.")] = "speed_mps",
+    channel: Annotated[str, typer.Option(help="Bias this input, or let it stick.")] = "speed_mps",
     seed: Seed = 0,
-    split_seed: Annotated[int, typer.Option(help="data.split_seed of the runs to come.")] = 0,
-    window: Annotated[int, typer.Option(help="data.window of the runs to come.", min=1)] = 60,
+    split_seed: Annotated[int, typer.Option(help="Set data.split_seed of the runs to come.")] = 0,
+    window: Annotated[int, typer.Option(help="Set data.window of the runs to come.", min=1)] = 60,
 ) -> None:
-    """Spoil the training trips of some vehicles, to test how well methods cope.
+    """Corrupt the training trips of some vehicles, to test how well methods cope.
 
     Runs on the fleet must split it the same way: same split seed and window, default shares.
     """
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.faults import Fault, spoil_some
+    from fedwatt.windows.faults import Fault, corrupt_some
 
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)
     settings = DataSettings(split_seed=split_seed, window=window)
-    vehicles = spoil_some(read_fleet(fleet), share, wrong, settings, seed)
+    vehicles = corrupt_some(read_fleet(fleet), share, wrong, settings, seed)
     write_fleet(out, vehicles, source=f"{fleet_source(fleet)}; {share:.0%} with {fault}")
     say_made(out)
+
+
+def describe(
+    fleet: Fleet,
+    plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
+) -> None:
+    """Summarise a fleet: vehicles, trips, hours, energy, windows and what cleaning left out."""
+    from fedwatt.telemetry.cleaning.account import Account
+    from fedwatt.telemetry.store import fleet_source, read_fleet
+    from fedwatt.windows import DataSettings
+
+    window = DataSettings().window
+    table = Table(title=fleet_source(fleet), title_justify="left")
+    for i, name in enumerate((*COLUMNS, f"{window} s windows")):
+        table.add_column(name, justify="left" if i < 2 else "right")
+    account = Account()
+    for vehicle in read_fleet(fleet):
+        table.add_row(*_row(vehicle, window))
+        account += Account.from_json(vehicle.facts.get("account", {}))
+    console.print(table)
+    if account.entries:
+        console.print("\n".join(account.sentences()))
+    if plot is not None:
+        from fedwatt.report.figures.fleet import fleet_facts, fleet_figure
+
+        write_figure(plot, fleet_figure(fleet_facts(read_fleet(fleet))))
+
+
+def _row(vehicle: "Vehicle", window: int) -> tuple[str, ...]:
+    km = sum(trip.channels["speed_mps"].sum() for trip in vehicle.trips) / 1000
+    recorded = [trip.channels.get("energy_wh") for trip in vehicle.trips]
+    wh = sum(float("nan") if energy is None else energy.sum() for energy in recorded)
+    # Every second that can end a window, whatever features, splits and strides a run chooses.
+    windows = sum(max(trip.seconds - window + 1, 0) for trip in vehicle.trips)
+    name = vehicle.name if vehicle.kind == "passenger" else f"{vehicle.name} ({vehicle.kind})"
+    return (
+        name,
+        vehicle.labels,
+        str(len(vehicle.trips)),
+        f"{sum(trip.seconds for trip in vehicle.trips) / 3600:.1f}",
+        f"{km:.0f}",
+        "–" if isnan(wh) else f"{wh / 1000:.1f}",
+        f"{wh / km:.0f}" if km and not isnan(wh) else "–",
+        f"{windows:,}",
+    )

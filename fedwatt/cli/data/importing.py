@@ -1,104 +1,90 @@
-"""`fedwatt data import` and `map`: recordings become a fleet."""
+"""`fedwatt data import` and `map`: turn recordings into a fleet, show what files are."""
 
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from fedwatt.cli.console import console
-from fedwatt.cli.data.shared import import_progress, refuse_filled, say_made
-from fedwatt.cli.data.understood import keep_mapping, say_next, understood
+from fedwatt.cli.data import shared
+from fedwatt.cli.data.shared import import_progress, refuse_filled
 from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
     from fedwatt.telemetry.cleaning import Cleaning
-    from fedwatt.telemetry.importing import Maps, Recordings
+    from fedwatt.telemetry.recognise.understand import Answers, Understanding
+
+LONGEST_READING = 12
+LEAST_TRIPS = 3
+ONLY_CHARGE = (
+    "The fleet reports its state of charge and no energy. Train on points of charge with: fedwatt "
+    "run --data {out} --set data.target=soc --set data.window=300. To predict trips in Wh, write "
+    "the usable capacity below [facts] of the mapping, pack_capacity_wh = 42000, and import with "
+    "it again."
+)
 
 Paths = Annotated[
     list[Path],
     typer.Argument(
-        help="Files or folders; for sumo the FCD and the battery output.", metavar="PATH..."
+        help="Read these files or folders; for sumo the FCD and the battery output.",
+        metavar="PATH...",
+    ),
+]
+Recording = Annotated[
+    str,
+    typer.Argument(
+        help="Choose auto (look and decide), ved, eved, csv (with --map), sumo or a reader.",
+        metavar="KIND",
     ),
 ]
 Powertrain = Annotated[
-    str,
-    typer.Option(
-        help="VED and eVED: which vehicles, of ev, phev-electric (all-electric trips of "
-        "plug-in hybrids), phev, all; separated by commas."
-    ),
+    str, typer.Option(help="Select vehicles of ved and eved: ev, phev-electric, phev, all.")
 ]
 Mapping = Annotated[
     str | None,
-    typer.Option(
-        "--map", help="csv: TOML file, or a shipped mapping. 'fedwatt data map' proposes one."
-    ),
+    typer.Option("--map", help="Read csv by this TOML file or shipped mapping ('data map')."),
 ]
 Geo = Annotated[
-    bool, typer.Option("--geo", help="sumo: positions were written with --fcd-output.geo.")
+    bool, typer.Option("--geo", help="Read sumo's positions as degrees (--fcd-output.geo).")
 ]
-MinimumTrips = Annotated[
+MinTrips = Annotated[
     int | None,
-    typer.Option(
-        help="Usable trips that a vehicle must have; by default 10 for ved and eved, 1 for csv "
-        "and sumo.",
-        min=1,
-    ),
+    typer.Option(help=f"{shared.MIN_TRIPS} [default: 10 for ved and eved, else 1]", min=1),
 ]
-MaximumGap = Annotated[
+MinSeconds = Annotated[float, typer.Option(help="Drop shorter trips, s.")]
+MinMetres = Annotated[float, typer.Option(help="Drop shorter trips, m.")]
+MaxGap = Annotated[
     float | None,
-    typer.Option(
-        help="Longest gap bridged while driving, s; a trip is cut there. By default 10; auto "
-        "chooses it from the interval that it measures, csv takes the mapping's."
-    ),
+    typer.Option(help="Cut trips at longer gaps, s. [default: 10, or by the rows' interval]"),
 ]
 VehicleColumn = Annotated[
-    str, typer.Option("--vehicle", help="auto: the column that names vehicles.", metavar="COLUMN")
+    str, typer.Option("--vehicle", help="Take vehicles from this column (auto).", metavar="COLUMN")
 ]
 TripColumn = Annotated[
-    str, typer.Option("--trip", help="auto: the column that names trips.", metavar="COLUMN")
+    str, typer.Option("--trip", help="Take trips from this column (auto).", metavar="COLUMN")
 ]
-Dates = Annotated[
-    str,
-    typer.Option(help="auto: 'day first' or 'month first', where the dates do not tell."),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="auto: show what the files are, and write nothing.")
-]
+Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first' (auto).")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the files are (auto).")]
 Dem = Annotated[
     Path | None,
-    typer.Option(
-        help="Terrain model for elevation and grade: SRTM .hgt, GeoTIFF (extra 'elevation'), or "
-        "a folder of them."
-    ),
+    typer.Option(help="Add elevation and grade from .hgt, GeoTIFF (extra 'elevation') or points."),
 ]
 Osm = Annotated[
     Path | None,
-    typer.Option(
-        help="OpenStreetMap extract (.osm, .osm.pbf; extra 'osm') for speed limits, "
-        "intersections, bus stops and focus points."
-    ),
+    typer.Option(help="Add speed limits and road flags from OpenStreetMap (extra 'osm')."),
 ]
 OnlyEnriched = Annotated[
-    bool,
-    typer.Option(
-        "--only-enriched",
-        help="Leave out trips that --dem or --osm do not cover; enriched features need it.",
-    ),
+    bool, typer.Option("--only-enriched", help="Drop trips that --dem or --osm do not cover.")
 ]
 
 
 def import_(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            help="What the files are: auto looks at them and decides; ved, eved, csv (with --map), "
-            "sumo; or a reader of your own such as ./reader.py:read. 'fedwatt plugins' lists all.",
-            metavar="KIND",
-        ),
-    ],
+    kind: Recording,
     paths: Paths,
-    out: Annotated[Path | None, typer.Option(help="Folder of the new fleet.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the new fleet here.")] = None,
     powertrain: Powertrain = "ev,phev-electric",
     mapping: Mapping = None,
     vehicle: VehicleColumn = "",
@@ -106,17 +92,17 @@ def import_(
     dates: Dates = "",
     dry_run: DryRun = False,
     geo: Geo = False,
-    minimum_trips: MinimumTrips = None,
-    minimum_seconds: Annotated[float, typer.Option(help="Shortest trip, s.")] = 120.0,
-    minimum_metres: Annotated[float, typer.Option(help="Shortest trip, m.")] = 500.0,
-    maximum_gap: MaximumGap = None,
+    min_trips: MinTrips = None,
+    min_seconds: MinSeconds = 120.0,
+    min_metres: MinMetres = 500.0,
+    max_gap: MaxGap = None,
     dem: Dem = None,
     osm: Osm = None,
     only_enriched: OnlyEnriched = False,
 ) -> None:
-    """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder a vehicle."""
+    """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.telemetry.importing import Maps, Recordings
+    from fedwatt.telemetry.importing import Maps, Recordings, import_fleet
     from fedwatt.telemetry.recognise.understand import Answers
 
     if out is not None:
@@ -130,24 +116,26 @@ def import_(
     else:
         _refuse_answers(kind, answers | {"dry-run": dry_run})
     if out is None:
-        alternative = ", or --dry-run to leave it at this" if understanding else ""
-        raise SettingError(f"Name the folder of the new fleet: --out FLEET{alternative}.")
+        raise SettingError("Name the new fleet: --out FLEET, or --dry-run to leave it at this.")
     if understanding:
         kind = "csv"
         paths = list(understanding.paths)
-        mapping = str(keep_mapping(understanding, out))
+        mapping = str(store_mapping(understanding, out))
     recordings = Recordings(
         kind=kind,
         paths=tuple(paths),
         powertrain=tuple(part.strip() for part in powertrain.split(",")),
         mapping=mapping,
         geo=geo,
-        cleaning=_cleaning(kind, minimum_trips, minimum_seconds, minimum_metres, maximum_gap),
-        own_gap=maximum_gap is not None,
+        cleaning=_cleaning(kind, min_trips, min_seconds, min_metres, max_gap),
+        own_gap=max_gap is not None,
     )
-    _read(recordings, Maps(dem=dem, osm=osm, only_enriched=only_enriched), out)
-    if understanding:
-        say_next(out)
+    maps = Maps(dem=dem, osm=osm, only_enriched=only_enriched)
+    with import_progress() as report:
+        sentences = import_fleet(out, recordings, maps, report)
+    for sentence in (*sentences, f"The fleet is in {out}."):
+        console.print(sentence, soft_wrap=True)
+    say_next(out)
 
 
 def _refuse_answers(kind: str, answers: dict[str, str | bool]) -> None:
@@ -177,29 +165,99 @@ def _cleaning(
     )
 
 
-def _read(recordings: "Recordings", maps: "Maps", out: Path) -> None:
-    """Write the fleet and say what became of the recordings."""
-    from fedwatt.telemetry.importing import import_fleet
-
-    with import_progress() as report:
-        sentences = import_fleet(out, recordings, maps, report)
-    for sentence in sentences:
-        console.print(sentence, soft_wrap=True)
-    say_made(out)
-
-
 def map_(
-    path: Annotated[Path, typer.Argument(help="A CSV or Parquet file, or a folder of them.")],
-    out: Annotated[Path | None, typer.Option(help="Write it here instead of showing it.")] = None,
+    paths: Annotated[
+        list[Path], typer.Argument(help="Look at these files or folders.", metavar="PATH...")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write the mapping to this file.")] = None,
 ) -> None:
-    """Propose a mapping from a file's columns to fedwatt's channels, as TOML to check and edit."""
+    """Propose a mapping from columns to channels, as TOML to check and edit."""
     from fedwatt.telemetry.recognise.describe import mapping_text
     from fedwatt.telemetry.recognise.understand import understand
 
-    text = mapping_text(understand(path))
+    text = mapping_text(understand(paths))
     if out is None:
         console.print(text, soft_wrap=True)
     else:
         out.write_text(text, encoding="utf-8")
         advice = "is a proposal: check its units and signs before you import with it."
         console.print(f"{out} {advice}", soft_wrap=True)
+
+
+def understood(paths: list[Path], answers: "Answers") -> "Understanding":
+    """Look at the files, show what they are, and refuse what cannot become a fleet."""
+    from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
+    from fedwatt.telemetry.recognise.understand import understand
+
+    with console.status("Looking at the files ..."):
+        understanding = understand(paths, answers)
+    table = Table(title=understanding.sample.path.name, title_justify="left")
+    for name in ("column", "taken as", "unit", "three readings", "why"):
+        table.add_column(name, overflow="fold")
+    lines = column_lines(understanding)
+    for line in (line for line in lines if line.taken_as):
+        readings = ", ".join(text[:LONGEST_READING] for text in line.readings)
+        table.add_row(line.column, line.taken_as, line.unit, readings, line.why)
+    console.print(table)
+    if unused := [line.column for line in lines if not line.taken_as]:
+        console.print(f"Not used: {', '.join(unused)}.", soft_wrap=True)
+    for sentence in sentences(understanding):
+        console.print(sentence, soft_wrap=True)
+    refuse_incomplete(understanding)
+    return understanding
+
+
+def say_next(out: Path) -> None:
+    """Print the commands from here to a predicted trip of this fleet."""
+    from fedwatt.telemetry.store import read_vehicle, vehicle_folders
+    from fedwatt.windows import DataSettings
+    from fedwatt.windows.split import split_trips
+
+    folders = vehicle_folders(out)
+    vehicles = (read_vehicle(folder) for folder in folders)
+    folder, vehicle = max(zip(folders, vehicles, strict=True), key=lambda pair: len(pair[1].trips))
+    recordings = {trip.name: trip.recording for trip in vehicle.trips}
+    if len(set(recordings.values())) < LEAST_TRIPS:
+        console.print(f"No vehicle has {LEAST_TRIPS} trips yet, which training needs: record more.")
+        return
+    settings = DataSettings()
+    trip = split_trips(vehicle.name, recordings, settings.split, settings.split_seed)["test"][0]
+    target = ""
+    if "energy_wh" not in vehicle.trips[0].channels:
+        if "pack_capacity_wh" not in vehicle.facts:
+            console.print(ONLY_CHARGE.format(out=quote(str(out))), soft_wrap=True)
+            return
+        target = " --set data.target=energy-from-soc --set data.window=300"
+    console.print("Next, to the prediction of a trip that training does not see:")
+    for command in next_commands(out, folder, trip, target):
+        console.print(f"  {command}", soft_wrap=True)
+
+
+def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str, ...]:
+    """Return the commands that train a model, export it for a vehicle and predict `trip`."""
+    run = quote(str(Path("runs") / out.name))
+    return (
+        f"fedwatt run --data {quote(str(out))}{target} --out {run}",
+        f"fedwatt export {run} --vehicle {quote(str(folder))} --model personalised --out car.onnx",
+        f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
+    )
+
+
+def store_mapping(understanding: "Understanding", out: Path) -> Path:
+    """Write the mapping beside the fleet; one that is there already and differs is set aside."""
+    from fedwatt.telemetry.recognise.describe import mapping_text
+
+    path = out.with_name(f"{out.name}.mapping.toml")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = mapping_text(understanding)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        aside = path.with_suffix(".toml.bak")
+        path.replace(aside)
+        console.print(f"The mapping that was there is now {aside}.", soft_wrap=True)
+    path.write_text(text, encoding="utf-8")
+    console.print(
+        f"Mapping: {path}. Edit it and repeat with: fedwatt data import csv PATH --map "
+        f"{quote(str(path))} --out OTHER",
+        soft_wrap=True,
+    )
+    return path

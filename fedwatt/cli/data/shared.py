@@ -15,10 +15,11 @@ from fedwatt.errors import SettingError
 if TYPE_CHECKING:
     pass
 
-Fleet = Annotated[Path, typer.Argument(help="Folder made by 'fedwatt data'.")]
-Out = Annotated[Path, typer.Option(help="Folder of the new fleet.")]
-Seed = Annotated[int, typer.Option(help="Seed of all random draws.")]
-Kind = Annotated[str, typer.Option(help="passenger, truck or bus.")]
+Fleet = Annotated[Path, typer.Argument(help="Read this folder, made by 'fedwatt data'.")]
+Out = Annotated[Path, typer.Option(help="Write the new fleet to this folder.")]
+Seed = Annotated[int, typer.Option(help="Set the seed of all random draws.")]
+Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
+MIN_TRIPS = "Leave out vehicles with fewer usable trips."
 
 
 def refuse_filled(out: Path) -> None:

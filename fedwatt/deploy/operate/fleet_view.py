@@ -7,7 +7,6 @@ over all plans that it accepted.
 
 import shutil
 import time
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ from cryptography import x509
 
 from fedwatt.deploy.operate.standing import STATES, Round, Standing, described
 from fedwatt.deploy.server.events import FILE, TROUBLES
-from fedwatt.deploy.server.requests import ANSWERED
 from fedwatt.deploy.server.run_state import FILE as STATE_FILE
 from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.transport.control import Control, Node
@@ -31,8 +29,6 @@ from fedwatt.observers.progress_log import FILE as PROGRESS
 from fedwatt.observers.progress_log import rounds_in
 from fedwatt.windows.split import natural_key
 
-BOUNDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-"""Upper bounds of the counts of seconds that replies took."""
 LOOK_SECONDS: Final = 1.0
 """Fewest seconds between two looks at the files."""
 SERVER_SECONDS: Final = 5.0
@@ -98,9 +94,6 @@ class RunFacts:
     unit: str = "Wh"
     outcomes: Counter[str] = field(default_factory=Counter)
     """How often each event came."""
-    seconds: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
-    """Replies by the seconds that they took: up to each of `BOUNDS`, and longer."""
-    seconds_sum: float = 0.0
     latest: Round = ("", 0)
     in_round: dict[str, str] = field(default_factory=dict)
     """Outcomes of the latest round by vehicle; a trouble outweighs an answer."""
@@ -137,9 +130,6 @@ class RunFacts:
                 self.in_round.clear()
             if self.in_round.get(name) not in TROUBLES:
                 self.in_round[name] = event
-        if event == ANSWERED:
-            self.seconds[bisect_left(BOUNDS, line["seconds"])] += 1
-            self.seconds_sum += line["seconds"]
 
     @property
     def state(self) -> RunState | None:

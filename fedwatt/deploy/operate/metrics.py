@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from fedwatt import __version__
-from fedwatt.deploy.operate.fleet_view import BOUNDS, FleetView
+from fedwatt.deploy.operate.fleet_view import FleetView
 from fedwatt.deploy.operate.standing import STATES
 from fedwatt.deploy.server.events import REPLIES
 from fedwatt.deploy.server.run_state import RUNNING
@@ -67,7 +67,6 @@ def _families(view: FleetView) -> Iterator[Iterable[str]]:
         "Vehicles that the latest round asked, by outcome.",
         [({"outcome": event}, outcomes.count(event)) for event in REPLIES],
     )
-    yield _histogram(run.seconds, run.seconds_sum)
     for name, meaning, column in (
         ("rounds_done", "Rounds that a method has completed.", "round"),
         ("rounds_planned", "Rounds that a method is to have.", "of"),
@@ -97,19 +96,6 @@ def _family(
         yield f"# TYPE fedwatt_{name} {kind}"
     for labels, value in present:
         yield f"fedwatt_{name}{_labels(labels)} {value!r}"
-
-
-def _histogram(counts: list[int], total: float) -> Iterator[str]:
-    """Yield the lines of the seconds that replies took, counted up to each bound."""
-    name = "fedwatt_answer_seconds"
-    yield f"# HELP {name} How long vehicles took to answer."
-    yield f"# TYPE {name} histogram"
-    below = 0
-    for bound, count in zip((*(f"{bound:g}" for bound in BOUNDS), "+Inf"), counts, strict=True):
-        below += count
-        yield f'{name}_bucket{{le="{bound}"}} {below}'
-    yield f"{name}_sum {total!r}"
-    yield f"{name}_count {below}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -130,10 +130,12 @@ class Owner:
         hosts = None
         if role == SERVER:
             try:
-                found = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+                names_of_hosts = request.extensions.get_extension_for_class(
+                    x509.SubjectAlternativeName
+                )
             except x509.ExtensionNotFound as error:
                 raise RunError(f"{path} names no host. Make it with --host.") from error
-            hosts = found.value
+            hosts = names_of_hosts.value
         return self.issue(str(names[0].value), role, key, days, hosts)
 
     def issue(
@@ -171,7 +173,7 @@ def check_certificate(
     subject = certificate.subject
     names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     roles = subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
-    if [one.value for one in roles] != [role] or len(names) != 1:
+    if [attribute.value for attribute in roles] != [role] or len(names) != 1:
         raise DataError(f"a certificate is not that of a {role}")
     name = str(names[0].value)
     now = now or datetime.now(UTC)

@@ -75,9 +75,11 @@ class Plan:
         for choice in config.methods:
             vehicles = max(config.deploy.vehicles, 2)
             share = config.training.participation
-            own = budget(choice.method, participation=share, population=vehicles)
+            method_budget = budget(choice.method, participation=share, population=vehicles)
             rounds = config.training.rounds
-            spent.append(inf if own is None else own.seen_by_server.epsilon(rounds))
+            spent.append(
+                inf if method_budget is None else method_budget.seen_by_server.epsilon(rounds)
+            )
         return max(spent)
 
     def lines(self) -> list[str]:

@@ -144,13 +144,13 @@ class KeyStore:
         owner = read_certificate(self.owner)
         plan = self.plan()
         try:
-            own = read_certificate(self.certificate)
-            check_certificate(own, owner, SERVER, revoked=plan.revoked)
+            certificate = read_certificate(self.certificate)
+            check_certificate(certificate, owner, SERVER, revoked=plan.revoked)
         except DataError as error:
             raise RunError(f"{self.certificate}: {error}.") from error
-        if (found := owner_key_within_reach(owner, self.folder)) is not None:
+        if (file := owner_key_within_reach(owner, self.folder)) is not None:
             raise RunError(
-                f"{found} is the owner's private key, and this server can read it. With it a "
+                f"{file} is the owner's private key, and this server can read it. With it a "
                 "server could sign plans and vehicles. Move it to another machine."
             )
 

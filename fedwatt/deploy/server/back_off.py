@@ -40,7 +40,7 @@ class BackOff:
 
 def updated(
     before: Mapping[str, BackOff],
-    asked: Collection[str],
+    called: Collection[str],
     missed: Collection[str],
     round: int,
     *,
@@ -48,10 +48,10 @@ def updated(
     every: int = 1,
 ) -> dict[str, BackOff]:
     """Return the back-offs after a request to `asked`, which some have `missed`."""
-    unchanged = {name: back_off for name, back_off in before.items() if name not in asked}
+    unchanged = {name: back_off for name, back_off in before.items() if name not in called}
     return unchanged | {
         name: before.get(name, BackOff()).after_miss(round, after, every)
-        for name in asked
+        for name in called
         if name in missed
     }
 

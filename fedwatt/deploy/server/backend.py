@@ -221,10 +221,10 @@ class DeployedBackend(ABC):
         Bonawitz et al., MLSys 2019, section 2.2: ⌈share · |S_t|⌉ more are called, and the round
         closes when as many as are needed have replied. Such a run is not that of a simulation.
         """
-        others = present.others(0, [call.vehicle for call in calls])
-        count = min(ceil(self.config.deploy.over_selection * len(calls)), len(others))
+        reserve = present.others(0, [call.vehicle for call in calls])
+        count = min(ceil(self.config.deploy.over_selection * len(calls)), len(reserve))
         draws = generator(self.terms.seeds[0], "over-selection", round)
-        chosen = sorted(draws.choice(others, count, replace=False).tolist())
+        chosen = sorted(draws.choice(reserve, count, replace=False).tolist())
         return [Call(0, vehicle, self.steps(present.members, vehicle)) for vehicle in chosen]
 
     def steps(self, members: Members, vehicle: int) -> int:

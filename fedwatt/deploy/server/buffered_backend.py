@@ -108,8 +108,8 @@ class BufferedBackend(PlainBackend):
         progress = replace(progress, counted=counted, round=state.round + 1)
         if state.round + 1 == self.terms.training.rounds:
             self.training.clear()  # nobody waits for these, and all evaluate the last model
-        asked = list(calls.values())
-        return replace(work, asked=asked, places=settings.buffer, events=progress.packed())
+        called = list(calls.values())
+        return replace(work, asked=called, places=settings.buffer, events=progress.packed())
 
     def _until_full(
         self, state: State, present: Present, places: Mapping[str, int]
@@ -132,8 +132,8 @@ class BufferedBackend(PlainBackend):
                 break
             busy = [places[name] for name in {*self.training, *arrived} if name in places]
             missing = concurrency(settings, self.terms, len(places)) - len(self.training)
-            others = present.others(0, busy)
-            chosen = starting(self.terms.seeds[0], state.round, draws, others, missing)
+            idle = present.others(0, busy)
+            chosen = starting(self.terms.seeds[0], state.round, draws, idle, missing)
             self._send(state, present, [present.members.name(k) for k in chosen])
             draws += 1
             if not self.training:
@@ -180,5 +180,5 @@ class BufferedBackend(PlainBackend):
 
     def asked_to_evaluate(self, names: list[str], progress: Progress) -> list[str]:
         """Return the vehicles that do not train: others would reply when that is done."""
-        asked = super().asked_to_evaluate(names, progress)
-        return [name for name in asked if name not in self.training]
+        called = super().asked_to_evaluate(names, progress)
+        return [name for name in called if name not in self.training]

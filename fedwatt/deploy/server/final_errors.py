@@ -62,7 +62,7 @@ class FinalErrors:
         if key not in self.rows:
             number = {"round": sum(name.startswith(kind) for name in self.rows)}
             request = Content({"kind": kind, **self.common, **number, **(values or {})}, arrays)
-            self.rows[key] = self._asked(kind, request)
+            self.rows[key] = self._ask_vehicles(kind, request)
         return self.rows[key]
 
     def _row(self, name: str, *, held_out: bool, stratum: str, errors: ErrorSums) -> Row:
@@ -74,7 +74,7 @@ class FinalErrors:
         deploy = self.config.deploy
         return deploy.round_seconds if kind == "personalise" else deploy.evaluation_seconds
 
-    def _asked(self, kind: str, request: Content) -> list[Row]:
+    def _ask_vehicles(self, kind: str, request: Content) -> list[Row]:
         clients = {client.name: client for client in self.roster.fleet(self.config.data).clients}
         requests = dict.fromkeys(clients, request)
         replies = self.roster.ask(ReplyForm(kind), requests, self.seconds(kind))
@@ -101,7 +101,7 @@ class SummedErrors(FinalErrors):
     Vehicles that train and held-out vehicles are in separate sums.
     """
 
-    def _asked(self, kind: str, request: Content) -> list[Row]:
+    def _ask_vehicles(self, kind: str, request: Content) -> list[Row]:
         clients = self.roster.fleet(self.config.data).clients
         rows: list[Row] = []
         for name, held_out in GROUPS.items():
@@ -149,7 +149,7 @@ def _strata(member: Member, content: Content) -> dict[str, ErrorSums]:
         raise DataError(f"{len(sums)} error sums do not fit {len(set(strata))} strata")
     errors = {str(s): ErrorSums.from_array(row) for s, row in zip(strata, sums, strict=True)}
     enrolled = member.windows[2]
-    most = max((own.windows for own in errors.values()), default=0)
+    most = max((sums_in.windows for sums_in in errors.values()), default=0)
     if errors.get("all", ErrorSums()).windows != enrolled or most > enrolled:
         raise DataError(f"they are not of the {enrolled} windows that it enrolled with")
     return errors

@@ -28,8 +28,8 @@ def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> 
     >>> capped([900, 4_000_000], [900, 1100, 1000, 4_000_000], 5.0).tolist()
     [900.0, 5000.0]
     """
-    found = np.array(windows, dtype=np.float64)
-    return np.minimum(found, cap * median_low(everybody)) if everybody else found
+    counts = np.array(windows, dtype=np.float64)
+    return np.minimum(counts, cap * median_low(everybody)) if everybody else counts
 
 
 def shortened(

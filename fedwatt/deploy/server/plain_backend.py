@@ -55,8 +55,8 @@ class PlainBackend(DeployedBackend):
         if not skipped:
             return present
         members = present.members
-        asked = [members.name(int(k)) not in skipped for k in members.population]
-        available = present.available & torch.tensor(asked)
+        called = [members.name(int(k)) not in skipped for k in members.population]
+        available = present.available & torch.tensor(called)
         if available.sum() < self.quorum.needed:
             return present
         return replace(present, available=available, available_next=available)
@@ -202,13 +202,13 @@ class PlainBackend(DeployedBackend):
         """
         progress = Progress.unpacked(events)
         names = [present.members.name(k) for k in present.members.evaluated]
-        asked = self.asked_to_evaluate(names, progress)
+        called = self.asked_to_evaluate(names, progress)
         request = self.evaluation_request(weights, progress)
         seconds = self.config.deploy.evaluation_seconds
-        enough = ceil(len(asked) / (1 + self.config.deploy.over_selection))
-        requests = dict.fromkeys(asked, request)
+        enough = ceil(len(called) / (1 + self.config.deploy.over_selection))
+        requests = dict.fromkeys(called, request)
         answers = self.roster.ask(ReplyForm("evaluate"), requests, seconds, enough=enough)
-        back_offs = self.back_offs("evaluate", progress, asked, progress.round)
+        back_offs = self.back_offs("evaluate", progress, called, progress.round)
         errors = self._vehicle_errors(answers)
         latest = {name: validation for name, (validation, _) in errors.items()}
         validation = {**progress.validation, **latest}
@@ -242,7 +242,8 @@ class PlainBackend(DeployedBackend):
                 self.roster.events.uncounted(name, f"its errors of a model: {error}")
                 continue
             validation, test = (
-                scaled_down(own, most) for own, most in zip(sums, heaviest, strict=True)
+                scaled_down(split_errors, most)
+                for split_errors, most in zip(sums, heaviest, strict=True)
             )
             errors[name] = validation, test
         return errors

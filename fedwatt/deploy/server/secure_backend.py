@@ -105,10 +105,10 @@ class SecureBackend(DeployedBackend):
         """Return the survivors' mean in place of their updates; each weighs Σ w_k / R."""
         method = self.method
         counted = [called[name] for name in total.survivors]
-        others = [called[name] for name in total.rejected if name not in total.survivors]
+        left_out = [called[name] for name in total.rejected if name not in total.survivors]
         delta, weight, uploads = means(method, method.adapted(self.model), total.sums)
         refuse_long_mean(delta, self.config.secure.norm_limit)
-        calls = [*counted, *others]
+        calls = [*counted, *left_out]
         delta = delta.to(self.device)
         uploads = {name: values.to(self.device) for name, values in uploads.items()}
         length = float(delta.double().norm())
@@ -144,9 +144,9 @@ class SecureBackend(DeployedBackend):
             return ModelEvaluation([None], events)
         try:
             errors = fleet_errors(total.sums, len(total.survivors))
-            others = self.errors.sum("evaluate", groups[True], request)
-            if others is not None:
-                held_out = fleet_errors(others.sums, len(others.survivors))
+            held_out_total = self.errors.sum("evaluate", groups[True], request)
+            if held_out_total is not None:
+                held_out = fleet_errors(held_out_total.sums, len(held_out_total.survivors))
                 errors = replace(errors, held_out=held_out.test.rmse)
         except DataError as error:
             log.warning("the evaluation of the fleet is rejected: %s", error)

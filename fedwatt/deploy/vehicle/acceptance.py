@@ -150,8 +150,8 @@ def bytes_per_second(text: str) -> float:
     """
     if not text:
         return 0.0
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)/s\s*", text)
-    rate = float(found[1]) * UNITS.get(found[2], 0.0) if found else 0.0
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)/s\s*", text)
+    rate = float(match[1]) * UNITS.get(match[2], 0.0) if match else 0.0
     if rate < SLOWEST:
         raise SettingError(
             f"bandwidth must be 1kB/s or more, such as 200kB/s or 1.5Mbit/s, got '{text}'. Units "

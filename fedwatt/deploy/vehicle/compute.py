@@ -155,7 +155,7 @@ class Computer:
             validation, test = self._evaluated(task)
             return Content({}, {"validation": validation.as_array(), "test": test.as_array()})
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        sums = np.stack([own.as_array() for own in strata.values()])
+        sums = np.stack([errors.as_array() for errors in strata.values()])
         return Content({"strata": list(strata)}, {"sums": sums})
 
     def _contribution(self, task: Task) -> tuple[Layout, Mapping[str, FloatArray]]:

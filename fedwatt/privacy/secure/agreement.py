@@ -77,10 +77,10 @@ def unseal(key: bytes, sealed: bytes, exchange: bytes, sender: str, receiver: st
     exchange.
     """
     nonce = sealed[:NONCE_BYTES]
-    rest = sealed[NONCE_BYTES:]
+    ciphertext = sealed[NONCE_BYTES:]
     beside = framed(exchange, sender.encode(), receiver.encode())
     try:
-        return ChaCha20Poly1305(key).decrypt(nonce, rest, beside)
+        return ChaCha20Poly1305(key).decrypt(nonce, ciphertext, beside)
     except (InvalidTag, ValueError) as error:
         raise DataError(
             f"What {sender} sent {receiver} was altered on its way, or belongs to another exchange."

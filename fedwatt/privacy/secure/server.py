@@ -117,8 +117,8 @@ def route(keyed: Keyed, shares: Mapping[str, Shares]) -> tuple[Routed, dict[str,
 
     def fault(sent: Shares) -> str:
         lengths = [len(sealed) for sealed in sent.ciphertexts]
-        whole = lengths == [SEALED_BYTES] * len(graph.neighbours(sent.vehicle))
-        return "" if whole else WRONG_SHARES
+        complete = lengths == [SEALED_BYTES] * len(graph.neighbours(sent.vehicle))
+        return "" if complete else WRONG_SHARES
 
     good, rejected = _sorted_out(terms, shares, graph.names, fault, "shared their keys")
     to = {
@@ -211,20 +211,20 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
 
     def fault(sent: Revealed) -> str:
         lengths = [len(share) for share in sent.shares]
-        whole = lengths == [SHARE_BYTES] * len(routed.sharing(sent.vehicle))
-        return "" if whole else WRONG_SHARES
+        complete = lengths == [SHARE_BYTES] * len(routed.sharing(sent.vehicle))
+        return "" if complete else WRONG_SHARES
 
     did = "revealed their shares"
     least = graph.shares_needed
     good, rejected = _sorted_out(terms, revealed, summed.survivors, fault, did, least=least)
-    told = {
+    revealed_shares = {
         name: dict(zip(routed.sharing(name), sent.shares, strict=True))
         for name, sent in good.items()
     }
     survivors = set(summed.survivors)
     total = summed.words
     for name in routed.commitments:
-        secret = _secret(summed, name, told, rejected)
+        secret = _secret(summed, name, revealed_shares, rejected)
         if name in survivors:
             total = total - own_mask(terms, secret, name)
             continue
@@ -237,7 +237,10 @@ def unmask(summed: Summed, revealed: Mapping[str, Revealed]) -> tuple[Words, Rej
 
 
 def _secret(
-    summed: Summed, name: str, told: Mapping[str, Mapping[str, bytes]], rejected: Rejected
+    summed: Summed,
+    name: str,
+    revealed_shares: Mapping[str, Mapping[str, bytes]],
+    rejected: Rejected,
 ) -> bytes:
     """Return the seed of a survivor, or the mask key of one that dropped out, from its group's
     shares.
@@ -249,7 +252,7 @@ def _secret(
     survived = name in summed.survivors
     what = "seed" if survived else "mask key"
     places = {holder: place for place, holder in enumerate(graph.group(name), start=1)}
-    chosen = [holder for holder in places if holder in told][: graph.shares_needed]
+    chosen = [holder for holder in places if holder in revealed_shares][: graph.shares_needed]
     if len(chosen) < graph.shares_needed:
         raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(chosen)} neighbours "
@@ -258,15 +261,15 @@ def _secret(
         )
     weights = _weights(tuple(places[holder] for holder in chosen))
     try:
-        secret = combine(weights, [told[holder][name] for holder in chosen])
+        secret = combine(weights, [revealed_shares[holder][name] for holder in chosen])
     except DataError:
         secret = bytes(KEY_BYTES)
-    known = (
+    is_right = (
         commitment(terms, name, secret) == routed.commitments[name]
         if survived
         else public_key(secret) == keyed.adverts[name].mask_key
     )
-    if not known:
+    if not is_right:
         raise NoTotal(
             f"The shares of {name}'s {what} do not belong together: {', '.join(chosen)} or {name} "
             "sent a wrong one. The exchange has no sum; repeat it under a higher number.",
@@ -281,7 +284,7 @@ _weights = lru_cache(maxsize=1024)(weights_at_zero)
 def _sorted_out(
     terms: Terms,
     messages: Mapping[str, Message],
-    known: tuple[str, ...] | None,
+    senders: tuple[str, ...] | None,
     fault: Callable[[Message], str],
     did: str,
     *,
@@ -293,7 +296,7 @@ def _sorted_out(
     """
     good = {}
     rejected = {}
-    allowed = None if known is None else set(known)
+    allowed = None if senders is None else set(senders)
     for name in sorted(messages):
         message = messages[name]
         if trouble := _trouble(terms, name, message, allowed) or fault(message):

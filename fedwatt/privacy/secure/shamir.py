@@ -40,12 +40,12 @@ def split(secret: bytes, threshold: int, shares: int, entropy: Entropy) -> list[
 def weights_at_zero(places: Sequence[int]) -> list[int]:
     """Lagrange's weights with which values at different `places` (from 1) add up to that at 0."""
     weights = []
-    for own in places:
+    for place in places:
         above = below = 1
         for other in places:
-            if other != own:
+            if other != place:
                 above = above * other % PRIME
-                below = below * (other - own) % PRIME
+                below = below * (other - place) % PRIME
         weights.append(above * pow(below, -1, PRIME) % PRIME)
     return weights
 

@@ -267,10 +267,10 @@ def _check_keys(
     me = state.vehicle
     terms = state.terms
     columns = (roster.mask_keys, roster.cipher_keys, roster.publics, roster.vouchers)
-    own = {public_key(state.mask_secret), public_key(state.cipher_secret)}
+    own_keys = {public_key(state.mask_secret), public_key(state.cipher_secret)}
     keys = (*roster.mask_keys, *roster.cipher_keys)
-    whole = all(len(column) == len(neighbours) for column in (*columns, roster.signatures))
-    if not whole or len(set(keys)) != 2 * len(neighbours) or own & set(keys):
+    complete = all(len(column) == len(neighbours) for column in (*columns, roster.signatures))
+    if not complete or len(set(keys)) != 2 * len(neighbours) or own_keys & set(keys):
         raise DataError(f"{me} was sent a roster in which keys are missing or occur twice.")
     if trust is None:
         return

@@ -156,7 +156,7 @@ ADVICE = {
     r"\w+ mostly (above|below) (?!0 m/s)": "Is its unit another? Correct it in the mapping.",
     r".*(stuck|frozen)": "The log repeats old readings: look for the column that is updated, or "
     "leave the recording out.",
-    r"in parts under": "The recording has many holes: raise --maximum-gap if they may be bridged.",
+    r"in parts under": "The recording has many holes: raise --max-gap if they may be bridged.",
     rf".*{GAP}": "Slow logging is no fault: import with that gap limit.",
     r"of vehicles left out": "Lower the minimum trips, or record more.",
     r"under .* s$": "Lower the minimum seconds, or record more.",

@@ -207,7 +207,7 @@ def _all_dropped(account: Account, reason: str) -> Account:
 
 
 MANY = 0.2
-"""Share of a channel's readings, or of a trip's rows, that is enough to spoil the trip."""
+"""Share of a channel's readings, or of a trip's rows, that make the trip useless."""
 ROWS_BRIDGED = 2.5
 """A gap up to this many usual intervals was recorded well enough: one or two rows are missing."""
 
@@ -236,7 +236,7 @@ def _causes(trip: RawTrip, account: Account, cleaning: Cleaning) -> Iterator[str
         apart = np.diff(np.unique(trip.time_s[np.isfinite(values) & np.isfinite(trip.time_s)]))
         usual = float(np.median(apart)) if len(apart) else 0.0
         if usual > cleaning.maximum_gap_s:
-            cure = f"--maximum-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
+            cure = f"--max-gap {ceil(ROWS_BRIDGED * usual)} bridges them"
             yield f"{what} about {usual:.0f} s apart, {GAP} {cleaning.maximum_gap_s:g} s ({cure})"
     for reason, rows in account.reasons("dropped", "rows").items():
         if rows > MANY * trip.rows and ("stuck" in reason or "frozen" in reason):

@@ -90,7 +90,7 @@ def sentences(understanding: Understanding) -> list[str]:
     lines.append(
         f"Interval: {understanding.spacing.sentence()}. "
         f"Gaps up to {gap:g} s are bridged, longer ones cut "
-        "a trip; --maximum-gap sets another limit."
+        "a trip; --max-gap sets another limit."
     )
     counted_energy = {"energy_step_wh", "energy_total_wh"} & set(understanding.tables["channels"])
     if understanding.spacing.interval_s > ROUGH_S and not counted_energy:

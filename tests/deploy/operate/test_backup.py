@@ -135,4 +135,4 @@ def test_the_commands_say_what_is_missing_and_how_to_go_on(tmp_path: Path) -> No
     done = CliRunner().invoke(app, ["deploy", "restore", saved, str(tmp_path / "new")])
     said = done.output.replace("\n", "")
     assert f"Put back the private key {tmp_path / 'new' / 'store' / 'key.pem'}" in said
-    assert f"submit --resume --out {tmp_path / 'new' / 'runs' / 'fleet'}" in said
+    assert f"deploy run --resume --out {tmp_path / 'new' / 'runs' / 'fleet'}" in said

@@ -199,7 +199,7 @@ EVERY_40TH = np.where(np.arange(600) % 40 == 0, 20.0 + np.arange(600) / 100, np.
     [
         (
             trip(step=15.0),
-            "rows about 15 s apart, over the gap limit of 10 s (--maximum-gap 38 bridges them)",
+            "rows about 15 s apart, over the gap limit of 10 s (--max-gap 38 bridges them)",
         ),
         (trip(speed_mps=-10 - np.sin(np.arange(600.0))), "speed_mps mostly below 0 m/s"),
         (trip(speed_mps=90 + np.sin(np.arange(600.0))), "speed_mps mostly above 70 m/s"),
@@ -207,7 +207,7 @@ EVERY_40TH = np.where(np.arange(600) % 40 == 0, 20.0 + np.arange(600) / 100, np.
         (
             trip(current_a=EVERY_40TH),
             "readings of current_a about 40 s apart, over the gap limit of 10 s "
-            "(--maximum-gap 100 bridges them)",
+            "(--max-gap 100 bridges them)",
         ),
         (trip(speed_mps=10.0, current_a=20.0), "speed_mps stuck"),
         (trip(seconds=119), "under 120 s"),

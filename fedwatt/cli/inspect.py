@@ -1,4 +1,4 @@
-"""`fedwatt card`: what a model file says about itself."""
+"""`fedwatt inspect`: the model card of a model file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +10,10 @@ from rich.table import Table
 from fedwatt.cli.console import console, write_page
 
 
-def card(
-    model: Annotated[Path, typer.Argument(help="Model file of 'fedwatt export'.")],
+def inspect(
+    model: Annotated[
+        str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
+    ],
     html: Annotated[Path | None, typer.Option(help="Write the card as a page.")] = None,
 ) -> None:
     """Show a model's training data, errors, inputs and limits.
@@ -20,9 +22,10 @@ def card(
     """
     from fedwatt.edge.card_page import render, sections
     from fedwatt.edge.energy_model import read_card
+    from fedwatt.edge.pretrained import PRETRAINED, pretrained_card
 
-    own = read_card(model)
-    for title, rows in sections(own):
+    card = pretrained_card(model) if model in PRETRAINED else sections(read_card(Path(model)))
+    for title, rows in card:
         console.print(title, style="bold")
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", min_width=22)
@@ -34,4 +37,4 @@ def card(
                 console.print(Padding(value, (0, 0, 0, 2)))
         console.print(table)
     if html is not None:
-        write_page(html, render(own))
+        write_page(html, render(card))

@@ -1,4 +1,4 @@
-"""`fedwatt data synth` and `electrify`: fleets whose energy is simulated."""
+"""`fedwatt data generate` and `electrify`: fleets whose energy is simulated."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -18,17 +18,17 @@ class Engine(StrEnum):
     SUMO = "sumo"
 
 
-def synth(
+def generate(
     out: shared.Out,
-    vehicles: Annotated[int, typer.Option(help="How many vehicles.", min=1)] = 20,
-    trips: Annotated[int, typer.Option(help="Trips of each vehicle.", min=3)] = 40,
+    vehicles: Annotated[int, typer.Option(help="Set the number of vehicles.", min=1)] = 20,
+    trips: Annotated[int, typer.Option(help="Set the trips of each vehicle.", min=3)] = 40,
     kind: shared.Kind = "passenger",
     seed: shared.Seed = 0,
     engine: Annotated[
-        Engine, typer.Option(help="Our own town, or Eclipse SUMO's traffic (extra 'sumo').")
+        Engine, typer.Option(help="Drive in the built-in town, or in Eclipse SUMO (extra 'sumo').")
     ] = Engine.TOWN,
 ) -> None:
-    """Make a fleet from nothing: trips at 1 Hz over hilly roads, energy from physics."""
+    """Simulate a fleet: trips at 1 Hz through a hilly town, energy from physics."""
     from fedwatt.synthetic import synthetic_vehicles
     from fedwatt.telemetry.store import write_fleet
 
@@ -49,25 +49,23 @@ def electrify(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            help="VED files with the speed of any cars, hybrids and petrol cars included.",
+            help="Read the speed of hybrids and petrol cars from these VED files.",
             metavar="PATH...",
         ),
     ],
     out: shared.Out,
     kind: shared.Kind = "passenger",
     seed: shared.Seed = 0,
-    minimum_trips: Annotated[
-        int, typer.Option(help="Usable trips that a vehicle must have.", min=3)
-    ] = 10,
+    min_trips: Annotated[int, typer.Option(help=shared.MIN_TRIPS, min=3)] = 10,
 ) -> None:
-    """Drive electric vehicles over recorded speed: real driving, simulated energy, marked so."""
+    """Drive simulated electric vehicles over recorded speed: real driving, simulated energy."""
     from fedwatt.synthetic.electrified import electrified_vehicles
     from fedwatt.telemetry.readers import VED_CLEANING, import_ved
     from fedwatt.telemetry.store import write_fleet
 
     shared.refuse_filled(out)
     with shared.import_progress() as report:
-        cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=minimum_trips)
+        cleaning = replace(VED_CLEANING, unlabelled=True, minimum_trips=min_trips)
         recordings = import_ved(
             paths, powertrain=("hev", "ice"), cleaning=cleaning, progress=report
         )

@@ -1,15 +1,12 @@
-"""A plain federation, one vehicle at a time: what the stacked engine must agree with and outrun.
+"""A plain federation, one vehicle at a time: what the stacked engine must agree with.
 
 Ordinary `torch.nn` modules, ordinary autograd, a loop over vehicles, batches and tensors, and every
 formula written out once more without regard to speed. It shares only the random draws with the
 engine, so that both train on the same participants and batches.
 """
 
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from math import gamma, nan
-from statistics import median
 from typing import Final
 
 import numpy as np
@@ -20,13 +17,13 @@ from torch import Tensor
 from benchmarks.networks import flat_weights, load, torch_module
 from fedwatt.engine.batches import Draw
 from fedwatt.errors import SettingError
-from fedwatt.federation import Federation, Training
+from fedwatt.federation import Training
 from fedwatt.federation.participation import participants
-from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal, get
+from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.schedule import scheduled
 from fedwatt.methods.server import Average
-from fedwatt.models import Model, get_model
+from fedwatt.models import Model
 from fedwatt.randomness import generator
 from fedwatt.windows import Client, Fleet
 
@@ -194,61 +191,3 @@ def _probe(
         amplitude = max(slice_) - min(slice_) + rule.epsilon_a
         variation.append(np.abs(np.diff(slice_)).sum() / (2 * rule.radius * amplitude))
     return float(np.std(variation) / (np.mean(variation) + rule.epsilon_t))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Seconds for the same work, done both ways in one process."""
-
-    method: str
-    stacked_s: float
-    plain_s: float
-
-    @property
-    def ratio(self) -> float:
-        """Stacked time as a share of the plain loop's."""
-        return self.stacked_s / self.plain_s
-
-
-def bench_reference(
-    fleet: Fleet, methods: Sequence[str], *, rounds: int, seeds: Sequence[int], repeats: int = 3
-) -> list[Comparison]:
-    """Train each method `repeats` times with both engines, in turn; medians.
-
-    Neither is evaluated after its rounds: this is about training.
-    """
-    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
-    training = Training(rounds=rounds, evaluate_every=rounds)
-    federation = Federation(fleet, model, training=training, seeds=seeds, device="cpu")
-    for name in methods:
-        refuse_unknown(fleet, get(name), training)
-    results = []
-    for name in methods:
-        stacked = []
-        plain = []
-        for _ in range(repeats):
-            stacked.append(_stacked_seconds(federation, get(name)))
-            plain.append(_plain_seconds(federation, get(name)))
-        results.append(Comparison(name, median(stacked), median(plain)))
-    return results
-
-
-def _stacked_seconds(federation: Federation, method: Method) -> float:
-    state, _ = federation.start(method)
-    seconds = 0.0
-    while not federation.finished(state):
-        begin = time.perf_counter()
-        state, record = federation.advance(method, state)
-        # All of it, also what no section counts, as in the plain loop.
-        seconds += time.perf_counter() - begin - record.seconds["evaluation"]
-    return seconds
-
-
-def _plain_seconds(federation: Federation, method: Method) -> float:
-    begin = time.perf_counter()
-    for seed in federation.seeds:
-        for _ in train_plainly(
-            federation.fleet, federation.model, method, federation.training, seed
-        ):
-            pass
-    return time.perf_counter() - begin

@@ -1,6 +1,6 @@
 """The benchmarks of large fleets measure what they say."""
 
-from benchmarks.fleet_sizes import Rounds, as_rows, bench_scale
+from benchmarks.scale import Rounds, as_rows, bench_scale
 from benchmarks.server import method_loads
 from fedwatt.models import get_model
 

@@ -1,0 +1,361 @@
+"""`fedwatt bench`: ratios measured in one run on this machine."""
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedwatt.cli.console import console
+
+if TYPE_CHECKING:
+    from benchmarks.latency import Latency
+    from benchmarks.traffic import Traffic
+
+PAPER_METHODS = ["fedavg", "scaffold", "fedadam", "fo-ri-fedavg"]
+Repeats = Annotated[int, typer.Option(help="Repetitions in turns; medians are shown.", min=1)]
+Methods = Annotated[list[str] | None, typer.Option(help="Method; repeat for several.")]
+
+app = typer.Typer(help="Ratios measured in one run on this machine.", no_args_is_help=True)
+
+
+def add_to(fedwatt: typer.Typer) -> None:
+    """Make these commands of `fedwatt bench`."""
+    fedwatt.add_typer(app, name="bench")
+
+
+@app.command()
+def engine(
+    repeats: Repeats = 9,
+    recurrent: Annotated[bool, typer.Option(help="Also GRU and LSTM.")] = True,
+    modules: Annotated[
+        bool, typer.Option(help="Also an nn.Module beside the same network by name.")
+    ] = True,
+) -> None:
+    """Time a round of 30 vehicles in the engine and in a plain PyTorch loop.
+
+    The floor is the time that the round's products alone would take at this machine's best rate.
+    """
+    from benchmarks.engine import bench_modules, bench_recurrent, bench_rounds
+    from fedwatt.report.style import name_of
+
+    with console.status("Rounds"):
+        record = bench_rounds(repeats=repeats)
+    table = table_of(
+        ("engine", "a round", "times the floor", "times FedAvg"),
+        title=f"{record['recipe']}\n{machine_text(record['machine'])}",
+        caption=f"Floor {record['floor_s'] * 1000:.0f} ms; gathering windows is "
+        f"{record['gather_share']:.0%} of FedAvg's time on one thread.",
+    )
+    for name, seconds in record["seconds_a_round"].items():
+        method, comma, detail = name.partition(",")
+        table.add_row(
+            name_of(method) + comma + detail,
+            f"{seconds * 1000:.0f} ms",
+            f"{record['times_the_floor'][name]:.1f}",
+            f"{record['times_fedavg'][name]:.2f}",
+        )
+    console.print(table)
+    fewer = max(1, repeats // 2)
+    if modules:
+        with console.status("nn.Module"):
+            rows = bench_modules(repeats=fewer)
+        columns = ("a round of", "by name", "nn.Module", "times")
+        table = table_of(columns, title="The same MLP as an nn.Module and by name; bar 2 times")
+        for name, row in rows.items():
+            times = [f"{row[key] * 1000:.0f} ms" for key in ("by_name_s", "module_s")]
+            table.add_row(name, *times, f"{row['times']:.2f}")
+        console.print(table)
+    if recurrent:
+        with console.status("GRU and LSTM"):
+            steps = bench_recurrent(repeats=fewer)["seconds_a_client_step"]
+        networks = ("model", "plain loop", "FedAvg", "FO-RI-FedAvg", "times faster")
+        table = table_of(networks, title="A step of one vehicle, batch 64, 60 seconds, 32 units")
+        for model, row in steps.items():
+            times = [f"{row[n] * 1000:.2f} ms" for n in ("plain loop", "fedavg", "fo-ri-fedavg")]
+            table.add_row(model, *times, f"{row['plain loop'] / row['fedavg']:.1f}")
+        console.print(table)
+
+
+@app.command()
+def probe(
+    repeats: Repeats = 5,
+    windows: Annotated[
+        list[int] | None, typer.Option(help="Windows of a vehicle; repeat for several.", min=64)
+    ] = None,
+) -> None:
+    """Time the roughness probe beside one forward pass per point, and its share of a round."""
+    from benchmarks.probe import bench_components, bench_probe
+
+    with console.status("Probe"):
+        record = bench_probe(repeats=repeats)
+    console.print(
+        f"{record['passes']:,} forward passes {record['seconds']['naive'] * 1000:.0f} ms, the "
+        f"probe {record['seconds']['probe'] * 1000:.1f} ms: {record['times_faster']:.0f} times "
+        f"faster; losses differ by {record['largest_difference']:.0e} at most. "
+        f"{machine_text(record['machine'])}",
+        highlight=False,
+    )
+    for size in windows or [20_000, 200_000]:
+        with console.status(f"Rounds of three vehicles with {size:,} windows"):
+            parts = bench_components(size, repeats=max(1, repeats // 2))
+        share = parts["amortised_probe_share_R5"]
+        title = f"{size:,} windows per vehicle: probe every 5 rounds adds {share:.1%}"
+        table = table_of(("part of a probing round", "seconds"), title=title)
+        for part, seconds in parts["parts_s"].items():
+            table.add_row(part, f"{seconds:.3f}")
+        console.print(table)
+
+
+@app.command()
+def scale(
+    vehicles: Annotated[
+        list[int] | None, typer.Option(help="Size of a fleet; repeat for several.", min=1)
+    ] = None,
+    method: Methods = None,
+    participants: Annotated[int, typer.Option(help="Vehicles that train in a round.", min=1)] = 100,
+    trips: Annotated[int, typer.Option(help="Trips of a synthetic vehicle.", min=3)] = 10,
+    rounds: Annotated[int, typer.Option(help="Rounds; medians are shown.", min=1)] = 9,
+) -> None:
+    """Measure time and memory of a round for fleets of different size.
+
+    All fleets have as many participants. With the default sizes, 100, 1,000 and 10,000 vehicles,
+    making the vehicles takes about six minutes on one core.
+    """
+    from benchmarks.scale import as_rows, bench_scale
+    from fedwatt.report.style import name_of
+
+    sizes = sorted(vehicles or [100, 1_000, 10_000])
+    if sizes[0] < participants:
+        raise typer.BadParameter(f"The fleet of {sizes[0]} has fewer than {participants} vehicles.")
+    console.print(f"Making {sum(sizes):,} vehicles ...", highlight=False)
+    with progress_bar("Rounds") as progress:
+        results = bench_scale(
+            sizes,
+            method or ["fedavg", "scaffold"],
+            participants=participants,
+            trips=trips,
+            rounds=rounds,
+            progress=progress,
+        )
+    table = table_of(
+        ("method", "vehicles", "on disk", "a round", "ratio", "memory", "ratio"),
+        title=f"{participants} participants per round, 20 steps each, one thread",
+        caption="Ratios are to the smallest fleet. Memory: the highest in a round, beyond that "
+        "before the first one.",
+    )
+    for row in as_rows(results):
+        table.add_row(
+            name_of(row["method"]),
+            f"{row['vehicles']:,}",
+            f"{row['disk_mb']:,.0f} MB",
+            f"{row['seconds']:.2f} s",
+            f"{row['time_ratio']:.2f}",
+            f"{row['rounds_mb']:.0f} MB",
+            f"{row['memory_ratio']:.2f}",
+        )
+    console.print(table)
+
+
+@app.command()
+def traffic(
+    vehicles: Annotated[int, typer.Option(help="Vehicles of the fleet.", min=1)] = 1_000_000,
+    participation: Annotated[
+        float, typer.Option(help="Share of available vehicles called in a round.")
+    ] = 0.01,
+    rounds: Annotated[int, typer.Option(help="Rounds.", min=1)] = 300,
+    method: Methods = None,
+    available: Annotated[
+        float, typer.Option(help="Share of vehicles that can be reached.", min=0.001, max=1)
+    ] = 0.2,
+    leave: Annotated[
+        float, typer.Option(help="Probability that a vehicle is gone by the next round.")
+    ] = 0.02,
+    loss: Annotated[float, typer.Option(help="Share of uploads that get lost.")] = 0.05,
+    enough: Annotated[float, typer.Option(help="Share of uploads that ends a round.")] = 0.9,
+    deadline: Annotated[float, typer.Option(help="Longest round, seconds.")] = 60.0,
+    steps: Annotated[int, typer.Option(help="Local steps of a median vehicle.")] = 200,
+    steps_per_s: Annotated[float, typer.Option(help="Median speed of vehicles' computers.")] = 100,
+    down: Annotated[float, typer.Option(help="Median link to a vehicle, Mbit/s.")] = 20.0,
+    up: Annotated[float, typer.Option(help="Median link from a vehicle, Mbit/s.")] = 5.0,
+) -> None:
+    """Simulate participants, churn, bytes and time of a very large fleet; nothing trains.
+
+    Links, computers and availability are assumptions; give your own. The server's time per upload
+    is measured on this machine first.
+    """
+    from benchmarks.server import method_loads
+    from benchmarks.traffic import LargeFleet, churn, simulate_methods
+
+    fleet = LargeFleet(
+        vehicles=vehicles,
+        participation=participation,
+        steps=steps,
+        steps_per_s=steps_per_s,
+        down_mbps=down,
+        up_mbps=up,
+        enough=enough,
+        deadline_s=deadline,
+    )
+    terms = churn(available, leave, loss)
+    with progress_bar("Rounds") as progress:
+        loads = method_loads(method or PAPER_METHODS)
+        results = simulate_methods(fleet, loads, terms, rounds=rounds, progress=progress)
+    console.print(traffic_table(results, vehicles, rounds))
+
+
+def traffic_table(results: "Mapping[str, Traffic]", vehicles: int, rounds: int) -> Table:
+    """Return the cost of a round with each method, means over the rounds."""
+    from fedwatt.report.style import name_of
+
+    first = next(iter(results.values())).summary()
+    table = table_of(
+        ("method", "round", "down", "up", "Gbit/s", "server cores", "MB per vehicle"),
+        title=f"{vehicles:,} vehicles, {first['asked']:,.0f} called per round, {rounds} rounds",
+        caption=f"{first['reached']:.1%} of the vehicles were called at least once; of the calls "
+        f"{first['lost'] / first['asked']:.1%} got lost and {first['late'] / first['asked']:.1%} "
+        "were late. Gbit/s and cores of the server are means over the rounds.",
+    )
+    for name, result in results.items():
+        figures = result.summary()
+        table.add_row(
+            name_of(name),
+            f"{figures['round_s']:.1f} s",
+            f"{figures['down_gb_per_round']:.2f} GB",
+            f"{figures['up_gb_per_round']:.2f} GB",
+            f"{figures['gigabit_per_s']:.2f}",
+            f"{figures['server_cores']:.3f}",
+            f"{figures['megabytes_per_vehicle']:.2f}",
+        )
+    return table
+
+
+@app.command()
+def fleet(
+    vehicles: Annotated[int, typer.Option(help="Connected vehicles.", min=2)] = 100,
+    asked: Annotated[int, typer.Option(help="Vehicles called in a round.", min=1)] = 100,
+    rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 5,
+    poll: Annotated[float, typer.Option(help="Longest pause between two polls, s.")] = 5.0,
+    faulty: Annotated[
+        int,
+        typer.Option(
+            help="Of a hundred vehicles, how many misbehave: silent, garbage, slow, dropping or "
+            "with a wrong clock. Rounds then call a quarter more (deploy.over_selection).",
+            min=0,
+            max=100,
+        ),
+    ] = 0,
+    fast_path: Annotated[
+        bool, typer.Option(help="Take the fast path, or only Flower's public interface.")
+    ] = True,
+) -> None:
+    """Measure what a fleet costs one server, with real TLS and keys; vehicles do not train.
+
+    Server, run and vehicles are processes on this machine, which share its cores.
+    """
+    from benchmarks.many_vehicles import Load, measured
+
+    if asked > vehicles:
+        raise typer.BadParameter(f"{asked} of {vehicles} vehicles cannot be called.")
+    seconds, share = (60.0, 0.25) if faulty else (600.0, 0.0)
+    load = Load(vehicles, asked, rounds, poll, faulty, fast_path, seconds, share)
+    cost = measured(load, lambda text: console.print(text, highlight=False))
+    table = Table("", "", title=f"{vehicles:,} vehicles, {asked:,} called per round")
+    for meaning, value in cost.rows():
+        table.add_row(meaning, value)
+    console.print(table)
+
+
+@app.command()
+def latency(
+    backbone: Annotated[list[str] | None, typer.Option(help="mlp, gru, lstm; repeatable.")] = None,
+    windows: Annotated[int, typer.Option(help="Windows of each measurement.", min=32)] = 10_000,
+    seconds: Annotated[
+        float, typer.Option(help="Longest time of one measurement; slow models see fewer windows.")
+    ] = 3.0,
+    methods: Annotated[bool, typer.Option(help="Also the models of all methods.")] = True,
+) -> None:
+    """Time one prediction in PyTorch and onnxruntime, one thread, batches of 1 and 32."""
+    from benchmarks.latency import BACKBONES, backbone_subjects, measure, method_subjects, spread
+    from fedwatt.report.style import name_of
+
+    timed = partial(measure, windows=windows, longest_s=seconds)
+    with progress_bar("Backbones") as progress:
+        latencies = timed(backbone_subjects(backbone or BACKBONES), progress=progress)
+    console.print(latency_table(latencies, str.upper, "Backbones"))
+    if not methods:
+        return
+    with progress_bar("Methods") as progress:
+        latencies = timed(method_subjects(), progress=progress)
+    console.print(latency_table(latencies, name_of, "The MLP of every method"))
+    between, within = spread(latencies, "onnxruntime", 1)
+    console.print(
+        f"In onnxruntime at batch 1 the methods' medians differ by {between:.1%}, one model's in "
+        f"the course of the run by {within:.1%} (standard deviations).",
+        highlight=False,
+    )
+
+
+def latency_table(latencies: "Sequence[Latency]", name: Callable[[str], str], title: str) -> Table:
+    """Return median (p95) of every model in µs per window, both engines side by side."""
+    counts = sorted({latency.windows for latency in latencies})
+    counted = " to ".join(f"{count:,}" for count in dict.fromkeys((counts[0], counts[-1])))
+    engines = dict.fromkeys(latency.engine for latency in latencies)
+    batches = dict.fromkeys(latency.batch for latency in latencies)
+    pairs = [(batch, engine) for batch in batches for engine in engines]
+    table = table_of(
+        ("model", *(f"{engine} ×{batch}" for batch, engine in pairs), "windows/s"),
+        title=f"{title}: µs per window, median (p95), one thread, {platform.machine()}",
+        caption=f"{counted} windows each, in turns; windows/s in onnxruntime at batch 32",
+    )
+    by_place = {(entry.model, entry.batch, entry.engine): entry for entry in latencies}
+    for model in dict.fromkeys(entry.model for entry in latencies):
+        row = [by_place[model, batch, engine] for batch, engine in pairs]
+        cells = (f"{_digits(entry.median_us)} ({_digits(entry.p95_us)})" for entry in row)
+        table.add_row(name(model), *cells, f"{row[-1].throughput:,.0f}")
+    return table
+
+
+def _digits(microseconds: float) -> str:
+    return f"{microseconds:.1f}" if microseconds < 100 else f"{microseconds:.0f}"
+
+
+def table_of(columns: Sequence[str], **options: Any) -> Table:
+    """Return an empty table whose first column is text and all others are numbers."""
+    table = Table(**options)
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place else "left", no_wrap=not place)
+    return table
+
+
+def machine_text(machine: Mapping[str, Any]) -> str:
+    """Return a machine in a line."""
+    return (
+        f"{machine['processor']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"torch {machine['torch']}"
+    )
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, all) that moves a bar, or prints every quarter elsewhere."""
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}", style="bold", markup=False), BarColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, of: bar.update(task, completed=done, total=of)
+        return
+    printed = 0
+
+    def line(done: int, of: int) -> None:
+        nonlocal printed
+        quarter = 4 * done // of
+        if quarter > printed:
+            printed = quarter
+            console.print(f"{what}: {25 * quarter} %", highlight=False)
+
+    yield line

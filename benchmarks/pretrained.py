@@ -1,0 +1,234 @@
+"""Train the pre-trained models that fedwatt ships, and measure them on vehicles left out.
+
+    python -m benchmarks.pretrained --fleet FLEET --changchun CAR          measures and trains
+    python -m benchmarks.pretrained --fleet FLEET --changchun CAR --only-train
+
+FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`, CAR by
+`fedwatt data import changchun`. What is shipped are coefficients, sums by class of road over at
+least three vehicles, and counts of errors; no place, no trip and no name.
+
+"unseen"     every trip of 2 km or more of each of the 12 vehicles, by a fleet of all the other
+             vehicles: alone, and with the mean consumption of its other trips. Climb comes from the
+             others' learned elevation map, from SRTM, or is not known
+"changchun"  the trips of a car of another make in another country, by the shipped model, with the
+             elevation that it recorded
+Fills results/pretrained.json, fedwatt/edge/pretrained/ved.routes and measured.json beside it, from
+which `fedwatt inspect` makes the model card.
+"""
+
+import argparse
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.journeys_passes import GRID, LEAST_M, SETTINGS, three
+from benchmarks.terrain_cells import NAMES, data_settings
+from fedwatt.elevation.learn import Learned, learn
+from fedwatt.elevation.survey import mass_kg
+from fedwatt.files import write_bytes, write_text
+from fedwatt.journeys.driving_field import NO_PASSES, published
+from fedwatt.journeys.fleet_routes import FleetRoutes, Pass, VehicleRoutes, passes
+from fedwatt.journeys.road_classes import RoadClasses
+from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_files import fleet_to_bytes
+from fedwatt.journeys.route_intervals import interval
+from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.maps.elevation import read_terrain_model
+from fedwatt.telemetry.store import read_fleet
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORD = ROOT / "results" / "pretrained.json"
+SHIPPED = ROOT / "fedwatt" / "edge" / "pretrained" / "ved.routes"
+POSTS = ROOT.parent / "shared" / "data" / "annarbor" / "srtm3_posts.csv"
+ALONE, DISPLAY = "nothing known but mass", "mean consumption given"
+Passes = Mapping[str, Sequence[Pass]]
+
+
+def fleet_of(vehicles: Iterable[Vehicle], every: Passes, learned: Learned) -> FleetRoutes:
+    """Return the routes that vehicles learn together without sharing any place."""
+    boards = {}
+    for vehicle in vehicles:
+        placeless = tuple(replace(one, sums=NO_PASSES) for one in every[vehicle.name])
+        boards[vehicle.name] = VehicleRoutes(
+            placeless, learned.own[vehicle.name], mass_kg(vehicle), GRID
+        )
+    roads = published([own.roads for own in boards.values()], SETTINGS.minimum_vehicles)
+    return learn_routes(boards, SETTINGS, hills=learned.shared, roads=RoadClasses(roads))
+
+
+def unseen_rows(
+    vehicles: Sequence[Vehicle], every: Passes, me: Vehicle, posts: Any
+) -> list[dict[str, Any]]:
+    """Return one row for each trip of a vehicle that is in nothing that the others learned."""
+    others = [vehicle for vehicle in vehicles if vehicle.name != me.name]
+    learned = learn(others, SETTINGS, data_settings(0))
+    fleet = fleet_of(others, every, learned)
+    rows = []
+    for one in every[me.name]:
+        if one.trip.metres < LEAST_M:
+            continue
+        rest = [other for other in every[me.name] if other is not one]
+        row = {"vehicle": me.name, "km": one.route.metres / 1000}
+        for name, route, hills in (
+            ("learned elevation", one.route, learned.shared),
+            ("SRTM", with_elevation(one, posts), None),
+            ("no elevation", one.route, None),
+        ):
+            for known, consumption in ((ALONE, None), (DISPLAY, wh_per_km(rest))):
+                model = replace(fleet, hills=hills).unseen_vehicle(mass_kg(me), consumption)
+                row[f"{known}, {name}"] = scored(model, replace(one, route=route))
+        rows.append(row)
+    return rows
+
+
+def with_elevation(one: Pass, posts: Any) -> Any:
+    """Return the route of a pass with elevations from a map, as a GPX file of a planner has."""
+    route = one.route
+    return replace(route, elevation_m=posts.elevation_m(route.latitude_deg, route.longitude_deg))
+
+
+def scored(model: Any, one: Pass) -> dict[str, float]:
+    """Return the relative error of a forecast, and whether its intervals cover the energy."""
+    found = model.forecast(one.route, one.temperature_c)
+    energy = one.measured("energy")
+    row = {"error": abs(found.total_wh / energy - 1)}
+    row["duration"] = abs(float(found.seconds[-1]) / one.measured("duration") - 1)
+    for share in (50, 90):
+        low, high = interval(found.energy_levels_wh[-1], share / 100)
+        row[f"covered_{share}"] = float(low <= energy <= high)
+    return row
+
+
+def wh_per_km(trips: Sequence[Pass]) -> float:
+    """Return the mean consumption of passes."""
+    energy = sum(one.measured("energy") for one in trips)
+    return energy / sum(one.route.metres for one in trips) * 1000
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return errors (median, mean, 90th percentile, %) and coverage by what was known."""
+    found: dict[str, Any] = {"trips": len(rows)}
+    for name in (key for key, value in rows[0].items() if isinstance(value, dict)):
+        cells = [row[name] for row in rows]
+        by_vehicle = {
+            vehicle: round(
+                100
+                * float(np.mean([r[name]["covered_90"] for r in rows if r["vehicle"] == vehicle])),
+                1,
+            )
+            for vehicle in dict.fromkeys(row["vehicle"] for row in rows)
+        }
+        found[name] = {
+            "energy": three([cell["error"] for cell in cells]),
+            "duration": three([cell["duration"] for cell in cells]),
+            "covered_50": percent([cell["covered_50"] for cell in cells]),
+            "covered_90": percent([cell["covered_90"] for cell in cells]),
+            "least_covered": min(map(percent, by_vehicle.values())),
+        }
+    return found
+
+
+def percent(shares: Sequence[float]) -> float:
+    """Return a mean share in percent."""
+    return round(100 * float(np.mean(shares)), 1)
+
+
+def changchun_rows(fleet: FleetRoutes, car: Vehicle) -> list[dict[str, Any]]:
+    """Return one row for each trip of the car, forecast by the shipped fleet."""
+    trips = [one for one in passes(car.trips, GRID) if one.trip.metres >= LEAST_M]
+    rows = []
+    for one in trips:
+        height = np.interp(one.route.metres_at, one.at_m, one.trip.channels["elevation_m"])
+        route = replace(one.route, elevation_m=np.append(height[:1], height))
+        consumption = wh_per_km([other for other in trips if other is not one])
+        row: dict[str, Any] = {"vehicle": car.name, "km": route.metres / 1000}
+        for known, given in ((ALONE, None), (DISPLAY, consumption)):
+            model = fleet.unseen_vehicle(mass_kg(car), given)
+            row[f"{known}, measured elevation"] = scored(model, replace(one, route=route))
+        rows.append(row)
+    return rows
+
+
+def driven(every: Passes) -> dict[str, Any]:
+    """Return how much driving the shipped model has learned from, in coarse numbers."""
+    trips = [one for own in every.values() for one in own]
+    low, high = np.percentile([one.temperature_c for one in trips], (1, 99))
+    kilometres = sum(one.route.metres for one in trips) / 1000
+    return {
+        "vehicles": sum(bool(own) for own in every.values()),
+        "trips": len(trips),
+        "kilometres": round(kilometres, -2),
+        "temperatures_c": [round(float(low)), round(float(high))],
+    }
+
+
+def card_facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the card of a pre-trained model says."""
+    shipped = record["shipped"]
+    unseen = record["unseen"]
+    low, high = shipped["temperatures_c"]
+    rows = {
+        "mass known": f"{ALONE}, learned elevation",
+        "mean consumption given": f"{DISPLAY}, learned elevation",
+        "mass known, elevation from SRTM": f"{ALONE}, SRTM",
+        "mean consumption given, elevation from SRTM": f"{DISPLAY}, SRTM",
+        "mass known, no elevation": f"{ALONE}, no elevation",
+    }
+    covered = unseen[rows["mass known"]]
+    return {
+        "trained_on": {
+            "vehicles": f"{shipped['vehicles']} cars: electric, and hybrids with the engine off",
+            "driven": f"{shipped['trips']:,} trips, {shipped['kilometres']:,.0f} km",
+            "where": "one town in Michigan and its surroundings, 2017 and 2018",
+            "temperature": f"{low} to {high} °C",
+            "data": "Vehicle Energy Dataset (Oh, LeBlanc, Peng), Apache-2.0",
+        },
+        "errors": {name: unseen[key]["energy"] for name, key in rows.items()},
+        "limits": [
+            f"90 % intervals cover {covered['covered_90']:g} % of the trips of vehicles left out, "
+            f"and {covered['least_covered']:g} % of those of the worst vehicle.",
+            "Speeds follow the shape of the road alone: traffic, limits and stops are not known.",
+            "Trips of 2 km and more; heavy vehicles and motorways above 120 km/h are not in it.",
+            "Without elevations in the route, or --elevation, hills count as level.",
+        ],
+        "privacy": "Sums over three vehicles and more, without noise, places or names.",
+        "licence": "Apache-2.0",
+    }
+
+
+def main() -> None:
+    """Measure and train."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--fleet", type=Path, required=True)
+    options.add_argument("--changchun", type=Path, required=True)
+    options.add_argument("--only-train", action="store_true")
+    chosen = options.parse_args()
+    vehicles = list(read_fleet(chosen.fleet))
+    every = {vehicle.name: passes(vehicle.trips, GRID) for vehicle in vehicles}
+    fleet = fleet_of(vehicles, every, learn(vehicles, SETTINGS, data_settings(0)))
+    shipped = replace(fleet, hills=None, insiders=frozenset())
+    write_bytes(SHIPPED, zlib.compress(fleet_to_bytes(shipped), 9))
+    record = json.loads(RECORD.read_text()) if RECORD.is_file() else {}
+    record["shipped"] = {"bytes": SHIPPED.stat().st_size, **driven(every)}
+    car = next(iter(read_fleet(chosen.changchun)))
+    record["changchun"] = summary(changchun_rows(shipped, car))
+    if not chosen.only_train:
+        posts = read_terrain_model([POSTS])
+        rows: list[dict[str, Any]] = []
+        for me in (vehicle for vehicle in vehicles if vehicle.name in NAMES):
+            rows += unseen_rows(vehicles, every, me, posts)
+            print(f"{me.name}: {json.dumps(summary(rows[-200:]))}", flush=True)
+        record["unseen"] = summary(rows)
+    write_text(RECORD, json.dumps(record, indent=1) + "\n")
+    card = json.dumps(card_facts(record), indent=1, ensure_ascii=False)
+    write_text(SHIPPED.with_name("measured.json"), card + "\n")
+    print(json.dumps(record, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""`fedwatt serve`: a model as a small HTTP service."""
+
+from ipaddress import ip_address
+from typing import Annotated
+
+import typer
+
+from fedwatt.cli.console import console
+from fedwatt.errors import SettingError
+
+
+def serve(
+    model: Annotated[
+        str, typer.Argument(help="Model file, or the name of a pre-trained model such as leaf-24.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; any but this machine's needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8765,
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="FEDWATT_TOKEN",
+            help="Secret that requests must send as 'Authorization: Bearer TOKEN'.",
+            show_envvar=True,
+        ),
+    ] = "",
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Further host name under which clients reach this service."),
+    ] = None,
+) -> None:
+    """Answer route and trip requests over HTTP, in JSON."""
+    if not _is_loopback(host) and len(token) < SHORTEST_TOKEN:
+        raise SettingError(
+            f"Other machines can reach {host}: give a --token of at least {SHORTEST_TOKEN} "
+            "characters, or leave --host out."
+        )
+    from fedwatt.edge.handlers import Handlers
+    from fedwatt.edge.service import application, listen
+
+    app = application(Handlers.of(model), names=(host, *(name or ())), token=token)
+    console.print(f"Serving {model} at http://{host}:{port}/ (end with Ctrl-C)")
+    listen(app, host, port)
+
+
+SHORTEST_TOKEN = 16
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address.
+
+    >>> _is_loopback("127.0.0.1"), _is_loopback("0.0.0.0"), _is_loopback("localhost")
+    (True, False, True)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

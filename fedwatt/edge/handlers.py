@@ -1,0 +1,211 @@
+"""Handle the requests of the service: JSON in, JSON out, checked before by the OpenAPI document."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fedwatt.edge.card_page import Section, sections
+from fedwatt.edge.energy_model import EnergyModel
+from fedwatt.edge.pretrained import (
+    PRETRAINED,
+    file_routes,
+    opened,
+    pretrained_card,
+    route_model,
+)
+from fedwatt.edge.reading import gpx_points
+from fedwatt.edge.route_forecast import (
+    Plan,
+    PlannedRoute,
+    RoutePlan,
+    loaded,
+    plan_route,
+    refuse_scaling,
+    spread_text,
+)
+from fedwatt.edge.trips import estimate_range, predict_trip
+from fedwatt.errors import DataError, SettingError
+from fedwatt.journeys.route import Route, route_of
+from fedwatt.journeys.route_intervals import interval
+from fedwatt.journeys.route_model import RouteModel
+from fedwatt.telemetry.trip import FloatArray, Trip
+from fedwatt.windows.features import MAY_BE_UNKNOWN
+
+LONGEST_ROUTE_KM = 1000.0
+"""Of one request: prediction intervals of every step take about 40 MB at this length."""
+
+
+@dataclass(frozen=True, eq=False)
+class Handlers:
+    """The requests that one model answers.
+
+    name    of the vehicle or of the pre-trained model
+    routes  plan → the vehicle's model of routes
+    card    the model card for people
+    model   the model of windows; None for a pre-trained model, which knows routes alone
+    """
+
+    name: str
+    routes: Callable[[Plan], RouteModel]
+    card: Sequence[Section]
+    model: EnergyModel | None = None
+
+    @staticmethod
+    def of(name: str) -> "Handlers":
+        """Return the handlers for a pre-trained model or a model file."""
+        if name in PRETRAINED:
+            return Handlers(name, lambda plan: route_model(name, plan), pretrained_card(name))
+        model = opened(name)
+
+        @cache
+        def base() -> RouteModel:
+            return file_routes(model)
+
+        def routes(plan: Plan) -> RouteModel:
+            refuse_scaling(plan, name)
+            return loaded(base(), plan.load_kg)
+
+        return Handlers(model.card.vehicle, routes, sections(model.card), model)
+
+    def route(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the prediction of a RouteRequest."""
+        plan = Plan(
+            temperature_c=float(body["temperature_c"]),
+            soc=_share(body.get("soc_percent")),
+            capacity_wh=_times(body.get("capacity_kwh"), 1000.0),
+            mass_kg=body.get("mass_kg"),
+            load_kg=float(body.get("load_kg", 0.0)),
+            consumption=body.get("consumption_wh_per_km"),
+        )
+        model = self.routes(plan)
+        planned = plan_route(model, _requested_route(body), float(body["temperature_c"]), plan)
+        return _route_answer(planned, RoutePlan(model, (planned,)))
+
+    def trip(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the prediction of a TripRequest."""
+        if self.model is None:
+            raise SettingError(
+                f"{self.name} predicts routes. Serve a model file of 'fedwatt adapt' for trips."
+            )
+        prediction = predict_trip(self.model, _requested_trip(body["channels"]), "")
+        energy_kwh = prediction.total_wh / 1000
+        ends_wh = prediction.interval_wh
+        arrival = None
+        answer = f"The trip takes {energy_kwh:.2f} kWh"
+        if "soc_percent" in body:
+            if "capacity_kwh" not in body:
+                raise SettingError("A state of charge needs capacity_kwh.")
+            left = estimate_range(
+                prediction, body["soc_percent"] / 100, 1000.0 * body["capacity_kwh"]
+            )
+            ends = None if ends_wh is None else (left.arrival_low, left.arrival_high)
+            arrival = _level(100 * left.arrival, ends, 100.0, prediction.level)
+            answer = f"You arrive with {100 * max(left.arrival, 0):.0f} %"
+            if ends is not None:
+                low, high = (100 * max(end, 0) for end in ends)
+                answer += f" ({spread_text(low, high, '%')})"
+        return {
+            "answer": f"{answer}.",
+            "vehicle": self.name,
+            "distance_km": round(prediction.kilometres, 3),
+            "duration_min": round(prediction.trip.seconds / 60, 2),
+            "energy_kwh": _level(energy_kwh, ends_wh, 0.001, prediction.level),
+            "soc_percent": arrival,
+        }
+
+    def description(self) -> dict[str, Any]:
+        """Return the model's card for people."""
+        rows = [
+            {"title": title, "rows": [list(row) for row in entries]} for title, entries in self.card
+        ]
+        return {"vehicle": self.name, "sections": rows}
+
+
+def _route_answer(planned: PlannedRoute, plan: RoutePlan) -> dict[str, Any]:
+    forecast = planned.forecast
+    arrival = planned.arrival
+    soc = None
+    if arrival is not None:
+        soc = _estimate(100 * arrival.left, 100 * arrival.levels)
+    return {
+        "answer": f"{planned.answer()}.",
+        "vehicle": plan.model.vehicle,
+        "distance_km": round(float(forecast.metres[-1]) / 1000, 3),
+        "energy_kwh": _estimate(forecast.total_wh / 1000, forecast.energy_levels_wh[-1] / 1000),
+        "duration_min": _estimate(
+            float(forecast.seconds[-1]) / 60, forecast.duration_levels_s / 60
+        ),
+        "consumption_wh_per_km": round(forecast.total_wh / float(forecast.metres[-1]) * 1000, 1),
+        "soc_percent": soc,
+        "arrival_probability": None if arrival is None else round(arrival.likely, 2),
+        "driving_known": round(forecast.known, 3),
+        "climb_known": round(forecast.hilly, 3),
+        "remarks": plan.remarks(),
+    }
+
+
+def _estimate(expected: float, levels: FloatArray) -> dict[str, Any]:
+    """Return an expected value with its 50 and 90 % intervals, from 99 levels."""
+    ends = {
+        f"interval_{100 * share:.0f}": [round(float(end), 3) for end in interval(levels, share)]
+        for share in (0.5, 0.9)
+    }
+    return {"expected": round(expected, 3), **ends}
+
+
+def _level(
+    expected: float, ends: tuple[float, float] | None, unit: float, level: float
+) -> dict[str, Any]:
+    """Return an expected value with the interval of one level; `ends` are in 1 / `unit`."""
+    inside = None if ends is None else [round(unit * end, 3) for end in ends]
+    return {"expected": round(expected, 3), "interval": inside, "level": level}
+
+
+def _share(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else factor * value
+
+
+def _requested_route(body: Mapping[str, Any]) -> Route:
+    """Return the route of a request: a GeoJSON geometry, points, or the text of a GPX file."""
+    if "gpx" in body:
+        route = route_of("route", *gpx_points(body["gpx"], "The GPX text"))
+    elif "geometry" in body:
+        route = route_of("route", *_columns(body["geometry"]["coordinates"], (1, 0, 2)))
+    else:
+        names = ("latitude_deg", "longitude_deg", "elevation_m")
+        rows = [[point.get(name, np.nan) for name in names] for point in body["points"]]
+        route = route_of("route", *_columns(rows, (0, 1, 2)))
+    if route.metres > 1000 * LONGEST_ROUTE_KM:
+        raise DataError(f"The route is longer than {LONGEST_ROUTE_KM:,.0f} km: cut it into parts.")
+    return route
+
+
+def _columns(
+    rows: Sequence[Sequence[float]], order: tuple[int, int, int]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return latitude, longitude and elevation of points whose elevation may be left out."""
+    padded = np.array([[*row, np.nan][:3] for row in rows], dtype=np.float64)
+    first, second, third = (padded[:, column] for column in order)
+    return first, second, third
+
+
+def _requested_trip(channels: Mapping[str, Sequence[float | None]]) -> Trip:
+    """Return the trip of a request: one value per second; unreported devices are off."""
+    lengths = {len(values) for values in channels.values()}
+    if len(lengths) != 1:
+        raise DataError("The channels have different lengths: give one value per second in each.")
+    columns = {
+        name: np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+        for name, values in channels.items()
+    }
+    seconds = lengths.pop()
+    for name in MAY_BE_UNKNOWN:
+        columns.setdefault(name, np.full(seconds, np.nan))
+    return Trip("trip", columns)
