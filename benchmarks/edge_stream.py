@@ -19,7 +19,7 @@ from fedwatt.telemetry.readers.ved import VedReader
 from fedwatt.telemetry.trip import RawTrip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.windows import window_ends, window_energy
+from fedwatt.windows.splits import window_ends, window_energy
 
 
 def stream(

@@ -24,13 +24,13 @@ from benchmarks.machine import GEMM_FLOPS, gemm, machine
 from benchmarks.networks import network
 from benchmarks.recipe import FEATURES, WINDOW, Loop, Recipe, interleaved, rounds_of
 from fedwatt import Training, load_fleet
-from fedwatt.cores import threads
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.cpu import cut
 from fedwatt.federation import Federation
 from fedwatt.files import write_text
 from fedwatt.methods import get
 from fedwatt.models import GRU, LSTM, MLP
+from fedwatt.threads import threads
 
 METHODS: Final = ("fedavg", "fedprox", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
 RESULTS: Final = Path("results")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from fedwatt.federation.final_model import BROKEN
+from fedwatt.federation.selection import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "results" / "few_trips.md"

@@ -25,7 +25,7 @@ from fedwatt.elevation.learn import add_elevation, learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import predict
-from fedwatt.federation.final_model import keeps_mean
+from fedwatt.federation.selection import keeps_mean
 from fedwatt.models import get_model
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_fleet

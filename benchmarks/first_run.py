@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from benchmarks.marked import filled, write_blocks
 from fedwatt.files import write_bytes, write_text
-from fedwatt.observers import Observers
-from fedwatt.runs import execute
 from fedwatt.runs.config import RunConfig, from_tables, from_toml, to_tables
 from fedwatt.runs.defaults import choose_recipe
+from fedwatt.runs.run import Run
 
 ROOT: Final = Path(__file__).parents[1]
 RECORD: Final = ROOT / "results" / "first_run.json"
@@ -39,7 +38,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         "fleet": tables["fleet"],
         "seeds": tables["seeds"],
         "features": tables["data"]["features"],
-        "personalised": tables["personalised"]["enabled"],
+        "personalised": tables["personalisation"]["enabled"],
         "rounds": tables["training"]["rounds"],
         "rates": {method["label"]: method.get("learning_rate") for method in tables["method"]},
     }
@@ -95,7 +94,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         folder = options.run or Path(scratch) / "first"
         if options.run is None:
-            execute(first_config(), folder, Observers(()))
+            Run(first_config(), out=folder).execute()
         record = recorded(folder)
         write_bytes(FIGURE, drawn(folder))
     write_text(RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")

@@ -49,7 +49,7 @@ def one(axis: str, value: int, rounds: int) -> dict[str, Any]:
     from fedwatt.federation import Federation, Training
     from fedwatt.methods import get
     from fedwatt.models import get_model
-    from fedwatt.windows.on_demand import sketched_fleet
+    from fedwatt.synthetic.sketch import sketched_fleet
 
     torch.set_num_threads(1)
     size = USUAL | {axis: value}

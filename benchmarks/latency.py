@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedwatt import __version__
-from fedwatt.cores import threads
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.graph import Network, build
@@ -32,6 +31,7 @@ from fedwatt.methods.catalogue import METHODS
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
 from fedwatt.synthetic import synthetic_fleet
+from fedwatt.threads import threads
 from fedwatt.windows.features import FEATURE_SETS
 
 WINDOW = 60

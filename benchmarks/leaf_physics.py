@@ -33,8 +33,7 @@ from fedwatt.synthetic.parameters import LEAF_2013, VehicleParameters
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 from fedwatt.windows.features import acceleration
-from fedwatt.windows.split import split_trips
-from fedwatt.windows.windows import window_ends, window_energy
+from fedwatt.windows.splits import split_trips, window_ends, window_energy
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SPLIT = (0.7, 0.1, 0.2)

@@ -23,15 +23,19 @@ from typing import Any, Final
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from fedwatt.evaluation.linear import mean_baseline, ridge_baseline
+from fedwatt.evaluation.baselines import (
+    joined,
+    lowest_validation_error,
+    mean_baseline,
+    ridge_baseline,
+)
 from fedwatt.evaluation.networks import Selected, local_networks
-from fedwatt.evaluation.rows import joined, lowest_validation_error
 from fedwatt.federation.evaluate import error_rows
 from fedwatt.report.statistics import Estimate, estimate
-from fedwatt.runs import Observer, execute, from_toml
-from fedwatt.runs.config import RunConfig
+from fedwatt.runs.config import RunConfig, from_toml
 from fedwatt.runs.elevation import learned_alone
-from fedwatt.runs.execute import federation_for
+from fedwatt.runs.run import Run
+from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
 
@@ -104,7 +108,7 @@ def federated_errors(folder: Path, fleet: Path, split: int) -> dict[str, dict[st
         if k == 1 and not out.exists():
             # The networks without elevation do not depend on k: they are trained once.
             shutil.copytree(folder / "k3" / "level", out / "level")
-        execute(configuration(fleet, split, k=k), out, Observer(), resume=True)
+        Run(configuration(fleet, split, k=k), out=out, resume=True).execute()
         errors[f"federated, k = {k}"] = _personalised(out)
     return {"federated": _personalised(folder / "k3" / "level"), **errors}
 

@@ -50,8 +50,8 @@ from fedwatt.deploy.transport.processes import Flower
 from fedwatt.deploy.transport.version import SWITCH
 from fedwatt.errors import RunError
 from fedwatt.files import read_rows, write_text
-from fedwatt.observers.progress_log import FILE
 from fedwatt.runs.config import from_toml
+from fedwatt.runs.observers import FILE
 
 ROOT: Final = Path(__file__).parents[1]
 RESULT: Final = ROOT / "results" / "many_vehicles.json"

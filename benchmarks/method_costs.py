@@ -18,13 +18,13 @@ from benchmarks.machine import machine
 from benchmarks.marked import write_blocks
 from benchmarks.probe import ProbingRound
 from benchmarks.recipe import FEATURES, WINDOW, Recipe, interleaved, rounds_of
-from fedwatt.cores import threads
 from fedwatt.federation import Availability, Federation
 from fedwatt.files import write_text
 from fedwatt.methods import METHODS, get
 from fedwatt.methods.costs import costs
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.models import get_model
+from fedwatt.threads import threads
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "method_costs.json"

@@ -44,9 +44,11 @@ def measure_row(source: str, name: str, device: str, rounds: int) -> dict[str, A
     from benchmarks.machine import machine
     from fedwatt.federation import Federation, Training
     from fedwatt.methods import get
-    from fedwatt.windows.on_demand import sketched_fleet, town_fleet
+    from fedwatt.synthetic.fleet import TownVehicles
+    from fedwatt.synthetic.sketch import SketchedVehicles
 
-    fleet = (sketched_fleet if source == "sketch" else town_fleet)(VEHICLES, trips=TRIPS)
+    maker = SketchedVehicles if source == "sketch" else TownVehicles
+    fleet = maker(VEHICLES, 0, TRIPS).lazy_fleet()
     training = Training(
         rounds=10**6,
         participation=PARTICIPANTS / VEHICLES,

@@ -21,7 +21,6 @@ from torch import Tensor
 
 from benchmarks.machine import machine
 from benchmarks.recipe import FEATURES, WINDOW, Recipe, interleaved, probed, rounds_of
-from fedwatt.cores import threads
 from fedwatt.engine.probing import drawn_directions
 from fedwatt.federation import Federation
 from fedwatt.methods import get
@@ -29,6 +28,7 @@ from fedwatt.methods.roughness import RoughnessProximal, loss_slices, unit
 from fedwatt.methods.rule import Batch
 from fedwatt.models import MLP, Model, get_model
 from fedwatt.models.loss import squared
+from fedwatt.threads import threads
 
 PAPER_PROBES = (
     (5, 50, 64, 10),

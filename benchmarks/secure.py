@@ -26,6 +26,7 @@ from fedwatt.deploy.plan.plan import Plan
 from fedwatt.deploy.vehicle.handler import Credentials
 from fedwatt.federation.error_sums import EVALUATION
 from fedwatt.methods import get
+from fedwatt.metrics.sums import VectorLayout, reduced, unpacked
 from fedwatt.models import get_model
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
@@ -35,7 +36,6 @@ from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import RunConfig
-from fedwatt.sums import Layout, reduced, unpacked
 
 ROOT = Path(__file__).parents[1]
 FLEETS = (3, 10, 30, 100, 300, 1000)
@@ -55,7 +55,7 @@ def size(message: object) -> int:
 class Exchange:
     """One secure sum; bytes and seconds of one vehicle, and seconds of the server."""
 
-    def __init__(self, vehicles: int, layout: Layout, one_in: int) -> None:
+    def __init__(self, vehicles: int, layout: VectorLayout, one_in: int) -> None:
         settings = SecureSettings(bits=layout.bits)
         self.terms = settings.terms(run="cost", number=0, called=vehicles, length=layout.length)
         self.names = [f"vehicle-{k:04d}" for k in range(vehicles)]
@@ -147,7 +147,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
     model = get_model("mlp", window=60, features=8)
     layout = reply_layout(get("fedavg"), model, SecureSettings(), vehicles=vehicles)
     train = Exchange(vehicles, layout, one_in)
-    evaluate = Exchange(vehicles, Layout(EVALUATION, vehicles=vehicles), one_in)
+    evaluate = Exchange(vehicles, VectorLayout(EVALUATION, vehicles=vehicles), one_in)
     survivors = train.run()
     evaluate.run()
     weights = 4 * model.layout.size

@@ -30,14 +30,15 @@ from benchmarks.machine import machine  # noqa: E402
 from fedwatt.federation import Federation, Training  # noqa: E402
 from fedwatt.federation.dealing import (  # noqa: E402
     Deal,
-    DealtFederation,
-    Part,
+    DealtBackend,
     RoundStart,
     Share,
+    ShareResult,
+    dealt_federation,
     train_share,
 )
 from fedwatt.methods import get  # noqa: E402
-from fedwatt.windows.on_demand import sketched_fleet  # noqa: E402
+from fedwatt.synthetic.sketch import sketched_fleet  # noqa: E402
 
 RESULTS = ROOT / "results" / "spread.json"
 PAGE = ROOT / "docs" / "scale.md"
@@ -67,7 +68,7 @@ def _begin() -> None:
     _here.append(federation())
 
 
-def _train(start: RoundStart, share: Share) -> Part:
+def _train(start: RoundStart, share: Share) -> ShareResult:
     return train_share(_here[0], METHOD, start, share)
 
 
@@ -77,7 +78,7 @@ def processes(workers: int) -> Iterator[Deal]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, context, initializer=_begin) as pool:
 
-        def deal(start: RoundStart, shares: Sequence[Share]) -> list[Part]:
+        def deal(start: RoundStart, shares: Sequence[Share]) -> list[ShareResult]:
             return list(pool.map(_train, [start] * len(shares), shares))
 
         yield deal
@@ -98,9 +99,10 @@ def on_ray(workers: int) -> Iterator[Deal]:
     ray = library()
     ray.init(num_cpus=workers, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     try:
-        dealt = RayWorkers(config, workers).federation(federation(), config.methods[0])
-        assert isinstance(dealt, DealtFederation)
-        yield dealt.deal
+        on_workers = RayWorkers(config, workers).federation(federation(), config.methods[0])
+        backend = on_workers.backend
+        assert isinstance(backend, DealtBackend)
+        yield backend.deal
     finally:
         ray.shutdown()
 
@@ -111,7 +113,7 @@ def measure(workers: int, *, ray: bool, rounds: int) -> dict[str, Any]:
 
     load = os.getloadavg()[0]
     with (on_ray if ray else processes)(workers) as deal:
-        spread = DealtFederation(federation(), deal)
+        spread = dealt_federation(federation(), deal)
         state, _ = spread.start(METHOD)
         seconds = []
         for _ in range(rounds + 1):

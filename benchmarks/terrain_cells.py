@@ -32,7 +32,7 @@ from fedwatt.windows import DataSettings
 from fedwatt.windows.client import Fleet, split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
 from fedwatt.windows.ridge import ridge
-from fedwatt.windows.windows import window_ends, window_energy, window_means
+from fedwatt.windows.splits import window_ends, window_energy, window_means
 
 NAMES = tuple(
     f"ved-{number}" for number in (10, 11, 371, 398, 443, 453, 455, 457, 492, 550, 554, 561)

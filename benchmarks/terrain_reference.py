@@ -50,7 +50,7 @@ from fedwatt.windows import Client, build_fleet
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
 from fedwatt.windows.ridge import ridge
-from fedwatt.windows.windows import window_means
+from fedwatt.windows.splits import window_means
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)

@@ -25,7 +25,7 @@ from fedwatt.errors import SettingError
 from fedwatt.evaluation import personalise
 from fedwatt.federation import Federation, RoundRecord, State
 from fedwatt.federation.evaluate import vehicle_errors
-from fedwatt.federation.loop import Trained
+from fedwatt.federation.loop import TrainingResult
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import write_text
 from fedwatt.methods import Method
@@ -186,7 +186,7 @@ class _Work:
         )
 
 
-def _score(trained: Trained) -> float | None:
+def _score(trained: TrainingResult) -> float | None:
     """Mean validation error over seeds, Wh, of the models that vehicles drive with."""
     errors = trained.history.last("personal_validation_rmse").values()
     if bool(trained.state.diverged.any()) or not all(map(isfinite, errors)):
@@ -194,7 +194,7 @@ def _score(trained: Trained) -> float | None:
     return _rounded(sum(errors) / len(errors))
 
 
-def _lost(federation: Federation, trained: Trained) -> list[int]:
+def _lost(federation: Federation, trained: TrainingResult) -> list[int]:
     """Seeds that diverged."""
     return [
         seed
@@ -203,7 +203,7 @@ def _lost(federation: Federation, trained: Trained) -> list[int]:
     ]
 
 
-def _curves(trained: Trained, plan: Plan) -> dict[str, list[dict[str, float | None]]]:
+def _curves(trained: TrainingResult, plan: Plan) -> dict[str, list[dict[str, float | None]]]:
     """Seed → error of every evaluated round, Wh, by what of it."""
     rows = {(row["round"], row["seed"]): row for row in trained.history.rounds if row["evaluated"]}
     return {
@@ -223,8 +223,8 @@ def _fine_tuned(
     federation: Federation, method: Method, state: State, plan: Plan
 ) -> dict[str, dict[str, float | None]]:
     """Seed → test error of fine-tuned models, Wh: of the vehicles that train, and of unseen."""
-    own_models = federation.own_models(method, state) if method.personalised else None
-    personalised = personalise(federation, state.weights, plan.personalised, own_models=own_models)
+    own_models = federation.personalised_models(method, state) if method.personalised else None
+    personalised = personalise(federation, state.weights, plan.personalised, initial=own_models)
     clients = federation.fleet.clients
     windows = federation.pool.test
     errors: dict[str, dict[str, float | None]] = {"test": {}, "unseen": {}}

@@ -6,8 +6,8 @@ fedwatt run --set data.target=./examples/next_minute.py:next_minute
 from collections.abc import Mapping
 
 from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.windows.splits import window_sums
 from fedwatt.windows.targets import Target
-from fedwatt.windows.windows import window_sums
 
 
 def energy(values: Mapping[str, FloatArray], ends: IntArray, seconds: int) -> FloatArray:

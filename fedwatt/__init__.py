@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from fedwatt.federation import Availability, Training
     from fedwatt.methods import Method
     from fedwatt.models import Model
-    from fedwatt.observers import Observer
     from fedwatt.report.write import write_report
+    from fedwatt.runs.observers import Observer
+    from fedwatt.runs.run import Run
+    from fedwatt.runs.trained import Trained, load
     from fedwatt.synthetic import synthetic_fleet
     from fedwatt.telemetry.importing import fleet_from_frame
     from fedwatt.telemetry.store import load_fleet
-    from fedwatt.trained import Federation, Trained, load
     from fedwatt.windows import DataSettings, Fleet
 
 __version__ = "0.1.0"
@@ -32,15 +33,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "Availability": "fedwatt.federation",
     "DataSettings": "fedwatt.windows",
-    "Federation": "fedwatt.trained",
     "Fleet": "fedwatt.windows",
     "Method": "fedwatt.methods",
     "Model": "fedwatt.models",
-    "Observer": "fedwatt.observers",
-    "Trained": "fedwatt.trained",
+    "Observer": "fedwatt.runs.observers",
+    "Run": "fedwatt.runs.run",
+    "Trained": "fedwatt.runs.trained",
     "Training": "fedwatt.federation",
     "fleet_from_frame": "fedwatt.telemetry.importing",
-    "load": "fedwatt.trained",
+    "load": "fedwatt.runs.trained",
     "load_fleet": "fedwatt.telemetry.store",
     "methods": "fedwatt.methods",
     "synthetic_fleet": "fedwatt.synthetic",
@@ -50,11 +51,11 @@ _HOMES = {
 __all__ = [
     "Availability",
     "DataSettings",
-    "Federation",
     "Fleet",
     "Method",
     "Model",
     "Observer",
+    "Run",
     "Trained",
     "Training",
     "fleet_from_frame",

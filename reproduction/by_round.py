@@ -8,7 +8,7 @@ import numpy as np
 from fedwatt.metrics import rounds_to_threshold
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.draw import curves
 from reproduction.main_results import by_method, plain_cells
 from reproduction.paper import printed
@@ -51,12 +51,15 @@ def show_thresholds(view: View) -> Findings:
         finite = [f for f in finals if np.isfinite(f)]
         own_targets = [float(above * min(finite)) for above in (1.10, 1.02)] if finite else []
         targets = [(float(t), f"{place} {t}") for t in THRESHOLDS.get(place, ())]
-        columns = [Column("Method")]
+        columns = [TableColumn("Method")]
         for target, _ in targets:
-            columns += [Column(f"θ = {target:g}", "rounds", 0), Column("printed", "rounds")]
-            columns.append(Column("difference", "rounds", 0))
+            columns += [
+                TableColumn(f"θ = {target:g}", "rounds", 0),
+                TableColumn("printed", "rounds"),
+            ]
+            columns.append(TableColumn("difference", "rounds", 0))
         columns += [
-            Column(f"θ = {t:.1f} ({w})", "rounds", 0)
+            TableColumn(f"θ = {t:.1f} ({w})", "rounds", 0)
             for t, w in zip(own_targets, OWN, strict=False)
         ]
         rows: list[tuple[Entry, ...]] = []
@@ -72,7 +75,7 @@ def show_thresholds(view: View) -> Findings:
             rows.append(tuple(row))
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"thresholds-{dataset}",
                     f"Rounds to a test RMSE of θ on {dataset}",
                     tuple(columns),

@@ -23,9 +23,8 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet
 from fedwatt.windows import DataSettings, Fleet, build_fleet
-from fedwatt.windows.faults import Fault, corrupt_some
-from fedwatt.windows.partition import repartition
-from fedwatt.windows.split import natural_key
+from fedwatt.windows.experiments import Fault, corrupt_some, repartition
+from fedwatt.windows.splits import natural_key
 from reproduction.traces import read_traces, write_traces
 
 PLAIN: Final = ("ved", "ved-electrified", "synthetic")

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.convergence import against
 from reproduction.main_results import how_tuned
@@ -132,15 +132,15 @@ def show_engagement(view: View) -> Findings:
         records = [view.get(cell) for cell in map_cells(view.setting, regime).values()]
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"engagement-{regime.replace(' ', '-')}",
                     f"Difference from FedAvg at its best rate, {regime}, {view.setting.ved[0]}",
                     (
-                        Column("Method"),
-                        Column("Changed"),
-                        Column("Minus FedAvg", "Wh", 2),
-                        Column("Detectable", "Wh", 2),
-                        Column("p, Holm"),
+                        TableColumn("Method"),
+                        TableColumn("Changed"),
+                        TableColumn("Minus FedAvg", "Wh", 2),
+                        TableColumn("Detectable", "Wh", 2),
+                        TableColumn("p, Holm"),
                     ),
                     tuple(rows),
                     "Everything at the rate that is best for FedAvg, but for FedAvg at FO's mean "

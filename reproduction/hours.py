@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any, Final
 
 from fedwatt.federation.participation import participant_count
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell, run_config
 from reproduction.order import all_cells, identity
 from reproduction.scale import Scale
@@ -87,19 +87,19 @@ def progress(studies: Iterable[Study], view: View, facts: Iterable[Any]) -> list
     return rows
 
 
-def progress_table(rows: Iterable[Progress]) -> Table:
+def progress_table(rows: Iterable[Progress]) -> ReportTable:
     """Return the progress of studies as a table."""
-    return Table(
+    return ReportTable(
         "studies",
         "Studies: cells, seeds, rounds and core-hours",
         (
-            Column("Study"),
-            Column("Cells", "", 0),
-            Column("Not run", "", 0),
-            Column("Seeds"),
-            Column("Rounds"),
-            Column("Core-hours", "h", 1),
-            Column("To go", "h", 1),
+            TableColumn("Study"),
+            TableColumn("Cells", "", 0),
+            TableColumn("Not run", "", 0),
+            TableColumn("Seeds"),
+            TableColumn("Rounds"),
+            TableColumn("Core-hours", "h", 1),
+            TableColumn("To go", "h", 1),
         ),
         tuple(
             (

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.cores import threads
 from fedwatt.models import Model, get_model
 from fedwatt.randomness import generator
+from fedwatt.threads import threads
 from reproduction.cell import METHODS
 
 BATCHES = (1, 32)

@@ -2,7 +2,7 @@
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.paper import printed
 from reproduction.show import facts_line, printed_text
@@ -36,16 +36,19 @@ def show_latency(view: View) -> Findings:
                         row += [printed_text(theirs), printed_text(speed)]
                     rows.append(tuple(row))
             columns = [
-                Column("Method"),
-                Column("Median", "ms/window", 4),
-                Column("p95", "ms/window", 4),
-                Column("Throughput", "windows/s", 0),
+                TableColumn("Method"),
+                TableColumn("Median", "ms/window", 4),
+                TableColumn("p95", "ms/window", 4),
+                TableColumn("Throughput", "windows/s", 0),
             ]
             if batch == 32:
-                columns += [Column("Median, printed", "ms"), Column("Throughput, printed", "1/s")]
+                columns += [
+                    TableColumn("Median, printed", "ms"),
+                    TableColumn("Throughput, printed", "1/s"),
+                ]
             blocks.append(
                 Block(
-                    Table(
+                    ReportTable(
                         f"latency-{batch}-{dataset}",
                         f"Inference latency at batch size {batch}, {dataset}",
                         tuple(columns),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from fedwatt.engine.version import GPU_VERSION, VERSION
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.record import Record
 
 NOT_RECORDED: Final = "not recorded"
@@ -22,13 +22,13 @@ def device_and_engine(record: Record) -> str:
     return device if engine == _present(record) else f"{device} (engine {_engine(record)})"
 
 
-def made_with_table(records: Iterable[Record]) -> Table:
+def made_with_table(records: Iterable[Record]) -> ReportTable:
     """Return how many cells were made with what, most of them first."""
     counted = Counter(_row(record) for record in records).most_common()
-    return Table(
+    return ReportTable(
         "made-with",
         "What the records were made with",
-        tuple(Column(name) for name in (*COLUMNS, "Threads", "Deterministic")),
+        tuple(TableColumn(name) for name in (*COLUMNS, "Threads", "Deterministic")),
         tuple((f"{count:,}", *row) for row, count in counted),
         f"The present engine's version is {VERSION} on a processor and {GPU_VERSION} on a GPU; it "
         "goes up when the same cell would give other numbers, if only in their last digits. Of "

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.draw import sweep
 from reproduction.paper import printed
@@ -127,12 +127,16 @@ def _percentages(dataset: str, place: str, slug: str, how: str, lines: list[Line
         for column in ("test_mape", "test_wmape"):
             row.append(value(line.record, line.record.final(column) if line.record else {}))
         rows.append(tuple(row))
-    columns = (Column("Method"), Column("MAPE, printed", "%"), Column("MAPE", "%", 1))
+    columns = (
+        TableColumn("Method"),
+        TableColumn("MAPE, printed", "%"),
+        TableColumn("MAPE", "%", 1),
+    )
     return Block(
-        Table(
+        ReportTable(
             f"main-{dataset}-{slug}-mape",
             f"Percentage errors on {dataset}, {how}",
-            (*columns, Column("wMAPE", "%", 1)),
+            (*columns, TableColumn("wMAPE", "%", 1)),
             tuple(rows),
             "MAPE divides by |Y| + 1 Wh, so that windows of idling and coasting rule it; the paper "
             "does not give its ε_Y. wMAPE = Σ|e| / Σ|Y| has none.",

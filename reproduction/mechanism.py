@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedwatt.metrics import pearson, spearman
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import OURS, Cell
 from reproduction.draw import cloud
 from reproduction.paper import printed
@@ -113,14 +113,18 @@ def show_coupling(view: View) -> Findings:
                 row += [ours, printed_text(entry), gap(ours, entry)]
             row.append(value(record, correlations.get("flat", {})))
             rows.append(tuple(row))
-        columns = [Column("Method and radius")]
+        columns = [TableColumn("Method and radius")]
         for name in ("Pearson r", "Spearman ρ"):
-            columns += [Column(name, "", 2), Column("printed"), Column("difference", "", 2)]
-        columns.append(Column("Share with I ≈ 0", "", 2))
+            columns += [
+                TableColumn(name, "", 2),
+                TableColumn("printed"),
+                TableColumn("difference", "", 2),
+            ]
+        columns.append(TableColumn("Share with I ≈ 0", "", 2))
         facts = facts_line(records)
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"coupling-{dataset}",
                     f"Roughness–drift coupling at t = 100 on {dataset}",
                     tuple(columns),
@@ -191,11 +195,15 @@ def show_tertiles(view: View) -> Findings:
     blocks = []
     for place, dataset in view.setting.few_places:
         table = f"tertiles-{place.lower()}"
-        columns = [Column("Method")]
+        columns = [TableColumn("Method")]
         rows = []
         records = []
         for name in ("Low", "Med", "High"):
-            columns += [Column(name, "", 3), Column("printed"), Column("difference", "", 3)]
+            columns += [
+                TableColumn(name, "", 3),
+                TableColumn("printed"),
+                TableColumn("difference", "", 3),
+            ]
         for method in view.setting.among(OURS):
             record = view.get(carrier(dataset, method))
             records.append(record)
@@ -208,7 +216,7 @@ def show_tertiles(view: View) -> Findings:
             rows.append(tuple(row))
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"tertiles-{dataset}",
                     f"Mean drift by roughness tertile at t = 200 on {dataset}",
                     tuple(columns),
@@ -262,14 +270,14 @@ def show_early(view: View) -> Findings:
             )
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"early-roughness-{dataset}",
                     f"Roughness at t = 20 against drift in rounds 50 to 100 on {dataset}",
                     (
-                        Column("Method and radius"),
-                        Column("Pearson r", "", 2),
-                        Column("Printed"),
-                        Column("Ours − printed", "", 2),
+                        TableColumn("Method and radius"),
+                        TableColumn("Pearson r", "", 2),
+                        TableColumn("Printed"),
+                        TableColumn("Ours − printed", "", 2),
                     ),
                     tuple(rows),
                     "Over all vehicles, within each seed. A dash where roughness is constant.",

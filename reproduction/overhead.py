@@ -11,7 +11,7 @@ import numpy as np
 from fedwatt.report.style import PARTS as LOOKS
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.draw import bars, sweep
 from reproduction.main_results import plain
@@ -80,15 +80,15 @@ def show_round_time(view: View) -> Findings:
             rows.append((*row, printed_text(theirs), float(relative)))
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"round-time-{dataset}",
                     f"Time per round on {dataset}",
                     (
-                        Column("Method"),
-                        Column("Ours", "ms", 1),
-                        Column("Over FedAvg", "", 2),
-                        Column("Printed", "s"),
-                        Column("Over FedAvg, printed", "", 2),
+                        TableColumn("Method"),
+                        TableColumn("Ours", "ms", 1),
+                        TableColumn("Over FedAvg", "", 2),
+                        TableColumn("Printed", "s"),
+                        TableColumn("Over FedAvg, printed", "", 2),
                     ),
                     tuple(rows),
                     SECONDS_NOTE,
@@ -153,16 +153,16 @@ def show_components(view: View) -> Findings:
                 rows.append((part, time, ours, printed_text(theirs), float(share)))
             blocks.append(
                 Block(
-                    Table(
+                    ReportTable(
                         f"components-{dataset}-{engine}",
                         f"Client-side time of FO-RI-FedAvg by component on {dataset}: "
                         f"{engine_name(record, engine)}",
                         (
-                            Column("Component"),
-                            Column("Ours", "ms", 2),
-                            Column("Share", "%", 1),
-                            Column("Printed", "s"),
-                            Column("Share, printed", "%", 1),
+                            TableColumn("Component"),
+                            TableColumn("Ours", "ms", 2),
+                            TableColumn("Share", "%", 1),
+                            TableColumn("Printed", "s"),
+                            TableColumn("Share, printed", "%", 1),
                         ),
                         tuple(rows),
                         "Means over rounds, with global probe rounds and the gate on (β_κ = 0.5). "
@@ -228,9 +228,9 @@ def show_scalability(view: View) -> Findings:
     records = {
         m: [view.get(scalability_cell(setting, m, p)) for p in PARTICIPANTS] for m in methods
     }
-    columns = [Column("|S_t|")]
+    columns = [TableColumn("|S_t|")]
     for method in methods:
-        columns += [Column(name_of(method), "ms", 1), Column("printed", "s")]
+        columns += [TableColumn(name_of(method), "ms", 1), TableColumn("printed", "s")]
     rows: list[tuple[Entry, ...]] = []
     for place, participants in enumerate(PARTICIPANTS):
         row: list[Entry] = [str(participants)]
@@ -246,7 +246,7 @@ def show_scalability(view: View) -> Findings:
     return Findings(
         (
             Block(
-                Table(
+                ReportTable(
                     "scalability",
                     "Time per round by participants",
                     tuple(columns),

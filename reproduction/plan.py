@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from fedwatt.runs.environment import describe_fleet
+from fedwatt.runs.provenance import describe_fleet
 from reproduction.cell import Cell
 from reproduction.hours import progress, progress_table
 from reproduction.lab import Lab

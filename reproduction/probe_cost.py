@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.probe import PAPER_PROBES
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.grids import variant
 from reproduction.main_results import plain
@@ -54,16 +54,16 @@ def show_probe_overhead(view: View) -> Findings:
                 )
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"probe-overhead-{dataset}",
                     f"Client-side time and overhead over FedAvg on {dataset}",
                     (
-                        Column("Method"),
-                        Column("Ours", "ms", 2),
-                        Column("Overhead", "%"),
-                        Column("of it the probe", "% of all", 1),
-                        Column("Printed", "s"),
-                        Column("Overhead, printed", "%"),
+                        TableColumn("Method"),
+                        TableColumn("Ours", "ms", 2),
+                        TableColumn("Overhead", "%"),
+                        TableColumn("of it the probe", "% of all", 1),
+                        TableColumn("Printed", "s"),
+                        TableColumn("Overhead, printed", "%"),
                     ),
                     tuple(rows),
                     f"Median over periods of {PERIOD} rounds [95 % bootstrap interval over "
@@ -131,10 +131,14 @@ def show_sensitivity(view: View) -> Findings:
             rows.append((key, float(overhead), printed_text(theirs)))
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"probe-sensitivity-{dataset}",
                     f"Sensitivity of the probe's overhead on {dataset}",
-                    (Column("Probe"), Column("Overhead", "%", 1), Column("Printed", "%")),
+                    (
+                        TableColumn("Probe"),
+                        TableColumn("Overhead", "%", 1),
+                        TableColumn("Printed", "%"),
+                    ),
                     tuple(rows),
                     "Three vehicles that take part in every round, one seed: here, and only here, "
                     "one participation in R has a probe.",

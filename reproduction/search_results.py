@@ -6,7 +6,7 @@ import numpy as np
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
 from reproduction.draw import sweep
 from reproduction.main_results import how_tuned, own_trials, tuned
@@ -63,18 +63,20 @@ def show_search(view: View) -> Findings:
             rows.append(tuple(row))
             if complete:
                 curves[method] = [{0: v} if v < inf else {} for v in incumbents]
-        columns = [Column("Method")]
-        columns += [Column("default" if n == 1 else f"best of {n}", "Wh", 2) for n in looked_at]
+        columns = [TableColumn("Method")]
+        columns += [
+            TableColumn("default" if n == 1 else f"best of {n}", "Wh", 2) for n in looked_at
+        ]
         contained = "; ".join(
             f"{name_of(method_name)} those of {', '.join(map(name_of, contained_names))}"
             for method_name, contained_names in CONTAINS.items()
         )
         blocks.append(
             Block(
-                Table(
+                ReportTable(
                     f"search-{dataset}",
                     f"Validation RMSE against trials on {dataset}",
-                    (*columns, Column("chosen")),
+                    (*columns, TableColumn("chosen")),
                     tuple(rows),
                     "Mean over the seeds of the search. The first trial is the paper's settings. A "
                     "method that is another one at certain settings has its trials as well: "

@@ -8,7 +8,7 @@ from fedwatt.report.facts import labels
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table, shown
+from fedwatt.report.table import ReportTable, TableColumn, shown
 from reproduction.data import PURE_EVS, RECORDED
 from reproduction.made_with import device_and_engine
 from reproduction.paired import Paired, detectable, holm, paired
@@ -147,17 +147,20 @@ def comparison(
             row += _tested(test, p, line, lines[reference].name, len(ps))
         rows.append(tuple(row))
     base = lines[reference].name
-    columns = [Column(first), Column(heading, unit, digits)]
+    columns = [TableColumn(first), TableColumn(heading, unit, digits)]
     if beside is not None:
-        columns += [Column("Printed", unit, digits), Column("Ours − printed", unit, digits)]
+        columns += [
+            TableColumn("Printed", unit, digits),
+            TableColumn("Ours − printed", unit, digits),
+        ]
     columns += [
-        Column(f"Against {base}, same seeds", unit, digits),
-        Column("p, Holm"),
-        Column("Detectable", unit, digits),
+        TableColumn(f"Against {base}, same seeds", unit, digits),
+        TableColumn("p, Holm"),
+        TableColumn("Detectable", unit, digits),
     ]
     caption = f"Mean ± standard deviation over seeds [95 % interval]. {DETECTABLE} {note}"
     return Block(
-        Table(name, title, tuple(columns), tuple(rows), caption.strip()),
+        ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([line.record for line in lines]),
     )
 
@@ -198,11 +201,14 @@ def matrix(
         else None
         for printed_column in beside or [None] * len(regimes)
     ]
-    columns = [Column("Method")]
+    columns = [TableColumn("Method")]
     for regime, place in zip(regimes, beside, strict=True):
-        columns.append(Column(regime, unit, digits))
+        columns.append(TableColumn(regime, unit, digits))
         if place is not None:
-            columns += [Column("printed", unit, digits), Column("difference", unit, digits)]
+            columns += [
+                TableColumn("printed", unit, digits),
+                TableColumn("difference", unit, digits),
+            ]
     rows: list[tuple[Entry, ...]] = []
     for method, records in lines.items():
         row: list[Entry] = [name_of(method)]
@@ -218,7 +224,7 @@ def matrix(
     )
     caption = ("Mean ± standard deviation over seeds [95 % interval]. " if several else "") + note
     return Block(
-        Table(name, title, tuple(columns), tuple(rows), caption.strip()),
+        ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([record for records in lines.values() for record in records]),
     )
 
@@ -236,7 +242,10 @@ def against(
     """Return the paper's method against every other one in each regime, at equal seeds."""
     rivals = [method for method in values if method != ours]
     if ours not in values:
-        return Block(Table(name, title, (Column("Method"),), (), f"{name_of(ours)} {MISSING}."), "")
+        return Block(
+            ReportTable(name, title, (TableColumn("Method"),), (), f"{name_of(ours)} {MISSING}."),
+            "",
+        )
     lost = {
         m: [r.diverged if r else {} for r in method_records]
         for m, method_records in records.items()
@@ -247,9 +256,9 @@ def against(
     ]
     corrected = iter(holm([test.p for row in tests for test in row if test.ran]))
     ps = [[next(corrected) if test.ran else nan for test in row] for row in tests]
-    columns = [Column("Against")]
+    columns = [TableColumn("Against")]
     for regime in regimes:
-        columns += [Column(regime, unit, 2), Column("p, Holm")]
+        columns += [TableColumn(regime, unit, 2), TableColumn("p, Holm")]
     rows = []
     for place, method in enumerate(rivals):
         row: list[Entry] = [name_of(method)]
@@ -264,7 +273,7 @@ def against(
         "p of the paired t-test, Holm-corrected over all comparisons that ran."
     )
     facts = facts_line([record for method_records in records.values() for record in method_records])
-    return Block(Table(name, title, tuple(columns), tuple(rows), note), facts)
+    return Block(ReportTable(name, title, tuple(columns), tuple(rows), note), facts)
 
 
 def _tested(test: Paired, p: float, line: Line, base: str, count: int) -> list[Entry]:

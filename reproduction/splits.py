@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import nan
 
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.contests import BASE, Contest, cells_of, split_contests
 from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.record import Record
@@ -70,16 +70,16 @@ def show_splits(view: View) -> Findings:
             effect = detectable(test.difference, len(ran))
             row += [test.difference, p_text(corrected.get(first[name], nan)), effect]
         rows.append(tuple(row))
-    table = Table(
+    table = ReportTable(
         f"splits-{view.setting.ved[0]}",
         f"Final RMSE over up to {len(contests)} splits of the trips of {view.setting.ved[0]}",
         (
-            Column("Training"),
-            Column("Splits"),
-            Column("RMSE", "Wh", 2),
-            Column(f"Against {BASE}, same splits", "Wh", 2),
-            Column("p, Holm"),
-            Column("Detectable", "Wh", 2),
+            TableColumn("Training"),
+            TableColumn("Splits"),
+            TableColumn("RMSE", "Wh", 2),
+            TableColumn(f"Against {BASE}, same splits", "Wh", 2),
+            TableColumn("p, Holm"),
+            TableColumn("Detectable", "Wh", 2),
         ),
         tuple(rows),
         "Mean ± standard deviation over splits [95 % interval], each the mean of "

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from matplotlib.figure import Figure
 
 from fedwatt.errors import SettingError, unknown
-from fedwatt.report.table import Table
+from fedwatt.report.table import ReportTable
 from reproduction.cell import METHODS, Cell
 from reproduction.data import DATASETS, PLAIN, PRINTED_AS, RICH, Sources
 from reproduction.record import Record
@@ -118,7 +118,7 @@ class Picture:
 class Block:
     """A table, and what its numbers were measured on."""
 
-    table: Table
+    table: ReportTable
     facts: str
 
 

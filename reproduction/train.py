@@ -16,9 +16,8 @@ from fedwatt.federation.records import Evaluation
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import Fractional, Method, RoughnessProximal, get
 from fedwatt.metrics import micro
-from fedwatt.runs.environment import describe_fleet
-from fedwatt.runs.execute import federation_for
-from fedwatt.runs.provenance import provenance
+from fedwatt.runs.provenance import describe_fleet, provenance
+from fedwatt.runs.simulation import federation_for
 from fedwatt.windows import SPLITS, Client, Fleet
 from reproduction.cell import Cell, run_config
 from reproduction.latency import latencies

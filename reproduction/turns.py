@@ -31,14 +31,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.cores import threads
 from fedwatt.engine import plain
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.local_round import LocalRound
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import SimulatedBackend
 from fedwatt.methods import Method, RoughnessProximal, get
 from fedwatt.methods.roughness import unit
 from fedwatt.metrics import Stopwatch
+from fedwatt.threads import threads
 from fedwatt.windows import Fleet
 from reproduction.cell import Cell
 
@@ -158,7 +158,7 @@ def plain_turns(
 
     Those that probe by age take the steps of those that probe in global rounds, which are the same.
     """
-    vehicles = SimulatedFleet(made["fedavg"])
+    vehicles = SimulatedBackend(made["fedavg"])
     seconds: Turns = {name: [] for name in made}
     timed = [name for name in made if not name.endswith(BY_AGE)]
     states = {name: made[name].start(methods[name])[0] for name in timed}
@@ -177,7 +177,7 @@ def plain_turns(
             for name in in_turn(timed, number):
                 state = replace(states[name], round=number)
                 method = methods[name]
-                begun = SimulatedFleet(made[name]).begin(method, state, first, Stopwatch())
+                begun = SimulatedBackend(made[name]).begin(method, state, first, Stopwatch())
                 spent[name] = plain_seconds(begun, method)
         by_age = first[0].vehicle in due
         for name in made:

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.participation import participant_count
-from fedwatt.runs.environment import describe_fleet
-from fedwatt.runs.provenance import same_kind
+from fedwatt.runs.provenance import describe_fleet, same_kind
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.windows import DataSettings
 from reproduction.cell import Cell, key_of, run_config

@@ -73,9 +73,9 @@ def test_a_round_of_fo_ri_fedavg_goes_through_the_files_of_its_walk(tmp_path: Pa
 
 def test_a_run_of_fedavg_goes_through_twelve_files(tmp_path: Path) -> None:
     front = [
-        ("runs/execute.py", "execute"),
-        ("runs/carry_out.py", "carry_out"),
-        ("runs/train.py", "train_method"),
+        ("runs/run.py", "Run.execute"),
+        ("runs/simulation.py", "Simulation.open"),
+        ("runs/checkpoint.py", "train_method"),
     ]
     rules = [WALK[number - 1] for number in (4, 8, 9)]  # the rows that drop out
     expected = front + [call for call in WALK if call not in rules]

@@ -9,15 +9,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from fedwatt import DataSettings, Federation, Training, load, load_fleet
+from fedwatt import DataSettings, Run, Training, load, load_fleet
 from fedwatt.cli import app
 from fedwatt.cli.options import configuration
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.errors import DataError
 from fedwatt.methods import get
-from fedwatt.observers import Observers
 from fedwatt.runs.config import from_tables, read_config
-from fedwatt.runs.execute import execute
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, write_fleet
 from tests.examples import EXAMPLES
@@ -62,9 +60,9 @@ def test_the_documentation_quotes_them_as_they_are() -> None:
 )
 def test_from_python(method: str, model: str, target: str, stored: Path, tmp_path: Path) -> None:
     fleet = load_fleet(stored, DataSettings(**SETTINGS, target=target))
-    federation = Federation(fleet, model, training=Training(rounds=2))
-    trained = federation.train(method)
-    fedavg = federation.train("fedavg")
+    run = Run.on(fleet, model, training=Training(rounds=2))
+    trained = run.train(method)
+    fedavg = run.train("fedavg")
     assert torch.equal(trained.state.weights, fedavg.state.weights) == (method == "fedavg")
     back = load(trained.save(tmp_path / "run"))
     found = back.predict(fleet)
@@ -78,11 +76,9 @@ def test_from_python(method: str, model: str, target: str, stored: Path, tmp_pat
 
 
 def test_fedavgm_is_what_fedwatt_has(stored: Path) -> None:
-    federation = Federation(
-        load_fleet(stored, DataSettings(**SETTINGS)), training=Training(rounds=3)
-    )
-    own = federation.train(get(FEDAVGM, beta=0.7))
-    known = federation.train(get("fedavg@sgd", server_momentum=0.7))
+    run = Run.on(load_fleet(stored, DataSettings(**SETTINGS)), training=Training(rounds=3))
+    own = run.train(get(FEDAVGM, beta=0.7))
+    known = run.train(get("fedavg@sgd", server_momentum=0.7))
     assert torch.equal(own.state.weights, known.state.weights)
 
 
@@ -104,14 +100,14 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from fedwatt.runs.config import read_config, from_tables
-from fedwatt.runs.execute import execute
-from fedwatt.observers import OnRound
+from fedwatt.runs.run import Run
+from fedwatt.runs.observers import OnRound
 
 def say(state, record):
     print(state.round, flush=True)
 
 config = from_tables(read_config(Path(sys.argv[1])), trusted=True)
-execute(config, Path(sys.argv[2]), OnRound(say), checkpoint_seconds=0)
+Run(config, out=Path(sys.argv[2]), observer=OnRound(say), checkpoint_seconds=0).execute()
 """
 
 CONFIG = f"""
@@ -147,7 +143,7 @@ def test_on_the_command_line(stored: Path, tmp_path: Path, monkeypatch: pytest.M
     done = CliRunner().invoke(app, ["run", "--resume", "--out", "killed", *TRUST])
     assert done.exit_code == 0, done.output
     config = from_tables(read_config(Path("killed/config.toml")))
-    execute(config, Path("whole"), Observers(()))
+    Run(config, out=Path("whole")).execute()
     killed = load("killed", method="sam")
     alone = load("whole", method="sam")
     assert torch.equal(killed.state.weights, alone.state.weights)
@@ -180,7 +176,7 @@ def test_changed_code_is_said_and_stops_a_resumed_run(
     assert "defines no 'sma'" in str(wrong.exception)
     assert not Path("none").exists()
     fleet = load_fleet(stored, DataSettings(**SETTINGS))
-    Federation(fleet, training=Training(rounds=1)).train("./sam.py:sam").save("run")
+    Run.on(fleet, training=Training(rounds=1)).train("./sam.py:sam").save("run")
     before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file()}
     own.write_text(own.read_text(encoding="utf-8") + "# better\n")
     stopped = CliRunner().invoke(app, ["run", "--resume", "--out", "run"])

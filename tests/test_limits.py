@@ -14,12 +14,12 @@ SCRIPT = Path(__file__).parents[1] / "tools" / "limits.py"
 
 @pytest.fixture
 def library(tmp_path):
-    """Three files with 36 tokens: a function of 4 lines, and `Cell` in two layers."""
+    """Three files with 36 tokens: a function of 4 lines."""
     function = "@staticmethod\ndef f():\n    x = 1\n\n    g()\n"
     files = {
         "engine/batch.py": f"class Cell:\n    pass\n\n\n{function}",
         "engine/kernels/deep.py": "class Grid:\n    pass\n",
-        "data/cell.py": "class Cell:\n    pass\n",
+        "data/cell.py": "class Case:\n    pass\n",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -43,7 +43,7 @@ def test_each_measure_is_named_with_its_place_and_its_limit(library):
     ]
 
 
-def test_a_class_name_is_refused_twice_in_a_layer_and_allowed_in_two(library):
+def test_a_class_name_is_refused_twice(library):
     deep = library / "engine/kernels/deep.py"
     deep.write_text("class Grid:\n    class Cell:\n        pass\n")
     assert list(findings(library, Limits())) == [

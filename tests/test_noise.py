@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedwatt.noise import GRID, SystemNoise, discrete_gaussian, grid_of_noise, on_grid
-from fedwatt.randomness import generator
+from fedwatt.randomness import (
+    GRID,
+    SystemNoise,
+    discrete_gaussian,
+    generator,
+    grid_of_noise,
+    on_grid,
+)
 
 
 def repeatable(seed: int):

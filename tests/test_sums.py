@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedwatt.errors import DataError, SettingError
-from fedwatt.sums import Layout, step
+from fedwatt.metrics.sums import VectorLayout, step
 
 
 @given(limit=st.floats(1e-6, 1e12), vehicles=st.integers(1, 10_000), bits=st.sampled_from([32, 64]))
@@ -23,7 +23,7 @@ def test_the_sum_of_the_largest_values_just_fits(limit: float, vehicles: int, bi
 
 @given(seed=st.integers(0, 10**6), vehicles=st.integers(1, 12), bits=st.sampled_from([32, 64]))
 def test_sums_are_within_half_a_step_a_vehicle(seed: int, vehicles: int, bits: int) -> None:
-    layout = Layout({"a": (5, 3.0), "b": (1, 1e6)}, vehicles=vehicles, bits=bits)
+    layout = VectorLayout({"a": (5, 3.0), "b": (1, 1e6)}, vehicles=vehicles, bits=bits)
     rng = np.random.default_rng(seed)
     values = [{"a": rng.uniform(-3, 3, 5), "b": rng.uniform(-1e6, 1e6, 1)} for _ in range(vehicles)]
     kind = np.dtype(f"<u{bits // 8}")
@@ -38,14 +38,14 @@ def test_sums_are_within_half_a_step_a_vehicle(seed: int, vehicles: int, bits: i
 
 
 def test_whole_numbers_add_up_exactly_and_wrap_like_signed_ones() -> None:
-    layout = Layout({"n": (2, 10_000.0)}, vehicles=3)
+    layout = VectorLayout({"n": (2, 10_000.0)}, vehicles=3)
     vectors = [[9_999, -7], [1, -9_000], [-10_000, 9_007]]
     total = sum(layout.encode({"n": np.array(own)}) for own in vectors)
     assert layout.decode(total)["n"].tolist() == [0.0, 0.0]
 
 
 def test_values_beyond_their_limit_are_clipped_and_counted_in_all() -> None:
-    layout = Layout({"a": (3, 1.0)}, vehicles=2)
+    layout = VectorLayout({"a": (3, 1.0)}, vehicles=2)
     total = layout.encode({"a": [1.0, 2.0, -5.0]}) + layout.encode({"a": [0.0, -1.5, 0.5]})
     sums = layout.decode(total)
     assert sums["a"].tolist() == [1.0, 0.0, -0.5]
@@ -55,15 +55,15 @@ def test_values_beyond_their_limit_are_clipped_and_counted_in_all() -> None:
 @pytest.mark.parametrize("values", [{"a": [np.nan]}, {"a": [np.inf]}, {"a": [1, 2]}, {"b": [1]}])
 def test_what_cannot_be_summed_is_refused(values: dict) -> None:
     with pytest.raises(DataError):
-        Layout({"a": (1, 1.0)}, vehicles=2).encode(values)
+        VectorLayout({"a": (1, 1.0)}, vehicles=2).encode(values)
 
 
 def test_a_sum_of_another_layout_is_refused() -> None:
-    words = Layout({"a": (1, 1.0)}, vehicles=2).encode({"a": [0.5]})
+    words = VectorLayout({"a": (1, 1.0)}, vehicles=2).encode({"a": [0.5]})
     with pytest.raises(DataError, match=r"2 words of 64 bits.* 3 of 64"):
-        Layout({"a": (2, 1.0)}, vehicles=2).decode(words)
+        VectorLayout({"a": (2, 1.0)}, vehicles=2).decode(words)
     with pytest.raises(DataError, match="2 of 32"):
-        Layout({"a": (1, 1.0)}, vehicles=2, bits=32).decode(words)
+        VectorLayout({"a": (1, 1.0)}, vehicles=2, bits=32).decode(words)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_a_sum_of_another_layout_is_refused() -> None:
 )
 def test_impossible_layouts_are_refused(fields: dict, vehicles: int, bits: int) -> None:
     with pytest.raises(SettingError):
-        Layout(fields, vehicles=vehicles, bits=bits)
+        VectorLayout(fields, vehicles=vehicles, bits=bits)

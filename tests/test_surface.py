@@ -43,7 +43,8 @@ def test_training_runs_where_only_torch_and_numpy_are() -> None:
 import sys
 for name in ("scipy", "polars", "pyarrow", "safetensors", "matplotlib", "typer", "rich", "tomli_w"):
     sys.modules[name] = None
-from fedwatt import DataSettings, Federation, Training, synthetic_fleet
+from fedwatt import DataSettings, Training, synthetic_fleet
+from fedwatt.federation import Federation
 fleet = synthetic_fleet(vehicles=2, settings=DataSettings(stride=200))
 print(Federation(fleet, training=Training(rounds=1)).train("fo-ri-fedavg").state.round)
 """

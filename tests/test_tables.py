@@ -5,9 +5,9 @@ from math import isnan, nan
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.federation.clients import Clients
 from fedwatt.federation.records import (
     UNEVALUATED,
+    Clients,
     Evaluation,
     error_columns,
     evaluation_columns,

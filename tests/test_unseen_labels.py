@@ -17,9 +17,9 @@ from comparison.carry_out import PlannedRun, carry_out
 from comparison.plan import Plan
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import fleet_ridge
-from fedwatt.runs import execute, from_toml
-from fedwatt.runs.config import RunConfig
+from fedwatt.runs.config import RunConfig, from_toml
 from fedwatt.runs.elevation import run_fleet
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.tuning.tune import tune
@@ -71,7 +71,7 @@ class Outcome:
 def outcome(folder: Path, vehicles: list) -> Outcome:
     write_fleet(folder / "fleet", vehicles, "toys")
     config = from_toml(CONFIG.replace("FLEET", str(folder / "fleet")))
-    execute(config, folder / "run", Silent())
+    Run(config, out=folder / "run", observer=Silent()).execute()
     short = replace(config, training=replace(config.training, rounds=2, patience=0))
     tune(short, folder / "study", trials=3, on_trial=lambda label, wanted, study: None)
     plan = Plan(trials=3, further=0, rounds=2, steps=2, every=1, fine_tuning=(2,), seeds=(1, 2))

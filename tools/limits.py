@@ -68,7 +68,7 @@ class Limits:
 
 def findings(library: Path, limits: Limits) -> Iterator[str]:
     """Yield what is over the limits in the Python files below `library`, in order of path."""
-    first_seen: dict[tuple[str, str], str] = {}
+    first_seen: dict[str, str] = {}
     paths = sorted(library.rglob("*.py"))
     totals = dict.fromkeys(("tokens", "vague_names", "openers", "packed", "skips"), 0)
     totals["files"] = len(paths)
@@ -83,7 +83,7 @@ def findings(library: Path, limits: Limits) -> Iterator[str]:
                 yield from _long_function(path, node, limits.function)
             elif isinstance(node, ast.ClassDef):
                 where = f"{path}:{node.lineno}"
-                first = first_seen.setdefault((layer(path, library), node.name), where)
+                first = first_seen.setdefault(node.name, where)
                 if first != where:
                     yield f"{where}: class {node.name} is there twice, limit 1: also {first}"
         for measure, count in counts(text, tree).items():
@@ -130,12 +130,6 @@ def is_packed(node: ast.AST) -> bool:
     bound = {name.id for name in ast.walk(target) if isinstance(name, ast.Name)}
     read = {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name)}
     return len(node.value.elts) > 1 and not bound & read
-
-
-def layer(path: Path, library: Path) -> str:
-    """Return the package directly below `library` that holds a file, or "" for none."""
-    inside = path.relative_to(library).parts
-    return inside[0] if len(inside) > 1 else ""
 
 
 def _tokens(text: str, tree: ast.Module) -> Iterator[tokenize.TokenInfo]:

@@ -29,7 +29,7 @@ PYTHON = {
     "Train": (
         "A fleet, a model and the terms of training make a federation; training gives an object "
         "that predicts, reports, exports and can be saved.",
-        "fedwatt.Federation:train,check fedwatt.Training fedwatt.Availability fedwatt.Trained:* "
+        "fedwatt.Run:on,train,execute fedwatt.Training fedwatt.Availability fedwatt.Trained:* "
         "fedwatt.load fedwatt.write_report",
     ),
     "Fleets": (

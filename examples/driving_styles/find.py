@@ -12,7 +12,7 @@ from examples.driving_styles.directions import StyleSums, directions
 from examples.driving_styles.vehicle_sums import driving, fleet_scale, motion_features, scale_sums
 from examples.driving_styles.verdict import Excess, adjusted_rand, excess, explained
 from fedwatt.errors import DataError, SettingError
-from fedwatt.federation import LocalFleet
+from fedwatt.federation import Federation
 from fedwatt.models import Model
 from fedwatt.randomness import generator
 from fedwatt.telemetry.trip import FloatArray, IntArray
@@ -81,7 +81,7 @@ class Styles:
 
 
 def find_styles(
-    federation: LocalFleet,
+    federation: Federation,
     weights: Tensor,
     method: str,
     *,

@@ -15,7 +15,7 @@ from fedwatt.errors import RunError, SettingError
 
 if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
-    from fedwatt.runs.defaults import Recipe
+    from fedwatt.runs.defaults import RunRecipe
 
 METHOD_HELP: Final = "Method, such as fedavg; 'fedwatt list' shows all."
 OUT_HELP: Final = "File or folder to write."
@@ -146,7 +146,7 @@ def configuration(
     options: Mapping[str, object],
     assignments: Sequence[str] | None,
     seeds: str | None = None,
-    recipe: "Callable[[Mapping[str, Any]], Recipe] | None" = None,
+    recipe: "Callable[[Mapping[str, Any]], RunRecipe] | None" = None,
 ) -> "RunConfig":
     """Return the settings of the file `path`, replaced by options that were given.
 

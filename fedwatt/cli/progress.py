@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fedwatt.cli.console import console, print_json, print_table
 from fedwatt.errors import counted
-from fedwatt.observers import Observer
+from fedwatt.runs.observers import Observer
 
 if TYPE_CHECKING:
     from fedwatt.elevation.learn import Learned
@@ -136,7 +136,7 @@ def describe_fleet(fleet: "Fleet") -> str:
     splits = ("train", "validation", "test")
     counts = ", ".join(f"{fleet.windows(split):,} {split}" for split in splits)
     vehicles = counted(len(fleet.clients), "vehicle")
-    if fleet.on_demand:
+    if fleet.is_lazy:
         vehicles += " made on demand"
         counts = f"about {counts} (reckoned from {len(here)} vehicles)"
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
@@ -146,7 +146,7 @@ def describe_labels(fleet: "Fleet") -> str:
     """Return one line on the target and the resolution of its labels."""
     from fedwatt.report.facts import coarseness
     from fedwatt.report.load import Predicted
-    from fedwatt.runs.environment import describe_target
+    from fedwatt.runs.provenance import describe_target
 
     target = Predicted(**describe_target(fleet))
     coarse = f"; {coarseness(target)}" if target.grain else ""

@@ -73,7 +73,7 @@ def route(
 ) -> None:
     """Predict energy, duration and state of charge of routes, with 50 and 90 % intervals."""
     from fedwatt.edge.pretrained import route_model
-    from fedwatt.edge.route_forecast import Plan, plan_routes
+    from fedwatt.edge.route_forecast import Departure, plan_routes
     from fedwatt.journeys.charge import usable_wh
 
     heights = None
@@ -81,7 +81,7 @@ def route(
         from fedwatt.telemetry.maps.elevation import read_terrain_model
 
         heights = read_terrain_model([elevation]).elevation_m
-    plan = Plan(
+    plan = Departure(
         depart=None if depart is None else _time(depart),
         temperature_c=temperature,
         soc=None if soc is None else parse_soc(soc),

@@ -1,7 +1,7 @@
 """`fedwatt run`: train methods on a fleet and write a run folder with its report."""
 
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from fedwatt.observers import Observer
     from fedwatt.runs.config import RunConfig
+    from fedwatt.runs.observers import Observer
+    from fedwatt.runs.simulation import Simulation
     from fedwatt.windows import Fleet
 
 Participation = Annotated[
@@ -75,8 +76,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Train methods on a fleet and write a run folder with a report."""
-    from fedwatt.runs import execute
     from fedwatt.runs.defaults import WITH_ELEVATION, WITHOUT_ELEVATION, choose_recipe
+    from fedwatt.runs.run import Run
 
     out = options.folder_for(out, resume)
     features = {True: WITH_ELEVATION, False: WITHOUT_ELEVATION}.get(elevation)  # type: ignore[arg-type]
@@ -104,10 +105,10 @@ def run(
     if not (plain or config or resume):
         _say_recipe(view, chosen)
     cluster = _on_cluster(chosen, ray, seeds_per_task, out, view.say)
-    with _watched(out) if watch else nullcontext(), cluster as spread:
+    with _watched(out) if watch else nullcontext(), cluster as backend:
         with options.resumable(out, "Completed rounds", "fedwatt run"), view.progress:
-            observers = _observers(view, chosen, out, elsewhere="elsewhere" in spread)
-            execute(chosen, out, observers, resume=resume, **spread)
+            observers = _observers(view, chosen, out, elsewhere=backend.train_elsewhere is not None)
+            Run(chosen, backend, out=out, observer=observers, resume=resume).execute()
         show_results(out, baselines=chosen.baselines.enabled, as_json=as_json)
 
 
@@ -124,10 +125,9 @@ def _observers(
     view: "Observer", chosen: "RunConfig", out: "Path", *, elsewhere: bool
 ) -> "Observer":
     """Return the observers of a run: the terminal, its report, then trackers, which may log it."""
-    from fedwatt.observers import Observers
     from fedwatt.report.write import Reporter
-    from fedwatt.track import trackers
-    from fedwatt.track.replayed import Replayed
+    from fedwatt.runs.observers import Observers
+    from fedwatt.runs.trackers import Replayed, trackers
 
     followers = trackers(chosen, out)
     if elsewhere:
@@ -157,14 +157,16 @@ def _on_cluster(
     seeds_per_task: int,
     out: "Path",
     say: "Callable[[str], None]",
-) -> "Iterator[dict[str, Any]]":
-    """Yield the arguments of `execute` for training on the Ray cluster at the address.
+) -> "Iterator[Simulation]":
+    """Yield the backend of a run: this process, or the Ray cluster at the address.
 
     Whole methods train there, or every round's participants do where there are few methods and
     many participants.
     """
+    from fedwatt.runs.simulation import Simulation
+
     if ray is None:
-        yield {}
+        yield Simulation()
         return
     from fedwatt.runs.source import vehicle_maker
     from fedwatt.tuning.grid import connected
@@ -175,9 +177,9 @@ def _on_cluster(
         if deals_participants(chosen, vehicles, cluster_size(chosen), seeds_per_task):
             workers = RayWorkers(chosen)
             say(f"every round's participants are dealt to {counted(workers.count, 'worker')}")
-            yield {"dealt": workers.federation}
+            yield Simulation(spread_rounds=workers.federation)
         else:
-            yield {"elsewhere": _in_tasks(ray, seeds_per_task, out, say)}
+            yield Simulation(train_elsewhere=_in_tasks(ray, seeds_per_task, out, say))
 
 
 def _in_tasks(

@@ -12,7 +12,7 @@ from fedwatt.cli.console import Json, console, errors, print_json, ruled_table
 from fedwatt.cli.progress import method_bars
 
 if TYPE_CHECKING:
-    from fedwatt.report.table import Table as TuningTable
+    from fedwatt.report.table import ReportTable as TuningTable
     from fedwatt.tuning.tune import Tuned
     from fedwatt.windows.targets import Target
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedwatt.errors import RunError
-from fedwatt.report.load import Run, load_run, where
+from fedwatt.report.load import RunTables, load_run, where
 from fedwatt.report.statistics import estimate, final_model, vehicle_rmse
 
 FLEET = ("vehicles", "windows", "labels", "kinds", "coverage")
@@ -45,7 +45,7 @@ def about_fleet(described: Mapping[str, Any]) -> dict[str, Any]:
     return {name: described[name] for name in FLEET if name in described} | held_out
 
 
-def _errors(run: Run, method: str, model: str) -> dict[str, Any]:
+def _errors(run: RunTables, method: str, model: str) -> dict[str, Any]:
     """RMSE of windows: mean over vehicles with its 95 % interval, and by driving regime."""
     error = estimate(list(vehicle_rmse(run, method, model=model).values()))
     if not error.seeds:

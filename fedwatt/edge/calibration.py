@@ -45,7 +45,7 @@ CAUTION = 5.0
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class CalibrationTrip:
     """Predicted and measured energies of one recorded trip.
 
     windows_wh, measured_wh    energy of every window, [windows]
@@ -232,8 +232,8 @@ def level_for(trips: int) -> float:
 
 
 def calibrate(
-    training: Sequence[Outcome],
-    validation: Sequence[Outcome],
+    training: Sequence[CalibrationTrip],
+    validation: Sequence[CalibrationTrip],
     *,
     level: float = LEVEL,
     speed_column: int = -1,
@@ -250,7 +250,7 @@ def calibrate(
         np.array([abs(o.trip_wh - o.trip_measured_wh) for o in training]),
     )
 
-    def scores(trips: Sequence[Outcome]) -> tuple[list[FloatArray], list[FloatArray]]:
+    def scores(trips: Sequence[CalibrationTrip]) -> tuple[list[FloatArray], list[FloatArray]]:
         window_scores = []
         trip_scores = []
         for o in trips:

@@ -13,7 +13,13 @@ import numpy as np
 
 from fedwatt import __version__
 from fedwatt.edge.calibration import LEVEL as BARS
-from fedwatt.edge.calibration import Outcome, alike, calibrate, clustered_quantile, level_for
+from fedwatt.edge.calibration import (
+    CalibrationTrip,
+    alike,
+    calibrate,
+    clustered_quantile,
+    level_for,
+)
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
@@ -23,7 +29,7 @@ from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_ele
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import FIELD_KEY, field_to_text
 from fedwatt.errors import RunError, SettingError, unknown
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.intervals import USUAL, Intervals, in_wh
@@ -40,8 +46,8 @@ from fedwatt.runs.model_file import (
     flat,
     read_model,
     read_model_config,
-    read_own_file,
-    read_own_model,
+    read_personalised,
+    read_personalised_file,
 )
 from fedwatt.telemetry import INTERVAL_S, Trip, Vehicle
 from fedwatt.telemetry.trip import FloatArray
@@ -136,14 +142,14 @@ def personalised(
     if vehicle is None:
         raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
     if file is not None:
-        weights = read_own_file(file, vehicle.name)
+        weights = read_personalised_file(file, vehicle.name)
     elif (Path(run) / "deployment.json").exists():
         raise RunError(
             f"The personalised models of {run} were made on a real fleet, and that of vehicle "
             f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
         )
     else:
-        weights = read_own_model(Path(run), trained.method, trained.seed, vehicle.name)
+        weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
     return replace(trained, weights=weights, personalised=True)
 
 
@@ -229,7 +235,7 @@ class _Draft:
         """Return the vehicle's trips of a split."""
         return [trip for trip in self.vehicle.trips if self.splits.get(trip.name) == split]
 
-    def outcomes(self, card: ModelCard, split: str) -> list[Outcome]:
+    def outcomes(self, card: ModelCard, split: str) -> list[CalibrationTrip]:
         """Return the predictions of the file with this card for the trips of a split."""
         model = _opened(self.content(card))
         return [outcome(model, trip, self.vehicle.name) for trip in self.trips(split)]

@@ -15,9 +15,8 @@ from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import learns_elevation, vehicle_field
-from fedwatt.runs.environment import describe_fleet
-from fedwatt.runs.journeys import read_intervals, read_trip_prior
-from fedwatt.runs.routes import vehicle_routes
+from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
+from fedwatt.runs.provenance import describe_fleet
 from fedwatt.runs.source import vehicle_maker
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_vehicle

@@ -18,7 +18,7 @@ from fedwatt.edge.pretrained import (
 )
 from fedwatt.edge.reading import gpx_points
 from fedwatt.edge.route_forecast import (
-    Plan,
+    Departure,
     PlannedRoute,
     RoutePlan,
     loaded,
@@ -49,7 +49,7 @@ class Handlers:
     """
 
     name: str
-    routes: Callable[[Plan], RouteModel]
+    routes: Callable[[Departure], RouteModel]
     card: Sequence[Section]
     model: EnergyModel | None = None
 
@@ -64,7 +64,7 @@ class Handlers:
         def base() -> RouteModel:
             return file_routes(model)
 
-        def routes(plan: Plan) -> RouteModel:
+        def routes(plan: Departure) -> RouteModel:
             refuse_scaling(plan, name)
             return loaded(base(), plan.load_kg)
 
@@ -72,7 +72,7 @@ class Handlers:
 
     def route(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the prediction of a RouteRequest."""
-        plan = Plan(
+        plan = Departure(
             temperature_c=float(body["temperature_c"]),
             soc=_share(body.get("soc_percent")),
             capacity_wh=_times(body.get("capacity_kwh"), 1000.0),

@@ -41,8 +41,8 @@ from fedwatt.windows.features import (
     STREAMING_DELAY_S,
     feature_columns,
 )
+from fedwatt.windows.splits import known_windows
 from fedwatt.windows.time_offset import MOTION, delayed_by
-from fedwatt.windows.windows import known_windows
 
 # As after an import: climate devices that never report are unknown.
 UNKNOWN_UNTIL_READ = dict.fromkeys(MAY_BE_UNKNOWN, math.nan)

@@ -24,7 +24,7 @@ Mapped = Callable[[FloatArray, FloatArray], FloatArray]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Departure:
     """Conditions of a trip before it begins.
 
     depart         time of departure; None: unknown, then no time of arrival is given
@@ -228,7 +228,7 @@ def _route_remarks(planned: PlannedRoute, *, placed: bool) -> list[str]:
     return sentences
 
 
-def plan_routes(model: RouteModel, routes: Sequence[Path], plan: Plan) -> RoutePlan:
+def plan_routes(model: RouteModel, routes: Sequence[Path], plan: Departure) -> RoutePlan:
     """Return the routes at `routes` as a vehicle's model predicts them."""
     planned = []
     for path in routes:
@@ -243,7 +243,9 @@ def plan_routes(model: RouteModel, routes: Sequence[Path], plan: Plan) -> RouteP
     return RoutePlan(model, tuple(planned))
 
 
-def plan_route(model: RouteModel, route: Route, temperature_c: float, plan: Plan) -> PlannedRoute:
+def plan_route(
+    model: RouteModel, route: Route, temperature_c: float, plan: Departure
+) -> PlannedRoute:
     """Return one route as a vehicle's model predicts it."""
     capacity_wh = plan.capacity_wh or model.capacity_wh
     if plan.soc is not None and not capacity_wh:
@@ -274,7 +276,7 @@ def loaded(model: RouteModel, load_kg: float) -> RouteModel:
     return replace(model, coefficients={**model.coefficients, "energy": more})
 
 
-def refuse_scaling(plan: Plan, where: str) -> None:
+def refuse_scaling(plan: Departure, where: str) -> None:
     """Raise if a plan scales a model that is already one vehicle's."""
     if (plan.vehicle, plan.mass_kg, plan.consumption) != (None, None, None):
         raise SettingError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwatt.edge.calibration import Outcome, PredictionIntervals
+from fedwatt.edge.calibration import CalibrationTrip, PredictionIntervals
 from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
 from fedwatt.journeys.balance import TripBalance
@@ -17,8 +17,8 @@ from fedwatt.journeys.filter import coldness
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
+from fedwatt.windows.splits import known_windows, window_ends, window_energy, window_means
 from fedwatt.windows.time_offset import delayed
-from fedwatt.windows.windows import known_windows, window_ends, window_energy, window_means
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
     from fedwatt.edge.card import ModelCard
@@ -234,13 +234,13 @@ def estimate_range(plan: TripPrediction, charge: float, capacity_wh: float) -> R
     )
 
 
-def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> Outcome:
+def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
     """Predicted and measured energies of a recorded trip, for calibration and for judging it."""
     window = model.card.window
     prediction = predict_trip(model, trip, vehicle)
     ends = window_ends(trip.seconds, length=window)
     energy_wh = trip.channels["energy_wh"]
-    return Outcome(
+    return CalibrationTrip(
         windows_wh=prediction.windows_wh,
         measured_wh=window_energy(energy_wh, ends, length=window),
         speed_mps=window_means(trip.channels["speed_mps"], ends, length=window),

@@ -38,7 +38,7 @@ LEAST_NODES = 10
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ElevationAgreement:
     """Agreement of an elevation map with measured elevation.
 
     seconds             driven seconds with a trusted position and a measured elevation
@@ -63,7 +63,7 @@ class Comparison:
     climb_m: float
 
 
-def compare(field: Field, vehicles: Iterable[Vehicle]) -> Comparison:
+def compare(field: Field, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
     """Hold a field against the channel `elevation_m` of the vehicles' trips."""
     learned = []
     measured = []
@@ -98,7 +98,7 @@ def compare(field: Field, vehicles: Iterable[Vehicle]) -> Comparison:
             "The field knows no ground that the vehicles drive. Is it a field of this fleet?"
         )
     one, other = about_means(one, regions), about_means(other, regions)
-    return Comparison(
+    return ElevationAgreement(
         seconds=seconds,
         known=len(one) / seconds,
         correlation=float(np.corrcoef(one, other)[0, 1]),
@@ -137,7 +137,7 @@ class GradeDifference:
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
+class TerrainAgreement:
     """Agreement of an elevation map with a terrain model at its nodes.
 
     nodes          of the field
@@ -161,7 +161,7 @@ class Baseline:
     reference_m: FloatArray
 
 
-def against_baseline(field: Field, elevation: "Terrain") -> Baseline:
+def against_baseline(field: Field, elevation: "Terrain") -> TerrainAgreement:
     """Hold a field against a terrain model at the field's nodes."""
     latitude_deg, longitude_deg = field.grid.positions(field.keys)
     true_m = elevation.elevation_m(latitude_deg, longitude_deg)
@@ -176,7 +176,7 @@ def against_baseline(field: Field, elevation: "Terrain") -> Baseline:
     ours = about_means(field.elevation_m[known], region)
     theirs = about_means(true_m[known], region)
     place_m = _on_sphere_m(latitude_deg[known], longitude_deg[known])
-    return Baseline(
+    return TerrainAgreement(
         nodes=field.nodes,
         known=len(known) / field.nodes,
         correlation=float(np.corrcoef(ours, theirs)[0, 1]),

@@ -42,7 +42,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import NOTHING, Contribution
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError, SettingError
-from fedwatt.sums import (
+from fedwatt.metrics.sums import (
     MOST_WORDS,
     AddUp,
     Total,
@@ -50,7 +50,7 @@ from fedwatt.sums import (
     refuse_long,
     words_of,
 )
-from fedwatt.sums import Contribution as SumValues
+from fedwatt.metrics.sums import Contribution as SumValues
 from fedwatt.telemetry.trip import IntArray
 
 MOST_PAIRS = 1000

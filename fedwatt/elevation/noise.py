@@ -30,8 +30,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.solve import solve_field
 from fedwatt.elevation.statistics import Contribution, touched_nodes
 from fedwatt.elevation.survey import Survey
-from fedwatt.noise import SystemNoise
-from fedwatt.randomness import generator
+from fedwatt.randomness import SystemNoise, generator
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 CLIMB_M = 3.0

@@ -4,7 +4,7 @@ A secure sum (`fedwatt.privacy.secure`) hides every vehicle's numbers and gives 
 total alone. Messages have a fixed length that says nothing either: first all nodes of the
 operator's service area are counted, again and again until the set of nodes that k vehicles drive
 stands still; then sums are exchanged over those nodes, and over pairs of them that one segment can
-touch. Each question says what it adds (`contributions`), from which `fedwatt.sums`
+touch. Each question says what it adds (`contributions`), from which `fedwatt.metrics.sums`
 makes words.
 """
 
@@ -25,7 +25,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import Contribution, contribution, touched_nodes
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError
-from fedwatt.sums import LARGEST, Fields
+from fedwatt.metrics.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 

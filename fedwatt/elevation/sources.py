@@ -26,7 +26,7 @@ from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_fleet
 from fedwatt.windows import DataSettings
 from fedwatt.windows.features import feature_names, needs_climb
-from fedwatt.windows.split import held_out_vehicles
+from fedwatt.windows.splits import held_out_vehicles
 
 log = logging.getLogger("fedwatt.elevation")
 

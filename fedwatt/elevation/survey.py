@@ -95,7 +95,7 @@ def surveys(
             )
         sums = np.cumsum(trip_features(trip, names, vehicle.name), axis=0)
         energy = np.cumsum(trip.channels["energy_wh"])
-        track = Track.of(trip, grid)
+        track = TripTrack.of(trip, grid)
         rise = measured_rise_m(trip)
         climbed = np.cumsum(np.nan_to_num(rise))
         unknown = np.cumsum(~np.isfinite(rise))
@@ -142,7 +142,7 @@ def mass_kg(vehicle: Vehicle) -> float:
     return float(vehicle.facts.get("mass_kg") or USUAL_MASS_KG[vehicle.kind])
 
 
-class Track(NamedTuple):
+class TripTrack(NamedTuple):
     """Positions of a trip, second by second: corners and weights [seconds, 4], trust, metres."""
 
     corners: IntArray
@@ -151,7 +151,7 @@ class Track(NamedTuple):
     rolled_m: FloatArray
 
     @classmethod
-    def of(cls, trip: Trip, grid: Grid) -> "Track":
+    def of(cls, trip: Trip, grid: Grid) -> "TripTrack":
         """Return the track of a trip on a grid."""
         latitude_deg, longitude_deg, trusted = trusted_positions(trip)
         rolled_m = np.cumsum(np.nan_to_num(trip.channels["speed_mps"]))

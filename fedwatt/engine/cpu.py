@@ -15,7 +15,6 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from fedwatt.cores import spread
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.fused_step import FusedStep, fused_step, step_timed_as
 from fedwatt.engine.kernels.whole_round import whole_round
@@ -28,6 +27,7 @@ from fedwatt.engine.step import (
     shaped_gradient,
 )
 from fedwatt.metrics import Stopwatch
+from fedwatt.threads import spread
 
 CACHE_BYTES: Final = 3 * 2**20
 """What a block works on, unless one vehicle needs more: about a core's share of the caches."""

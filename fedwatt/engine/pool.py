@@ -17,7 +17,7 @@ from torch import Tensor
 from fedwatt.errors import DataError
 from fedwatt.windows import Client, Fleet
 from fedwatt.windows.paged import Mapped
-from fedwatt.windows.split import SPLITS
+from fedwatt.windows.splits import SPLITS
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Baselines without federation, and fine-tuning of the global model in each vehicle."""
 
+from fedwatt.evaluation.baselines import REFERENCES, Baseline, Baselines, baseline_rows
 from fedwatt.evaluation.finetune import Personalisation, PersonalisedModel, personalise
-from fedwatt.evaluation.rows import REFERENCES, Baseline, Baselines, baseline_rows
 
 __all__ = [
     "REFERENCES",

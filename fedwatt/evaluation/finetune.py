@@ -20,7 +20,7 @@ from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.together import train
 from fedwatt.errors import check
-from fedwatt.federation import LocalFleet
+from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import Predictions, predict, validation_error
 from fedwatt.federation.simulated import STACK
 
@@ -69,19 +69,19 @@ class PersonalisedModel:
 
 
 def personalise(
-    federation: LocalFleet,
+    federation: Federation,
     weights: Tensor,
     settings: Personalisation,
     *,
     vehicles: Sequence[int] | None = None,
     keep: Callable[[PersonalisedModel], None] | None = None,
-    own_models: OwnModels | None = None,
+    initial: OwnModels | None = None,
 ) -> Predictions:
     """Return the predictions of global models [R, D] fine-tuned in all or some `vehicles`.
 
     Held-out vehicles make one, too; those that are left out predict by the global model. `keep` is
     given each model as it is found, so that no more than a stack of them is in memory. With
-    `own_models` they begin with those, and without fine-tuning (`settings.enabled`) stay there.
+    `initial` they begin with those, and without fine-tuning (`settings.enabled`) stay there.
     """
     model = federation.model
     pool = federation.pool
@@ -92,7 +92,7 @@ def personalise(
     if len(own) < count:
         for windows, predictions in parts:
             predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
-    for one in personalised_models(federation, weights, settings, own.tolist(), own_models):
+    for one in personalised_models(federation, weights, settings, own.tolist(), initial):
         for windows, predictions in parts:
             where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
             predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
@@ -103,28 +103,28 @@ def personalise(
 
 
 def personalised_models(
-    federation: LocalFleet,
+    federation: Federation,
     weights: Tensor,
     settings: Personalisation,
     vehicles: Sequence[int],
-    own_models: OwnModels | None = None,
+    initial: OwnModels | None = None,
 ) -> Iterator[PersonalisedModel]:
     """Yield the model of each vehicle and run, from global ones [R, D] or own ones, stack by
     stack.
     """
-    rates = settings.rates if own_models is None or settings.enabled else ()
+    rates = settings.rates if initial is None or settings.enabled else ()
     for run in range(len(weights)):
         for first in range(0, len(vehicles), STACK):
             stack = vehicles[first : first + STACK]
             start = weights[run].expand(len(stack), -1)
-            if own_models is not None:
-                start = own_models(run, stack)
+            if initial is not None:
+                start = initial(run, stack)
             start = start[:, : federation.model.layout.size].contiguous()
             yield from _chosen(federation, start, run, stack, settings, rates)
 
 
 def _chosen(
-    federation: LocalFleet,
+    federation: Federation,
     anchor: Tensor,
     run: int,
     stack: Sequence[int],
@@ -153,7 +153,7 @@ def _chosen(
 
 
 def _trained(
-    federation: LocalFleet,
+    federation: Federation,
     anchor: Tensor,
     run: int,
     stack: Sequence[int],

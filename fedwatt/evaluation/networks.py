@@ -24,7 +24,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.pool import Pool
 from fedwatt.engine.together import train
 from fedwatt.evaluation.finetune import Personalisation, personalised_models
-from fedwatt.federation import LocalFleet
+from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import predict, validation_error
 from fedwatt.randomness import generator
 from fedwatt.telemetry.trip import FloatArray, IntArray
@@ -56,13 +56,13 @@ class Selected:
 class _Candidates:
     """The best local-only networks of one feature set: weights [R, K, D] and errors [R, K]."""
 
-    fleet: LocalFleet
+    fleet: Federation
     weights: Tensor
     validation_error: FloatArray
 
 
 def local_networks(
-    feature_sets: Sequence[LocalFleet],
+    feature_sets: Sequence[Federation],
     vehicles: Sequence[int],
     share: float,
     personalisation: Personalisation | None = None,
@@ -103,7 +103,7 @@ def _lowest(candidates: Sequence[_Candidates]) -> IntArray:
     return lowest
 
 
-def _best_local(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> _Candidates:
+def _best_local(fleet: Federation, vehicles: Sequence[int], share: float) -> _Candidates:
     """Return each vehicle's best network over learning rates and validation checks."""
     runs = len(fleet.seeds)
     best = initial_models(fleet)[:, None].repeat(1, len(vehicles), 1)
@@ -118,7 +118,7 @@ def _best_local(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> _Ca
 
 
 def _trained_locally(
-    fleet: LocalFleet, vehicles: Sequence[int], share: float
+    fleet: Federation, vehicles: Sequence[int], share: float
 ) -> Iterator[tuple[list[tuple[int, int, float]], Tensor]]:
     """Yield weights [P, D] at every check, with (run, place in `vehicles`, factor) of each row."""
     members = fleet.members
@@ -181,7 +181,7 @@ def _fine_tuned(
     return _Candidates(fleet, weights, errors)
 
 
-def centralised_network(fleet: LocalFleet, vehicles: Sequence[int], share: float) -> FloatArray:
+def centralised_network(fleet: Federation, vehicles: Sequence[int], share: float) -> FloatArray:
     """Return scaled test predictions [R, W] of one network, trained on all windows in one place."""
     pool = fleet.pool
     terms = fleet.terms
@@ -223,7 +223,7 @@ def centralised_network(fleet: LocalFleet, vehicles: Sequence[int], share: float
     return predict(fleet.model, best, pool, pool.test.of(vehicles))
 
 
-def initial_models(fleet: LocalFleet) -> Tensor:
+def initial_models(fleet: Federation) -> Tensor:
     """Return the models that the federation begins with, [R, D]."""
     model = fleet.model
     initial = [model.initial(generator(seed, "initial model")) for seed in fleet.seeds]
@@ -231,7 +231,7 @@ def initial_models(fleet: LocalFleet) -> Tensor:
 
 
 def _checked(
-    fleet: LocalFleet,
+    fleet: Federation,
     pool: Pool,
     weights: Tensor,
     vehicles: Sequence[int],

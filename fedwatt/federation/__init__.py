@@ -1,13 +1,19 @@
-"""The loop over rounds, the fleets it asks, what they remember and what is recorded."""
+"""The loop over rounds, the vehicles that take part, their client state and what is recorded."""
 
 from fedwatt.federation.federation import Federation
-from fedwatt.federation.local_fleet import LocalFleet
-from fedwatt.federation.loop import Loop, Trained
+from fedwatt.federation.loop import Loop, TrainingResult
 from fedwatt.federation.records import History, RoundRecord
 from fedwatt.federation.settings import Asynchronous, Availability, Training
 from fedwatt.federation.state import State
 
 __all__ = [
-    "Asynchronous", "Availability", "Federation", "History", "LocalFleet", "Loop", "RoundRecord",
-    "State", "Trained", "Training",
-]  # fmt: skip
+    "Asynchronous",
+    "Availability",
+    "Federation",
+    "History",
+    "Loop",
+    "RoundRecord",
+    "State",
+    "Training",
+    "TrainingResult",
+]

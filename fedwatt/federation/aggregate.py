@@ -11,7 +11,7 @@ from fedwatt.federation.state import State
 from fedwatt.federation.work import Work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.server import Replies
-from fedwatt.noise import SystemNoise
+from fedwatt.randomness import SystemNoise
 
 
 def aggregated(

@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.federation.client_state import Table
-from fedwatt.federation.members import Members
+from fedwatt.federation.participation import Members
 from fedwatt.federation.records import Errors, Row
-from fedwatt.federation.state import State
+from fedwatt.federation.state import State, Table
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
-from fedwatt.noise import SystemNoise
+from fedwatt.randomness import SystemNoise
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +60,7 @@ class Backend(Protocol):
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work with this fleet."""
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Return the state of vehicles and fleet before the first round, from w_0 [R, D]."""
 
     def present(self, state: State | None) -> Present:
@@ -74,7 +73,7 @@ class Backend(Protocol):
         """Errors of the models `weights` [R, D] on the vehicles' windows."""
 
     def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Evaluate, after the last round, models that no round has made (`federation.final_model`).
+        """Evaluate, after the last round, models that no round has made (`federation.selection`).
 
         Nothing follows, so what the fleet would remember of it is not used.
         """

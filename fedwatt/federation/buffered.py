@@ -35,13 +35,10 @@ from torch import Tensor
 from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.backend import Present
-from fedwatt.federation.client_state import Table
-from fedwatt.federation.members import Members
-from fedwatt.federation.participation import lost_replies, participant_count
+from fedwatt.federation.participation import Members, Terms, lost_replies, participant_count
 from fedwatt.federation.settings import Asynchronous, Availability
 from fedwatt.federation.simulated import SimulatedVehicles
-from fedwatt.federation.state import State
-from fedwatt.federation.terms import Terms
+from fedwatt.federation.state import State, Table
 from fedwatt.federation.work import Work, joined, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
@@ -59,30 +56,28 @@ class Flight:
 
 
 @dataclass(frozen=True)
-class BufferedFleet(SimulatedVehicles):
-    """Answers for simulated vehicles without rounds: every `buffer` replies make the next model.
+class SimulatedBuffer(SimulatedVehicles):
+    """Vehicles simulated without rounds: every `buffer` updates make the next model.
 
     Availability decides who may start on the newest model; those at work finish in any case.
     """
 
-    asynchronous: Asynchronous
+    @property
+    def asynchronous(self) -> Asynchronous:
+        """The settings of the buffer."""
+        return self.local.asynchronous
 
     @property
     def concurrency(self) -> int:
         """Mc, vehicles at work at any time."""
         return concurrency(self.asynchronous, self.local.terms, len(self.members.population))
 
-    def refuse_impossible(self) -> None:
-        """Raise if these vehicles cannot fill the buffer, or the terms have a deadline."""
-        population = len(self.members.population)
-        refuse_impossible(self.asynchronous, self.local.availability, population)
-
     def check(self, method: Method) -> None:
         """Refuse a method that would be wrong with replies to older models, or in a buffer."""
         refuse_unbuffered(method, self.asynchronous)
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Return the vehicles remember what they do in rounds; nobody is at work yet."""
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Return the client states before the first round, and events with nobody at work."""
         events = {
             "clock": torch.zeros(len(weights), dtype=torch.float64),
             "models": weights[None][:0],

@@ -14,6 +14,7 @@ rounding: sums are in float64, in another order (docs/scale.md states the tolera
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
@@ -26,7 +27,6 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.federation.backend import Present
 from fedwatt.federation.federation import Federation
-from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
     begin_round,
@@ -34,9 +34,9 @@ from fedwatt.federation.local_round import (
     in_stack_order,
     like,
 )
-from fedwatt.federation.simulated import VehiclesInRounds
-from fedwatt.federation.state import State
-from fedwatt.federation.terms import Asked
+from fedwatt.federation.participation import Participant
+from fedwatt.federation.simulated import SimulatedVehicles
+from fedwatt.federation.state import State, Table
 from fedwatt.federation.work import Together, Work, joined, no_work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
@@ -63,7 +63,7 @@ class RoundStart:
 class Share:
     """Some participants of a round, and what they remember, in their order."""
 
-    asked: tuple[Asked, ...]
+    asked: tuple[Participant, ...]
     memory: Rows
 
 
@@ -90,7 +90,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ShareResult:
     """Result of one share."""
 
     calls: tuple[Call, ...]  # of all who were asked
@@ -100,11 +100,11 @@ class Part:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-Deal = Callable[[RoundStart, Sequence[Share]], list[Part]]
+Deal = Callable[[RoundStart, Sequence[Share]], list[ShareResult]]
 """Has every share trained somewhere; the parts are in the order of the shares."""
 
 
-def deal(participants: Sequence[Asked], shares: int) -> list[list[int]]:
+def deal(participants: Sequence[Participant], shares: int) -> list[list[int]]:
     """Places of the participants in each share: even ones, in the order of runs and vehicles.
 
     >>> deal([Asked(0, vehicle, lost=False) for vehicle in (7, 3, 5)], 2)
@@ -122,7 +122,7 @@ def adds_up(method: Method) -> bool:
     return method.defence is None and not method.server.private and not method.server.sum_fault()
 
 
-def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Share) -> Part:
+def train_share(local: Federation, method: Method, start: RoundStart, share: Share) -> ShareResult:
     """Local work of a share's vehicles, as one stack."""
     members = local.members
     terms = local.terms
@@ -134,7 +134,7 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
     place = {(call.run, call.vehicle): row for row, call in enumerate(calls)}
     working = in_stack_order(call for call in calls if call.steps)
     if not working:
-        return Part(tuple(calls), windows, no_work(start.weights))
+        return ShareResult(tuple(calls), windows, no_work(start.weights))
     rows = [place[call.run, call.vehicle] for call in working]
     runs = [call.run for call in working]
     weights = start.weights.to(local.device)
@@ -155,7 +155,7 @@ def train_share(local: LocalFleet, method: Method, start: RoundStart, share: Sha
         sums = dict(_sums(method, method.adapted(local.model), work))
         # New and empty: a view of no row would take all rows along on its way home.
         work = replace(work, deltas=work.deltas.new_empty((0, work.deltas.shape[1])), uploads={})
-    return Part(tuple(calls), windows, _on_host(work), sums, dict(watch.seconds))
+    return ShareResult(tuple(calls), windows, _on_host(work), sums, dict(watch.seconds))
 
 
 def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Sums]]:
@@ -213,11 +213,19 @@ def added(parts: Sequence[Sums]) -> Sums:
 
 
 @dataclass(frozen=True)
-class DealtFleet(VehiclesInRounds):
-    """Answers for simulated vehicles in rounds whose local work is done by others."""
+class DealtBackend(SimulatedVehicles):
+    """Vehicles simulated in rounds whose local work is done by other processes."""
 
     deal: Deal
     shares: int = SHARES
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work in rounds of these vehicles."""
+        self.local.terms.check(method, len(self.members.population))
+
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Return the client states before the first round; rounds have no events."""
+        return self.tables(method, weights), {}
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Have the participants of all runs trained, and put together what comes back."""
@@ -250,7 +258,9 @@ class DealtFleet(VehiclesInRounds):
         work = self._at_home(joined(done))
         return replace(work, asked=calls, together=self._together(method, parts))
 
-    def _share(self, state: State, participants: Sequence[Asked], places: Sequence[int]) -> Share:
+    def _share(
+        self, state: State, participants: Sequence[Participant], places: Sequence[int]
+    ) -> Share:
         share = tuple(participants[place] for place in places)
         runs = [participant.run for participant in share]
         vehicles = [participant.vehicle for participant in share]
@@ -266,7 +276,7 @@ class DealtFleet(VehiclesInRounds):
             uploads={name: values.to(device) for name, values in work.uploads.items()},
         )
 
-    def _together(self, method: Method, parts: Sequence[Part]) -> dict[int, Together]:
+    def _together(self, method: Method, parts: Sequence[ShareResult]) -> dict[int, Together]:
         """Return the stand-in for all updates of a run, from the sums of all shares."""
         model = method.adapted(self.local.model)
         device = self.local.device
@@ -283,10 +293,8 @@ class DealtFleet(VehiclesInRounds):
         return stand_ins
 
 
-class DealtFederation(Federation):
-    """A federation whose participants train elsewhere."""
-
-    def __init__(self, federation: Federation, deal: Deal, shares: int = SHARES) -> None:
-        self.__dict__ |= federation.__dict__
-        self.deal = deal
-        self.in_rounds = partial(DealtFleet, deal=deal, shares=shares)
+def dealt_federation(federation: Federation, deal: Deal, shares: int = SHARES) -> Federation:
+    """Return the federation with its participants dealt to other processes."""
+    result = copy(federation)
+    result.make_backend = partial(DealtBackend, deal=deal, shares=shares)
+    return result

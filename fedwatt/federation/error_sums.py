@@ -13,7 +13,7 @@ import numpy as np
 from fedwatt.errors import DataError
 from fedwatt.federation.records import FleetErrors
 from fedwatt.metrics import SUMS, ErrorSums
-from fedwatt.sums import Fields, FloatArray
+from fedwatt.metrics.sums import Fields, FloatArray
 
 MOST_WINDOWS: Final = 4_000_000
 """Of a vehicle, of each kind."""

@@ -1,35 +1,49 @@
-"""A federation on this machine: a fleet at hand and the loop over its rounds.
+"""Vehicles whose windows are on this machine, with the model that they train together.
 
     federation = Federation(fleet, training=Training(rounds=30), seeds=(1, 2, 3))
     history = federation.train("fo-ri-fedavg").history
 
-All seeds are trained side by side, in one stack.
+All seeds are trained side by side, in one stack. In a simulation the vehicles are the whole fleet;
+a deployed vehicle has a federation of one, of which it uses the data and the model.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from fedwatt.engine.call import Call
+from fedwatt.engine.device import resolve_device
+from fedwatt.engine.pool import ChangingPool, Pool, Windows, pool_fleet
 from fedwatt.errors import SettingError
-from fedwatt.federation.backend import Backend
-from fedwatt.federation.buffered import BufferedFleet
-from fedwatt.federation.local_fleet import LocalFleet, Network
-from fedwatt.federation.loop import Loop, Trained
-from fedwatt.federation.records import RoundRecord
+from fedwatt.federation.buffered import SimulatedBuffer, refuse_impossible
+from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
+from fedwatt.federation.loop import Loop
+from fedwatt.federation.participation import Members, Terms, checked_seeds
+from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.settings import Asynchronous, Availability, Training
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import Ahead, SimulatedBackend
 from fedwatt.federation.state import State
-from fedwatt.federation.terms import Terms, checked_seeds
 from fedwatt.methods import Method
+from fedwatt.metrics import ErrorSums
+from fedwatt.models import Model, ModuleModel, get_loss, get_model
+from fedwatt.models.custom import made
 from fedwatt.windows import Fleet
 
+Network = Model | nn.Module | Callable[..., Model | nn.Module]
+"""A network, or a class or function that makes one of `window` and `features`."""
 
-class Federation(LocalFleet):
-    """A fleet, a model and the terms on which vehicles train it together.
 
-    Replies make the next model in rounds, or by the buffer where `asynchronous` has one.
+class Federation(Loop):
+    """A fleet, a model and the terms on which vehicles train it together in this process.
+
+    Updates make the next model in rounds, or by the buffer where `asynchronous` has one. A model is
+    a name, a `torch.nn.Module`, or a class or function that makes one. `scratch` is the folder for
+    client states that do not fit into memory (None: a temporary file).
     """
 
     def __init__(
@@ -53,57 +67,159 @@ class Federation(LocalFleet):
             if value is not None and not isinstance(value, kind):
                 type_name = type(value).__name__
                 raise SettingError(f"{name} must be a {kind.__name__}, got {type_name}: {advice}.")
-        terms = Terms(training or Training(), availability or Availability(), checked_seeds(seeds))
-        super().__init__(fleet, model, terms, device=device, scratch=scratch)
+        buffered = asynchronous is not None and asynchronous.buffer > 0
+        super().__init__(
+            SimulatedBuffer if buffered else SimulatedBackend,
+            Terms(training or Training(), availability or Availability(), checked_seeds(seeds)),
+            fitting_model(model, fleet),
+            resolve_device(device),
+        )
+        self.fleet = fleet
+        self.availability = self.terms.availability
         self.asynchronous = asynchronous or Asynchronous()
-        self.in_rounds: Callable[[LocalFleet], Backend] = SimulatedFleet
-        """Who answers for the vehicles in rounds."""
-        if self.asynchronous.buffer:
-            self.buffered.refuse_impossible()
+        self.dtype = self.terms.dtype
+        self.model_given = model
+        """The model as the caller gave it: a name, a network, or a class or function."""
+        self.loss = get_loss(self.training.loss)
+        self.members = Members(fleet, self.training.evaluate_vehicles)
+        self.scratch = scratch
+        self.ahead: Ahead | None = None
+        """The next round, where it was worked out while this one trained."""
+        if buffered:
+            refuse_impossible(self.asynchronous, self.availability, len(self.members.population))
 
     @property
-    def simulated(self) -> SimulatedFleet:
-        """The vehicles in rounds."""
-        return SimulatedFleet(self)
+    def simulated(self) -> SimulatedBackend:
+        """The vehicles, simulated in rounds."""
+        return SimulatedBackend(self)
 
-    @property
-    def buffered(self) -> BufferedFleet:
-        """The vehicles with a buffer for their replies."""
-        return BufferedFleet(self, self.asynchronous)
-
-    @property
-    def loop(self) -> Loop:
-        """The loop over the rounds of these vehicles."""
-        backend = self.buffered if self.asynchronous.buffer else self.in_rounds(self)
-        return Loop(backend, self.terms, self.model, self.device)
-
-    def check(self, method: Method) -> None:
-        """Refuse a method that cannot work on the terms of this federation."""
-        self.loop.check(method)
-
-    def train(
-        self, method: str | Method, *, on_round: Callable[[State, RoundRecord], None] | None = None
-    ) -> Trained:
-        """All rounds of a method; `on_round` is called after each one."""
-        return self.loop.train(method, on_round=on_round)
-
-    def start(self, method: Method) -> tuple[State, RoundRecord]:
-        """Return initial models, nothing remembered, and the record of round 0."""
-        return self.loop.start(method)
-
-    def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
-        """One round of every run that is still finite."""
-        return self.loop.advance(method, state)
-
-    def own_models(self, method: Method, state: State) -> Callable[[int, Sequence[int]], Tensor]:
-        """(Run, vehicles) → the model [P, D] that each would drive with after `state`."""
+    def personalised_models(
+        self, method: Method, state: State
+    ) -> Callable[[int, Sequence[int]], Tensor]:
+        """(Run, vehicles) → the personalised model [P, D] of each after `state`."""
 
         def models(run: int, vehicles: Sequence[int]) -> Tensor:
             calls = [Call(run, vehicle, 0) for vehicle in vehicles]
-            return self.simulated.own_models(method, state, calls)
+            return self.simulated.personalised_models(method, state, calls)
 
         return models
 
-    def finished(self, state: State) -> bool:
-        """Return whether all rounds are done, or no run is left to go on with."""
-        return self.loop.finished(state)
+    @cached_property
+    def pool(self) -> Pool:
+        """The fleet's series on the device."""
+        return pool_fleet(self.fleet, device=self.device, dtype=self.dtype)
+
+    def share_pool(self, other: "Federation") -> None:
+        """Work on the series that another holder of the same fleet has on the device."""
+        if not self.fleet.is_lazy:
+            self.__dict__["pool"] = other.pool
+
+    @cached_property
+    def _changing(self) -> ChangingPool:
+        return ChangingPool(self.device, self.dtype)
+
+    def held(self, vehicles: Sequence[int]) -> tuple[Pool, list[int]]:
+        """Return a pool with the series of these vehicles, and the place of each in it."""
+        if self.fleet.is_lazy:
+            return self._changing.hold(self.fleet, vehicles)
+        return self.pool, list(vehicles)
+
+    def release(self) -> None:
+        """Give back the memory of series that were read from files."""
+        if not self.fleet.is_lazy:
+            self.pool.release()
+
+    @cached_property
+    def evaluated(self) -> "Federation":
+        """The vehicles that finished models are evaluated by, all at hand.
+
+        That is the whole fleet; of one whose vehicles are made on demand, those that are evaluated.
+        """
+        if not self.fleet.is_lazy:
+            return self
+        clients = self.fleet.fetch(self.members.evaluated, stay=True)
+        fleet = Fleet(tuple(clients), self.fleet.settings, self.fleet.source)
+        return Federation(
+            fleet,
+            self.model,
+            training=replace(self.training, evaluate_vehicles=0),
+            availability=self.availability,
+            seeds=self.seeds,
+            device=str(self.device),
+        )
+
+    @cached_property
+    def _evaluation_windows(self) -> tuple[Windows, Windows]:
+        """(validation, test) windows of the vehicles that are evaluated."""
+        pool = self.pool
+        evaluated = self.members.evaluated
+        if len(evaluated) == len(self.fleet.clients):
+            return pool.validation, pool.test
+        return pool.validation.of(evaluated), pool.test.of(evaluated)
+
+    def evaluate(self, weights: Tensor) -> list[Evaluation]:
+        """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
+        population = len(self.members.population)
+        if self.fleet.is_lazy:
+            return [
+                replace(evaluation, of=population)
+                for evaluation in self.evaluated.evaluate(weights)
+            ]
+        clients = [self.fleet.clients[k] for k in self.members.evaluated]
+        weights = weights[:, : self.model.layout.size]
+        validation, test = self._evaluation_windows
+        validated = predict(self.model, weights, self.pool, validation)
+        tested = predict(self.model, weights, self.pool, test)
+        return [
+            Evaluation(
+                vehicle_errors(clients, "validation", validation, validated[run]),
+                vehicle_errors(clients, "test", test, tested[run]),
+                population,
+            )
+            for run in range(len(weights))
+        ]
+
+    def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
+        """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
+        if self.fleet.is_lazy:
+            return self.evaluated.vehicle_sums(self.members.evaluated.index(vehicle), weights)
+        run_weights = weights[None, : self.model.layout.size]
+        clients = [self.fleet.clients[vehicle]]
+        sums = []
+        for split, windows in (("validation", self.pool.validation), ("test", self.pool.test)):
+            some = windows.of([vehicle])
+            predicted = predict(self.model, run_weights, self.pool, some)[0]
+            sums += vehicle_errors(clients, split, some, predicted)
+        return sums[0], sums[1]
+
+    def test_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by evaluated vehicle and stratum."""
+        if self.fleet.is_lazy:
+            return self.evaluated.test_rows(weights)
+        weights = weights[:, : self.model.layout.size]
+        return self.prediction_rows(predict(self.model, weights, self.pool, self.pool.test))
+
+    def prediction_rows(self, predictions: NDArray[np.float64]) -> list[Row]:
+        """Test errors by vehicle and stratum of each run's scaled predictions [R, W]."""
+        return error_rows(self.fleet.clients, self.pool.test, self.seeds, predictions)
+
+
+def fitting_model(model: str | Network, fleet: Fleet) -> Model:
+    """Return the model by its name or as it is; SettingError if it cannot read the fleet's
+    windows.
+    """
+    window = fleet.window
+    features = len(fleet.features)
+    if isinstance(model, str):
+        model = get_model(model, window=window, features=features)
+    elif isinstance(model, nn.Module):
+        model = ModuleModel(model)
+    elif not isinstance(model, Model):
+        model = made(getattr(model, "__qualname__", str(model)), model, window, features)
+    fault = model.input_fault(fleet.window, len(fleet.features))
+    if fault:
+        raise SettingError(
+            f"{type(model).__name__} cannot read the windows of the fleet '{fleet.source}', "
+            f"{fleet.window} samples by {len(fleet.features)} features: {fault}."
+        )
+    return model

@@ -11,24 +11,27 @@ of one.
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.cores import spread
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
 from fedwatt.engine.probing import Probes
 from fedwatt.engine.together import train
 from fedwatt.errors import SettingError
-from fedwatt.federation.local_fleet import LocalFleet
 from fedwatt.federation.work import Work, recorded_columns
 from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
+from fedwatt.threads import spread
+
+if TYPE_CHECKING:
+    from fedwatt.federation.federation import Federation
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +80,7 @@ def like(value: Tensor, weights: Tensor) -> Tensor:
 
 
 def begin_round(
-    fleet: LocalFleet,
+    fleet: "Federation",
     method: Method,
     broadcast: Broadcast,
     memory: Rows,
@@ -119,7 +122,7 @@ def _path(rules: Sequence[LocalRule], calls: Sequence[Call], device: torch.devic
 
 
 def batches_of(
-    fleet: LocalFleet,
+    fleet: "Federation",
     round: int,
     calls: Sequence[Call],
     windows: Sequence[int],
@@ -145,7 +148,7 @@ def batches_of(
     return Batches(*fleet.held([call.vehicle for call in calls]), draws)
 
 
-def finish_round(fleet: LocalFleet, method: Method, begun: LocalRound, deltas: Tensor) -> Work:
+def finish_round(fleet: "Federation", method: Method, begun: LocalRound, deltas: Tensor) -> Work:
     """Return the updates of the vehicles after their last step, from Δ_k [P, D]."""
     start = replace(begun.start, path=begun.job.path)
     plans = begun.job.plans
@@ -179,7 +182,7 @@ def lengths(vectors: Tensor) -> Tensor:
 
 
 def _start(
-    fleet: LocalFleet,
+    fleet: "Federation",
     method: Method,
     broadcast: Broadcast,
     calls: Sequence[Call],
@@ -216,7 +219,7 @@ def _start(
 
 
 def _train_own(
-    fleet: LocalFleet,
+    fleet: "Federation",
     model: Model,
     broadcast: Broadcast,
     calls: Sequence[Call],
@@ -254,7 +257,7 @@ def _train_own(
 
 
 def vehicle_models(
-    fleet: LocalFleet, method: Method, broadcast: Broadcast, memory: Rows, calls: Sequence[Call]
+    fleet: "Federation", method: Method, broadcast: Broadcast, memory: Rows, calls: Sequence[Call]
 ) -> Tensor:
     """Return the model [P, D] that each vehicle of `calls` would drive with after the last round.
 

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
+from typing import Any
 
 import torch
 
 from fedwatt.federation.aggregate import aggregated
 from fedwatt.federation.backend import Backend, Present
-from fedwatt.federation.best import concluded, evaluated, stopped_early
-from fedwatt.federation.clients import clients
-from fedwatt.federation.final_model import mean_model
-from fedwatt.federation.members import Members
+from fedwatt.federation.participation import Members, Terms
 from fedwatt.federation.records import (
     SHOWN,
     UNTRAINED,
@@ -27,12 +25,13 @@ from fedwatt.federation.records import (
     History,
     RoundRecord,
     Row,
+    clients,
     errors_by_vehicle,
     evaluation_columns,
 )
+from fedwatt.federation.selection import concluded, evaluated, mean_model, stopped_early
 from fedwatt.federation.settings import Training
 from fedwatt.federation.state import State
-from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work, agreements, enough
 from fedwatt.methods import Method, get
 from fedwatt.metrics import PARTS, Stopwatch
@@ -42,21 +41,37 @@ from fedwatt.randomness import generator
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A finished training: its tables and the state it ended in."""
+class TrainingResult:
+    """The tables of a finished training and the state in which it ended."""
 
     history: History
     state: State
 
 
-@dataclass(frozen=True)
 class Loop:
-    """A fleet behind a backend, a model and the terms on which it is trained."""
+    """The rounds in which vehicles train a model on some terms.
 
-    backend: Backend
-    terms: Terms
-    model: Model
-    device: torch.device
+    `make_backend` returns the vehicles of a loop: simulated or connected, with or without a buffer.
+    """
+
+    def __init__(
+        self,
+        make_backend: Callable[[Any], Backend],
+        terms: Terms,
+        model: Model,
+        device: torch.device,
+    ) -> None:
+        self.make_backend = make_backend
+        self.terms = terms
+        self.model = model
+        self.device = device
+
+    @property
+    def backend(self) -> Backend:
+        """The vehicles."""
+        # Made anew each time: a backend that were kept would refer back to its loop, and the
+        # windows of both would outlive their last use.
+        return self.make_backend(self)
 
     @property
     def training(self) -> Training:
@@ -65,11 +80,11 @@ class Loop:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """One for each run."""
+        """The seeds, one for each run."""
         return self.terms.seeds
 
     def check(self, method: Method) -> None:
-        """Refuse a method that cannot work with this fleet on these terms."""
+        """Refuse a method that cannot work with these vehicles on these terms."""
         self.backend.check(method)
 
     def vehicle_rows(self, weights: torch.Tensor) -> list[Row]:
@@ -82,7 +97,7 @@ class Loop:
         *,
         on_round: Callable[[State, RoundRecord], None] | None = None,
         epsilon: Callable[[int], float] | None = None,
-    ) -> Trained:
+    ) -> TrainingResult:
         """All rounds of a method; `on_round` is called after each one.
 
         `epsilon` is the privacy that a private method has spent after so many rounds.
@@ -97,7 +112,7 @@ class Loop:
             history.add(state.round, len(self.seeds), record)
             if on_round is not None:
                 on_round(state, record)
-        return Trained(history, state)
+        return TrainingResult(history, state)
 
     def finished(self, state: State) -> bool:
         """Return whether all rounds are done, or no run is left to go on with."""
@@ -119,7 +134,7 @@ class Loop:
             for name in begun[0]
         }
         present = self.backend.present(None)
-        memory, events = self.backend.remembered(method, weights)
+        memory, events = self.backend.initial_states(method, weights)
         unknown = torch.full((runs,), torch.inf, dtype=torch.float64)
         watch = self.stopwatch()
         with watch.section("evaluation"):

@@ -1,16 +1,30 @@
-"""Availability, participation and lost updates, drawn per round.
+"""Participants of a round, and the work of each.
 
 Paper, section on client churn: A_t is the set of available vehicles, |S_t| = max(⌈C·|A_t|⌉, 1) of
-them take part. The draws depend on the seed and the round alone, so every method sees the same.
+them take part. Draws depend on the seed and the round alone, so every method sees the same
+participants. They and their steps follow from the terms, names and numbers of windows, so that a
+simulation, a server and a deployed vehicle compute the same.
 """
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from fedwatt.engine.call import Call
+from fedwatt.errors import SettingError
 from fedwatt.federation.settings import Availability, Training
+from fedwatt.methods import Method
+from fedwatt.methods.schedule import scheduled
 from fedwatt.randomness import generator
+from fedwatt.windows import Fleet
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
@@ -90,3 +104,156 @@ def local_steps(windows: int, speed: float, training: Training, availability: Av
     if possible < steps and availability.stragglers == "drop":
         return 0
     return min(steps, possible)
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """A vehicle is its place in `fleet`, of which no data is read."""
+
+    fleet: Fleet
+    evaluate_vehicles: int  # as in `Training`
+    mean_windows: float = 0.0
+    """Mean n_k, where masks hide what single vehicles have; 0: they do not."""
+
+    def __post_init__(self) -> None:
+        if not len(self.population):
+            raise SettingError("All vehicles are held out, so none can train. Lower held_out.")
+
+    @cached_property
+    def population(self) -> NDArray[np.int64]:
+        """The vehicles that may train, K of them."""
+        return np.flatnonzero(~self.fleet.held_out)
+
+    @cached_property
+    def population_windows(self) -> float:
+        """n, the training windows of all of them."""
+        if self.mean_windows:
+            return self.mean_windows * len(self.population)
+        return float(self.fleet.windows("train"))
+
+    @cached_property
+    def evaluated(self) -> list[int]:
+        """The vehicles that models are evaluated by."""
+        return self.fleet.sample(self.evaluate_vehicles)
+
+    def name(self, vehicle: int) -> str:
+        """Return the name that keys the vehicle's random draws."""
+        return self.fleet.name(vehicle)
+
+    def windows(self, vehicle: int) -> int:
+        """n_k, its training windows."""
+        return self.fleet.train_windows(vehicle)
+
+    def held_out(self, vehicle: int) -> bool:
+        """Return whether it is only ever tested."""
+        return bool(self.fleet.held_out[vehicle])
+
+
+class Participant(NamedTuple):
+    """A participant of a round, and whether its reply will be lost."""
+
+    run: int
+    vehicle: int
+    lost: bool
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Conditions of all rounds; a run is a place in `seeds`."""
+
+    training: Training
+    availability: Availability
+    seeds: tuple[int, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision of models and series."""
+        dtype: torch.dtype = getattr(torch, self.training.precision)
+        return dtype
+
+    def learning_rate(self, round: int) -> float:
+        """η_t."""
+        return scheduled(self.training.learning_rate, self.training.schedule, round)
+
+    def speed(self, run: int, vehicle: str) -> float:
+        """Relative speed of a vehicle's computer."""
+        return device_speed(self.seeds[run], vehicle, self.availability)
+
+    def steps(self, windows: int, speed: float) -> int:
+        """H_k of a vehicle with so many training windows; 0 if it cannot finish any."""
+        return local_steps(windows, speed, self.training, self.availability)
+
+    def calls(
+        self,
+        round: int,
+        members: Members,
+        available: Tensor,
+        live: Sequence[int],
+        *,
+        calling_seed: int | None = None,
+    ) -> list[Call]:
+        """Return the participants of a round in all `live` runs, of those `available` [R, K].
+
+        They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
+        reply will be lost is called with no steps.
+        """
+        participants = self.asked(round, members, available, live, calling_seed=calling_seed)
+        members.fleet.let_go()
+        members.fleet.fetch([participant.vehicle for participant in participants])
+        return [self.call(participant, members) for participant in participants]
+
+    def asked(
+        self,
+        round: int,
+        members: Members,
+        available: Tensor,
+        live: Sequence[int],
+        *,
+        calling_seed: int | None = None,
+    ) -> list[Participant]:
+        """Return the same participants as `calls`, by name only."""
+        drawn: list[Participant] = []
+        for run in live:
+            seed = self.seeds[run]
+            run_available = available[run].numpy()
+            lost = lost_replies(seed, round, len(run_available), self.availability)
+            called = participants(
+                seed if calling_seed is None else calling_seed,
+                round,
+                run_available,
+                self.training.participation,
+                sampling=self.training.sampling,
+            )
+            vehicles = members.population[called].tolist()
+            drawn += map(Participant, repeat(run), vehicles, lost[called].tolist())
+        return drawn
+
+    def call(self, participant: Participant, members: Members) -> Call:
+        """Return the work that a participant is called for, by its windows and its computer."""
+        run, vehicle, lost = participant
+        if lost:
+            return Call(run, vehicle, 0)
+        speed = self.speed(run, members.name(vehicle))
+        return Call(run, vehicle, self.steps(members.windows(vehicle), speed))
+
+    def check(self, method: Method, vehicles: int) -> None:
+        """Refuse a method that cannot work in rounds of so many vehicles."""
+        share = self.training.participation
+        sampling = self.training.sampling
+        fault = method.server.sampling_fault(sampling, share)
+        if fault:
+            raise SettingError(f"Method '{method.name}': {fault}")
+        if method.defence is not None:
+            most = vehicles if sampling == "poisson" else participant_count(vehicles, share)
+            where = f"a round of {vehicles} vehicles at participation {share:g}"
+            method.defence.refuse_fewer(most, where)
+
+
+def checked_seeds(seeds: object) -> tuple[int, ...]:
+    """Return the seeds as a tuple; SettingError unless they are one or more different ones."""
+    checked = tuple(seeds) if isinstance(seeds, Iterable) else ()
+    if not checked or len(set(checked)) < len(checked):
+        raise SettingError(
+            f"seeds must be one or more different numbers, such as (1, 2, 3), got {seeds}."
+        )
+    return checked

@@ -3,17 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from fedwatt.engine.batches import Batches
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.federation.backend import ModelEvaluation, Present
-from fedwatt.federation.client_state import Table, new_table, pages_path
-from fedwatt.federation.local_fleet import Ahead, LocalFleet
 from fedwatt.federation.local_round import (
     Broadcast,
     LocalRound,
@@ -25,25 +24,42 @@ from fedwatt.federation.local_round import (
     like,
     vehicle_models,
 )
-from fedwatt.federation.members import Members
-from fedwatt.federation.participation import first_available, next_available
+from fedwatt.federation.participation import Members, first_available, next_available
 from fedwatt.federation.records import Evaluation, Row
-from fedwatt.federation.state import State
+from fedwatt.federation.state import State, Table, new_table, pages_path
 from fedwatt.federation.work import Work, no_work, picked
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.randomness import generator
 
+if TYPE_CHECKING:
+    from fedwatt.federation.federation import Federation
+
 STACK: Final = 128
 """Own models of vehicles in memory at a time, whatever the size of the fleet."""
 
 
+@dataclass(frozen=True, eq=False)
+class Ahead:
+    """The next round, valid if the runs `at_work` and the vehicles `available` stay the same."""
+
+    round: int
+    at_work: list[int]
+    available: Tensor
+    """[R, K]"""
+    calls: list[Call]
+    stack: list[Call]
+    """Those who train, in the order of their stack."""
+    batches: Batches | None
+    """Of the stack; None: nobody trains."""
+
+
 @dataclass(frozen=True)
 class SimulatedVehicles:
-    """Vehicles whose windows are all at hand, in rounds or not; churn and losses are drawn."""
+    """Vehicles whose windows are all at hand; churn and losses are drawn from the run's seeds."""
 
-    local: LocalFleet
+    local: "Federation"
 
     @property
     def members(self) -> Members:
@@ -94,7 +110,9 @@ class SimulatedVehicles:
                 self.local.vehicle_sums(call.vehicle, weights)
                 for first in range(0, len(calls), STACK)
                 for stack in [calls[first : first + STACK]]
-                for call, weights in zip(stack, self.own_models(method, state, stack), strict=True)
+                for call, weights in zip(
+                    stack, self.personalised_models(method, state, stack), strict=True
+                )
             ]
             validation, test = zip(*sums, strict=True)
             evaluations.append(Evaluation(validation, test, len(self.members.population)))
@@ -106,7 +124,7 @@ class SimulatedVehicles:
 
     def vehicle_rows(self, weights: Tensor) -> list[Row]:
         """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
-        return self.local.vehicle_rows(weights)
+        return self.local.test_rows(weights)
 
     def calls(self, state: State, present: Present) -> list[Call]:
         """Return the calls of the round after `state`, in all runs that still train."""
@@ -146,7 +164,7 @@ class SimulatedVehicles:
         batches = ahead.batches if ahead is not None and is_prepared else None
         return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
 
-    def own_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
+    def personalised_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
         """Return the model [P, D] that each vehicle of `calls` would drive with after `state`."""
         return vehicle_models(self.local, method, *self._heard(method, state, calls), calls)
 
@@ -168,20 +186,16 @@ class SimulatedVehicles:
         return broadcast, {name: table[runs, vehicles] for name, table in state.memory.items()}
 
 
-class VehiclesInRounds(SimulatedVehicles):
-    """Vehicles that take part in rounds, wherever their local work is done."""
+class SimulatedBackend(SimulatedVehicles):
+    """Vehicles simulated in rounds."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.local.terms.check(method, len(self.members.population))
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
-        """Return the client state; a fleet in rounds has no events."""
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Return the client states before the first round; rounds have no events."""
         return self.tables(method, weights), {}
-
-
-class SimulatedFleet(VehiclesInRounds):
-    """Answers for simulated vehicles in rounds."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Train the participants of all runs that are still finite."""
@@ -195,7 +209,7 @@ class SimulatedFleet(VehiclesInRounds):
         """Let the next round's vehicles be made while this round's train."""
         terms = self.local.terms
         following = state.round + 1
-        if self.local.fleet.on_demand and following < terms.training.rounds:
+        if self.local.fleet.is_lazy and following < terms.training.rounds:
             available = present.available_next
             participants = terms.asked(following, present.members, available, state.at_work)
             self.local.fleet.prepare([participant.vehicle for participant in participants])
@@ -209,7 +223,7 @@ class SimulatedFleet(VehiclesInRounds):
         following = state.round + 1
         at_work = state.at_work
         local.ahead = None
-        if local.fleet.on_demand or following >= local.terms.training.rounds:
+        if local.fleet.is_lazy or following >= local.terms.training.rounds:
             return
         available = present.available_next
         calls = local.terms.calls(following, present.members, available, at_work)

@@ -1,15 +1,228 @@
-"""Everything that passes from one round to the next, for R runs (seeds) of one method."""
+"""Everything that passes from one round to the next, for R runs (seeds) of one method.
 
-from collections.abc import Mapping
+Client state that does not fit into memory is on disk: SCAFFOLD's control, MOON's last model and
+FedDyn's h are as large as the model, and every vehicle has its own: 10,000 vehicles with 33,000
+weights are 1.3 GB for each seed. Such a table is kept in a file, one row for each vehicle that has
+taken part; what every vehicle starts with is stored once, and single numbers stay in memory.
+
+A row is never written in place. A vehicle's new row goes to a free slot of the file, and the old
+one's slot is free again when no state refers to it any more. So an older `State` stays valid while
+somebody holds it, a round that fails leaves nothing behind, and a checkpoint is the table of slots
+alone: the rows it refers to are flushed before it is complete and `pin` keeps them until the next.
+"""
+
+import os
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from zlib import crc32
 
 import torch
 from torch import Tensor
 
-from fedwatt.federation.client_state import Paged, Table, gathered
-from fedwatt.federation.final_model import keeps_mean, mean_model
+from fedwatt.errors import RunError
+from fedwatt.federation.selection import keeps_mean, mean_model
 from fedwatt.methods.rule import Rows
+
+DENSE_BYTES = 2**26
+"""Tables up to this size (64 MiB) are plain tensors [R, K, ...]: every round copies them."""
+DENSE_DEVICE_BYTES = 2**32
+"""The same on a GPU, where copying is fast and fetching rows from disk is slow (4 GiB)."""
+
+
+class Pages:
+    """A file of rows of one size.
+
+    Plain reads and writes rather than a memory map: a full disk is then an error that can be
+    reported, not a signal that kills, and rows never count as this process's memory.
+    """
+
+    def __init__(self, row_bytes: int, path: Path | None, *, keep: bool = False) -> None:
+        self.row_bytes = row_bytes
+        self.name = str(path) if path is not None else "a temporary file"
+        self.free: list[int] = []
+        self.size = 0
+        self.pinned: object = None
+        try:
+            if path is None:
+                with tempfile.TemporaryFile(prefix="fedwatt-") as file:
+                    self.file = os.dup(file.fileno())
+            else:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                flags = os.O_RDWR | (0 if keep else os.O_CREAT | os.O_TRUNC)
+                self.file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise self._failure("open", error) from error
+        weakref.finalize(self, os.close, self.file)
+
+    def write(self, row: Tensor) -> "RowSlot":
+        """Put a row [...] into a free slot."""
+        data = row.numpy().data
+        if self.free:
+            number = self.free.pop()
+        else:
+            number, self.size = self.size, self.size + 1
+        slot = RowSlot(self, number, crc32(data))
+        try:
+            written = os.pwrite(self.file, data, number * self.row_bytes)
+        except OSError as error:
+            raise self._failure("write", error) from error
+        if written != self.row_bytes:
+            raise self._failure("write", OSError("No space left on device"))
+        return slot
+
+    def read(self, slot: "RowSlot", into: Tensor) -> None:
+        """Fill `into` [...] with a slot's row."""
+        data = into.numpy().data
+        try:
+            count = os.preadv(self.file, [data], slot.number * self.row_bytes)
+        except OSError as error:
+            raise self._failure("read", error) from error
+        if count != self.row_bytes or crc32(data) != slot.checksum:
+            raise RunError(
+                f"What the vehicles remember ({self.name}) is damaged. Delete its checkpoint "
+                "folder to start the method anew."
+            )
+
+    def flush(self) -> None:
+        """Make sure that all rows have reached the disk."""
+        try:
+            os.fsync(self.file)
+        except OSError as error:
+            raise self._failure("write", error) from error
+
+    def _failure(self, what: str, error: OSError) -> RunError:
+        return RunError(
+            f"Cannot {what} what the vehicles remember ({self.name}): {error.strerror or error}. "
+            "Completed rounds are kept; put it right and continue with --resume."
+        )
+
+
+class RowSlot:
+    """One row's place in the file, free again as soon as nobody refers to it."""
+
+    __slots__ = ("checksum", "number", "pages")
+
+    def __init__(self, pages: Pages, number: int, checksum: int) -> None:
+        self.pages = pages
+        self.number = number
+        self.checksum = checksum
+
+    def __del__(self) -> None:
+        self.pages.free.append(self.number)
+
+
+class Paged:
+    """A table [R, K, ...] of rows in a file; used like a tensor that is cloned and then written."""
+
+    def __init__(
+        self, pages: Pages, initial: Tensor, slots: list[dict[int, RowSlot]], device: torch.device
+    ) -> None:
+        self.pages = pages
+        self.initial = initial
+        """The row of a vehicle that has not taken part yet, [...], on the host."""
+        self.slots = slots
+        """[R], each with the vehicles that have taken part."""
+        self.device = device
+
+    def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
+        """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
+        row_slots = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
+        rows = self.initial.expand(len(row_slots), *self.initial.shape).clone()
+        for row, slot in zip(rows, row_slots, strict=True):
+            if slot is not None:
+                self.pages.read(slot, row)
+        return rows.to(self.device)
+
+    def __setitem__(self, key: tuple[Sequence[int], Sequence[int]], values: Tensor) -> None:
+        """Set the rows `values` [P, ...] of the (run, vehicle) pairs of two sequences."""
+        values = values.to("cpu", self.initial.dtype).contiguous()
+        for run, vehicle, row in zip(*key, values, strict=True):
+            self.slots[run][vehicle] = self.pages.write(row)
+
+    def clone(self) -> "Paged":
+        """Return a table whose rows may change without changing this one's."""
+        return Paged(
+            self.pages, self.initial, [dict(run_slots) for run_slots in self.slots], self.device
+        )
+
+    def to(self, device: torch.device) -> "Paged":
+        """Return the table, handing out its rows on another device."""
+        return Paged(self.pages, self.initial, self.slots, device)
+
+    def pin(self) -> None:
+        """Keep these rows, and no longer those pinned before, until others are pinned."""
+        self.pages.pinned = self.slots
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the part that a checkpoint holds: the places of the rows, not the rows."""
+        rows = [
+            (run, vehicle, slot.number, slot.checksum)
+            for run, run_slots in enumerate(self.slots)
+            for vehicle, slot in run_slots.items()
+        ]
+        table = torch.tensor(rows, dtype=torch.int64).reshape(-1, 4)
+        return {"rows": table, "runs": torch.tensor(len(self.slots)), "initial": self.initial}
+
+    @classmethod
+    def from_tensors(cls, parts: Mapping[str, Tensor], path: Path) -> "Paged":
+        """Return the table that `tensors` described, with its rows in the file `path`."""
+        initial = parts["initial"]
+        pages = Pages(initial.nbytes, path, keep=True)
+        rows = _dense_rows(parts) if "slots" in parts else parts["rows"].tolist()
+        numbers = {number for _, _, number, _ in rows}
+        pages.size = max(numbers, default=-1) + 1
+        pages.free = sorted(set(range(pages.size)) - numbers)
+        runs = len(parts["slots"]) if "slots" in parts else int(parts["runs"])
+        slots: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
+        for run, vehicle, number, checksum in rows:
+            slots[run][vehicle] = RowSlot(pages, number, checksum)
+        table = cls(pages, initial, slots, torch.device("cpu"))
+        table.pin()
+        return table
+
+
+def _dense_rows(parts: Mapping[str, Tensor]) -> list[tuple[int, int, int, int]]:
+    """Rows of a checkpoint that has an entry for every vehicle, -1 for those without a row."""
+    numbers = parts["slots"].tolist()
+    checksums = parts["checksums"].tolist()
+    return [
+        (run, vehicle, number, checksums[run][vehicle])
+        for run, run_numbers in enumerate(numbers)
+        for vehicle, number in enumerate(run_numbers)
+        if number >= 0
+    ]
+
+
+Table = Tensor | Paged  # what the vehicles remember under one name, [R, K, ...]
+
+
+def new_table(value: Tensor, runs: int, vehicles: int, path: Path | None) -> Table:
+    """Return a table whose every row is `value`; in the file `path` if it would be large."""
+    limit = DENSE_BYTES if value.device.type == "cpu" else DENSE_DEVICE_BYTES
+    if value.dim() == 0 or runs * vehicles * value.nbytes <= limit:
+        return value.expand(runs, vehicles, *value.shape).clone()
+    nobody: list[dict[int, RowSlot]] = [{} for _ in range(runs)]
+    return Paged(Pages(value.nbytes, path), value.cpu(), nobody, value.device)
+
+
+def pages_path(folder: Path | None, name: str) -> Path | None:
+    """Return the file of the table called `name`; None: a temporary one."""
+    return None if folder is None else folder / f"{name}.rows"
+
+
+def gathered(flat: Mapping[str, Tensor], folder: Path | None) -> dict[str, Table]:
+    """Tables by name from the tensors of a checkpoint, where "name@part" belongs to a paged one."""
+    tables: dict[str, Table] = {n: t for n, t in flat.items() if "@" not in n}
+    for name in {n.partition("@")[0] for n in flat if "@" in n}:
+        path = pages_path(folder, name)
+        if path is None:
+            raise RunError(f"The rows of '{name}' are in a file of their own; say where.")
+        parts = {n.partition("@")[2]: t for n, t in flat.items() if n.startswith(f"{name}@")}
+        tables[name] = Paged.from_tensors(parts, path)
+    return tables
 
 
 @dataclass(frozen=True)
@@ -57,7 +270,7 @@ class State:
 
     @property
     def final_weights(self) -> Tensor:
-        """Each run's final model, [R, D]: the mean, or the best one (`federation.final_model`)."""
+        """The final model of each run, [R, D]: the mean, or the best one (`selection`)."""
         mean = mean_model(self.best_weights, self.weights)
         chosen = self.keeps_mean[:, None].to(mean.device)
         return torch.where(chosen, mean, self.best_weights)

@@ -16,7 +16,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation.backend import Present
 from fedwatt.federation.federation import Federation
 from fedwatt.federation.local_round import LocalRound, finish_round
-from fedwatt.federation.loop import Trained
+from fedwatt.federation.loop import TrainingResult
 from fedwatt.federation.records import History, RoundRecord
 from fedwatt.federation.state import State
 from fedwatt.federation.work import no_work
@@ -46,7 +46,7 @@ def train_side_by_side(
     trainings: Sequence[tuple[Federation, Method]],
     *,
     on_round: Callable[[int, State, RoundRecord], None] | None = None,
-) -> list[Trained]:
+) -> list[TrainingResult]:
     """Train all of them; `on_round` is given the place of the one that finished a round."""
     first = trainings[0][0]
     members = []
@@ -65,7 +65,7 @@ def train_side_by_side(
         for place, record in zip(left, _advance([members[i] for i in left]), strict=True):
             if on_round is not None:
                 on_round(place, members[place].state, record)
-    return [Trained(member.history, member.state) for member in members]
+    return [TrainingResult(member.history, member.state) for member in members]
 
 
 def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
@@ -90,7 +90,7 @@ def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
 
 def _begin(member: _Member) -> _Begun:
     fleet = member.federation.simulated
-    watch = member.federation.loop.stopwatch()
+    watch = member.federation.stopwatch()
     present = fleet.present(member.state)
     with watch.section("training"):
         calls = fleet.calls(member.state, present)
@@ -108,6 +108,6 @@ def _conclude(member: _Member, begun: _Begun, deltas: Tensor | None) -> RoundRec
     if begun.stack is not None and deltas is not None:
         work = finish_round(federation, method, begun.stack, deltas)
     work = replace(work, asked=begun.calls)
-    member.state, record = federation.loop.conclude(method, state, begun.present, work, begun.watch)
+    member.state, record = federation.conclude(method, state, begun.present, work, begun.watch)
     member.history.add(member.state.round, len(federation.seeds), record)
     return record

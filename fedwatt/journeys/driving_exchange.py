@@ -30,7 +30,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums
 from fedwatt.journeys.route import HEADINGS
-from fedwatt.sums import LARGEST, Fields, Total, refuse_long
+from fedwatt.metrics.sums import LARGEST, Fields, Total, refuse_long
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
 DRIVING: Final = ("places", "headings", "sums")

@@ -31,7 +31,7 @@ from fedwatt.journeys.route_intervals import (
     quantiles_of,
     relative_errors,
 )
-from fedwatt.sums import LARGEST, Fields
+from fedwatt.metrics.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
 BLOCK_M = 200.0

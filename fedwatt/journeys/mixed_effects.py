@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedwatt.errors import RunError
-from fedwatt.sums import LARGEST, Fields
+from fedwatt.metrics.sums import LARGEST, Fields
 from fedwatt.telemetry.trip import FloatArray
 
 EXCHANGES = 12

@@ -64,7 +64,7 @@ from fedwatt.journeys.mixed_effects import (
 from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
 from fedwatt.journeys.route_model import NAMES, TARGETS
-from fedwatt.sums import AddUp, Contribution, Fields, Total, in_process, plainly
+from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, in_process, plainly
 from fedwatt.telemetry.trip import FloatArray
 
 ASKED: Final = {

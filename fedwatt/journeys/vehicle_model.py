@@ -13,8 +13,8 @@ from fedwatt.models import Model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows.client import Client
 from fedwatt.windows.features import feature_names, trip_features
+from fedwatt.windows.splits import window_ends
 from fedwatt.windows.time_offset import delayed
-from fedwatt.windows.windows import window_ends
 
 CHUNK: Final = 4096
 """Windows predicted at a time."""

@@ -32,7 +32,7 @@ def is_faulty(vehicle: str, *, seed: int, share: float) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault(LocalRule):
+class FaultRule(LocalRule):
     """Marks the faulty vehicles of a stack."""
 
     fault_share: float = number(0.2, "[0, 1]", fixed="part of the experiment")
@@ -44,7 +44,7 @@ class Fault(LocalRule):
 
     def conflict(self, other: LocalRule) -> str:
         """Another fault would spoil what this one made."""
-        if not isinstance(other, Fault):
+        if not isinstance(other, FaultRule):
             return ""
         return "a vehicle has one fault at a time; give one of them."
 
@@ -57,7 +57,7 @@ class Fault(LocalRule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SignFlip(Fault):
+class SignFlip(FaultRule):
     """The opposite of what was learned, `fault_scale` times as long."""
 
     fault_scale: float = 4.0
@@ -68,7 +68,7 @@ class SignFlip(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledUpdate(Fault):
+class ScaledUpdate(FaultRule):
     """An update multiplied by a large factor."""
 
     fault_scale: float = 100.0
@@ -79,7 +79,7 @@ class ScaledUpdate(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianUpdate(Fault):
+class GaussianUpdate(FaultRule):
     """Noise in place of what was learned."""
 
     fault_scale: float = 100.0
@@ -101,7 +101,7 @@ class GaussianUpdate(Fault):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelShift(Fault):
+class LabelShift(FaultRule):
     """Honest training on labels that are too high, as a wrong current sensor would make them."""
 
     fault_scale: float = 3.0

@@ -31,7 +31,7 @@ from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import GaussianMechanism, Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model
-from fedwatt.noise import GRID, SystemNoise, on_grid
+from fedwatt.randomness import GRID, SystemNoise, on_grid
 from fedwatt.settings import choice, number
 
 BEYOND = 12.0

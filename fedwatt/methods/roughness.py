@@ -22,7 +22,6 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from fedwatt.cores import spread
 from fedwatt.errors import check
 from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Batch, Rows, Start
@@ -31,6 +30,7 @@ from fedwatt.methods.trigger import PROBE_REASON, Probing
 from fedwatt.models import Loss, Model
 from fedwatt.settings import choice, number
 from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
+from fedwatt.threads import spread
 
 
 def loss_slices(

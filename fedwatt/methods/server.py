@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.cores import spread
 from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
-from fedwatt.noise import SystemNoise
+from fedwatt.randomness import SystemNoise
+from fedwatt.threads import spread
 
 
 @dataclass(frozen=True)

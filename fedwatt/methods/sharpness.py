@@ -61,7 +61,7 @@ def filter_normalised(model: Model, weights: Tensor, directions: Tensor) -> Tens
 
 
 @dataclass(frozen=True)
-class Landscape:
+class SliceStatistics:
     """Statistics of the loss slices φ_i(s_j): ratios of sums over the M slices, each [...]."""
 
     sharpness: Tensor
@@ -76,7 +76,7 @@ class Landscape:
     """How many slices vary by more than rounding; J2, J3 and T are NaN with fewer than M/2."""
 
 
-def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landscape:
+def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> SliceStatistics:
     """Of `slices` [..., M, m+1] on an even grid with its middle at the model, m even.
 
     `precision` is what the loss was computed in.
@@ -109,7 +109,7 @@ def landscape(slices: Tensor, precision: torch.dtype = torch.float64) -> Landsca
 
     across = (slices[..., -1] - slices[..., 0]).abs()
     residual = residuals.diff(dim=-1).abs().sum(dim=-1)
-    return Landscape(
+    return SliceStatistics(
         sharpness,
         1 - ratio(across, variation),
         ratio(residual, variation),

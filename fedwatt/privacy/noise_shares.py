@@ -28,7 +28,7 @@ from torch import Tensor
 
 from fedwatt.errors import DataError
 from fedwatt.methods.server import ServerRule
-from fedwatt.noise import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_grid
+from fedwatt.randomness import LEAST_DEVIATION, discrete_gaussian, grid_of_noise, on_grid
 
 if TYPE_CHECKING:
     from fedwatt.federation import Training

@@ -7,11 +7,11 @@ from hashlib import sha256
 from math import ceil, inf
 
 from fedwatt.errors import check
-from fedwatt.sums import BITS
+from fedwatt.metrics.sums import BITS
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class SecureTerms:
     """The terms that server and vehicles agree on; sent first, bound into every key."""
 
     run: str
@@ -85,11 +85,13 @@ class SecureSettings:
         share = Fraction(self.threshold).limit_denominator(1000)
         return max(2, ceil(share * called), called // 2 + 1)
 
-    def terms(self, *, run: str, number: int, called: int, length: int, purpose: str = "") -> Terms:
+    def terms(
+        self, *, run: str, number: int, called: int, length: int, purpose: str = ""
+    ) -> SecureTerms:
         """Return the terms of one exchange with `called` vehicles over vectors of `length`
         words.
         """
-        return Terms(
+        return SecureTerms(
             run=run,
             number=number,
             called=called,

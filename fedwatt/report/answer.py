@@ -14,7 +14,7 @@ from fedwatt.report.baselines import (
     method_stages,
 )
 from fedwatt.report.facts import unequal_rounds
-from fedwatt.report.load import Predicted, Run, where
+from fedwatt.report.load import Predicted, RunTables, where
 from fedwatt.report.statistics import (
     Comparison,
     Estimate,
@@ -52,7 +52,7 @@ class Answer:
     """Further sentences, for those who want to know how sure the answer is."""
 
 
-def answer(run: Run) -> Answer:
+def answer(run: RunTables) -> Answer:
     """Say what elevation, personalisation and federating gain, and which method is better."""
     errors = {method: final_error(run, method) for method in run.methods}
     finished = {method: error for method, error in errors.items() if error.seeds}
@@ -84,7 +84,7 @@ def answer(run: Run) -> Answer:
     )
 
 
-def _parts(run: Run) -> tuple[str, tuple[str, ...]]:
+def _parts(run: RunTables) -> tuple[str, tuple[str, ...]]:
     """Return a clause and sentences on what personalisation and federating gain."""
     method = best_validated(run)
     gain = federating(run)
@@ -108,7 +108,7 @@ def _parts(run: Run) -> tuple[str, tuple[str, ...]]:
 
 
 def _methods(
-    run: Run, errors: dict[str, Estimate], finished: dict[str, Estimate]
+    run: RunTables, errors: dict[str, Estimate], finished: dict[str, Estimate]
 ) -> tuple[str, list[str], Comparison | None]:
     """Return a clause and sentences on which method is better, and the comparison behind them."""
     if len(run.methods) == 1:
@@ -137,7 +137,7 @@ def _best(comparisons: list[Comparison]) -> tuple[Comparison, tuple[str, ...]]:
     )
 
 
-def _single(run: Run, error: Estimate) -> tuple[str, list[str], None]:
+def _single(run: RunTables, error: Estimate) -> tuple[str, list[str], None]:
     clause = (
         f"{name_of(run.methods[0])} has an error of {amount(run.target, error.mean)} per window"
     )
@@ -150,7 +150,7 @@ def _single(run: Run, error: Estimate) -> tuple[str, list[str], None]:
     return clause, [f"{seeds} There is no other method in this run."], None
 
 
-def _no_common_seed(run: Run, finished: dict[str, Estimate]) -> tuple[str, list[str], None]:
+def _no_common_seed(run: RunTables, finished: dict[str, Estimate]) -> tuple[str, list[str], None]:
     if run.reference not in finished:
         names = listed([name_of(method) for method in finished])
         clause = f"{name_of(run.reference)} diverged in every seed; {names} did not"
@@ -176,7 +176,7 @@ def _method_clause(comparison: Comparison, rounds: dict[str, int]) -> str:
     return f"{method} has {shown(abs(comparison.percent))} % {word} error than {reference}"
 
 
-def _one_rate(run: Run, comparison: Comparison) -> str:
+def _one_rate(run: RunTables, comparison: Comparison) -> str:
     """Return a warning on methods that share a learning rate and take steps of unequal length.
 
     At a seed, the first round begins with the same model, vehicles and batches in all methods, so
@@ -244,7 +244,7 @@ def _over(error: Estimate, other: Estimate) -> str:
     return f" ({error.seeds} seeds)" if error.seeds > 1 else " (one seed)"
 
 
-def _lost(run: Run) -> tuple[str, ...]:
+def _lost(run: RunTables) -> tuple[str, ...]:
     sentences = []
     for method in run.methods:
         if when := sorted(diverged(run, method).items()):

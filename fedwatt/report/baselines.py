@@ -11,8 +11,8 @@ from math import nan
 import numpy as np
 
 from fedwatt.evaluation import REFERENCES
-from fedwatt.evaluation.rows import LOCAL_ONLY
-from fedwatt.report.load import Predicted, Run, where
+from fedwatt.evaluation.baselines import LOCAL_ONLY
+from fedwatt.report.load import Predicted, RunTables, where
 from fedwatt.report.statistics import (
     PERSONALISED,
     Estimate,
@@ -24,7 +24,7 @@ from fedwatt.report.statistics import (
     vehicle_rmse,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, Column, Table, amount, shown
+from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, shown
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Gain:
         return 100 * self.saved.mean / self.alone
 
 
-def baseline_rmse(run: Run) -> dict[str, dict[str, float]]:
+def baseline_rmse(run: RunTables) -> dict[str, dict[str, float]]:
     """Map baseline and vehicle to RMSE, mean over seeds; empty for a run without baselines."""
     by_name: dict[str, dict[str, float]] = {}
     table = run.origins[0].baselines
@@ -79,7 +79,7 @@ def best_alone(baselines: dict[str, dict[str, float]]) -> str:
     return min(own, key=lambda name: float(np.mean(list(own[name].values()))))
 
 
-def gains(run: Run) -> list[Gain]:
+def gains(run: RunTables) -> list[Gain]:
     """Compare every method's shared and personalised models with the local-only model.
 
     The last one of a method is the model that vehicles use.
@@ -110,21 +110,21 @@ def gains(run: Run) -> list[Gain]:
     return compared
 
 
-def best_validated(run: Run) -> str | None:
+def best_validated(run: RunTables) -> str | None:
     """Return the method whose shared model has the lowest validation error; None: all diverged."""
     validated = {method: _validation_rmse(run, method) for method in run.methods}
     finite = [method for method in run.methods if np.isfinite(validated[method])]
     return min(finite, key=validated.__getitem__) if finite else None
 
 
-def federating(run: Run) -> Gain | None:
+def federating(run: RunTables) -> Gain | None:
     """Return what the best-validated method gains over local-only models; None: not known."""
     best = best_validated(run)
     compared = [gain for gain in gains(run) if gain.method == best]
     return compared[-1] if compared else None
 
 
-def _validation_rmse(run: Run, method: str) -> float:
+def _validation_rmse(run: RunTables, method: str) -> float:
     """Return the validation error of a method's final shared model."""
     kept = estimate(final(run, method, "kept_validation_rmse"))
     return kept.mean if kept.seeds else estimate(final(run, method, "validation_rmse")).mean
@@ -165,7 +165,7 @@ def gain_sentence(gain: Gain, target: Predicted) -> str:
     )
 
 
-def baselines_table(run: Run) -> Table:
+def baselines_table(run: RunTables) -> ReportTable:
     """Return every baseline and every federated model by its mean error over vehicles."""
     baselines = baseline_rmse(run)
     rows: list[tuple[Cell, ...]] = []
@@ -179,14 +179,14 @@ def baselines_table(run: Run) -> Table:
     rows += [(gain.name, gain.federated, gain.saved, gain.better) for gain in gains(run)]
     count = len(baselines[best]) if baselines else 0
     alone = REFERENCES[best].title if baselines else ""
-    return Table(
+    return ReportTable(
         "baselines",
         "Federated models and baselines",
         (
-            Column("Model"),
-            Column("RMSE", run.unit, run.target.digits()),
-            Column("Saved against local-only", run.unit, run.target.digits(2)),
-            Column(f"Better vehicles, of {count}"),
+            TableColumn("Model"),
+            TableColumn("RMSE", run.unit, run.target.digits()),
+            TableColumn("Saved against local-only", run.unit, run.target.digits(2)),
+            TableColumn(f"Better vehicles, of {count}"),
         ),
         tuple(rows),
         f"RMSE of a vehicle's test windows, mean over vehicles and seeds. Local-only is {alone}; "
@@ -197,7 +197,7 @@ def baselines_table(run: Run) -> Table:
     )
 
 
-def _about_elevation(run: Run) -> str:
+def _about_elevation(run: RunTables) -> str:
     if not any(origin.environment.get("elevation") for origin in run.origins):
         return ""
     return (
@@ -219,7 +219,7 @@ class Stage:
     """Method → error; a baseline belongs to no method and has the key ""."""
 
 
-def baseline_stages(run: Run) -> list[Stage]:
+def baseline_stages(run: RunTables) -> list[Stage]:
     """Return the vehicle's mean and the local-only model; empty for a run without baselines."""
     baselines = baseline_rmse(run)
     if not baselines:
@@ -232,7 +232,7 @@ def baseline_stages(run: Run) -> list[Stage]:
     ]
 
 
-def federated_stages(run: Run) -> list[Stage]:
+def federated_stages(run: RunTables) -> list[Stage]:
     """Return the stages that federated models of the run went through, the final one last."""
     by_method = {method: method_stages(run, method) for method in run.methods}
     names = (SHARED_STAGE, PERSONALISED_STAGE)
@@ -243,7 +243,7 @@ def federated_stages(run: Run) -> list[Stage]:
     return [Stage(name, by_method) for name, by_method in errors.items() if by_method]
 
 
-def method_stages(run: Run, method: str) -> dict[str, float]:
+def method_stages(run: RunTables, method: str) -> dict[str, float]:
     """Map each stage of a method to its error; the last is that of the final model."""
     errors = {SHARED_STAGE: model_errors(run, method, final_model(run, method))}
     if vehicle_model(run, method) == PERSONALISED:

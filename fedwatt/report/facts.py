@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.report.load import Columns, Origin, Predicted, Run, where
+from fedwatt.report.load import Columns, Predicted, RunOrigin, RunTables, where
 from fedwatt.report.statistics import rounds_of
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 
 Facts = list[tuple[str, str]]
 
 
-def fleet_facts(origin: Origin) -> Facts:
+def fleet_facts(origin: RunOrigin) -> Facts:
     """Return the fleet in figures, as environment.json describes it."""
     fleet = origin.environment.get("fleet", {})
     windows = fleet.get("windows", {})
@@ -67,7 +67,7 @@ def labels(kind: str | Mapping[str, int]) -> str:
     return ", ".join([f"{first} vehicles", *others])
 
 
-def run_facts(run: Run) -> Facts:
+def run_facts(run: RunTables) -> Facts:
     """Return rounds, participation and losses over all methods and seeds."""
     trained = run.rounds["round"] > 0
     rows = {name: column[trained] for name, column in run.rounds.items()}
@@ -84,7 +84,7 @@ def run_facts(run: Run) -> Facts:
     return [*facts, ("Seeds", seeds)]
 
 
-def unequal_rounds(run: Run) -> str:
+def unequal_rounds(run: RunTables) -> str:
     """Return that methods were not trained for as many rounds as others, or nothing."""
     rounds = rounds_of(run)
     if len(set(rounds.values())) < 2:
@@ -96,7 +96,7 @@ def unequal_rounds(run: Run) -> str:
     )
 
 
-def _by_origin(run: Run, fact: Callable[[Columns], str]) -> str:
+def _by_origin(run: RunTables, fact: Callable[[Columns], str]) -> str:
     """Return a fact of the round records, once if it is the same in all run folders, or else for
     each.
     """
@@ -109,7 +109,7 @@ def _by_origin(run: Run, fact: Callable[[Columns], str]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in found.items())
 
 
-def machine_facts(origin: Origin) -> Facts:
+def machine_facts(origin: RunOrigin) -> Facts:
     """Versions, device, time and hashes: all scalars of environment.json that are left."""
     shown = {k: v for k, v in origin.environment.items() if k not in ("fleet", "seeds")}
     facts = list(_flat(shown))
@@ -134,18 +134,18 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 HEADER = ("Method", "ε", "ε against the server", "δ", "Noise, z", "Sampling, q", "Repeated rounds")
 
 
-def private_methods(run: Run) -> list[str]:
+def private_methods(run: RunTables) -> list[str]:
     """Return the methods that have an ε."""
     return [method for method in run.methods if not isnan(_epsilon(run, method))]
 
 
-def _epsilon(run: Run, method: str) -> float:
+def _epsilon(run: RunTables, method: str) -> float:
     """ε after a method's last round; NaN if it is not private."""
     values = where(run.rounds, method=method)["epsilon"]
     return float(values.max()) if values.size and not np.isnan(values).all() else nan
 
 
-def spent(run: Run, method: str) -> str:
+def spent(run: RunTables, method: str) -> str:
     """ε after a method's last round, as it is shown to people."""
     value = _epsilon(run, method)
     if isnan(value):
@@ -153,7 +153,7 @@ def spent(run: Run, method: str) -> str:
     return f"{value:.3g}" if isfinite(value) else "∞"
 
 
-def privacy_table(run: Run) -> Table:
+def privacy_table(run: RunTables) -> ReportTable:
     """ε of every private method, and what it rests on."""
     rows = []
     for method in private_methods(run):
@@ -164,10 +164,10 @@ def privacy_table(run: Run) -> Table:
         repeated = str(terms.get("repeated", 0))
         seen = "∞" if server is None else f"{server:.3g}"
         rows.append((name_of(method), spent(run, method), seen, *shown, repeated))
-    return Table(
+    return ReportTable(
         "privacy",
         "Privacy spent on each vehicle by the whole training",
-        tuple(map(Column, HEADER)),
+        tuple(map(TableColumn, HEADER)),
         tuple(rows),
         "(ε, δ) differential privacy for a vehicle with all its trips, from the Rényi accountant. "
         "It covers the models that leave the server, and against the server itself holds only "
@@ -177,7 +177,7 @@ def privacy_table(run: Run) -> Table:
     )
 
 
-def _terms(run: Run, method: str) -> dict[str, Any]:
+def _terms(run: RunTables, method: str) -> dict[str, Any]:
     """Return the method's entry in environment.json; labels of several runs carry their run's
     name.
     """

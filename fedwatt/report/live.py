@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 
-from fedwatt.observers.progress_log import FILE
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
-from fedwatt.report.web_server import Reply, answering
+from fedwatt.report.web_server import Response, answering
+from fedwatt.runs.observers import FILE
 
 
 class LivePage:
@@ -50,16 +50,16 @@ class LivePage:
             return b""
         return found[: found.rfind(b"\n") + 1]
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> Response | None:
         """Return the reply to one of three addresses."""
         report = self.run / "report.html"
         if path == "/":
-            return Reply(self.page.encode())
+            return Response(self.page.encode())
         if path == "/progress":
             start = query.get("from", "0")
             lines = self.lines(int(start) if start.isdecimal() else 0)
-            return Reply(lines, "application/x-ndjson; charset=utf-8")
-        return Reply(report.read_bytes()) if path == "/report" and report.is_file() else None
+            return Response(lines, "application/x-ndjson; charset=utf-8")
+        return Response(report.read_bytes()) if path == "/report" and report.is_file() else None
 
 
 def serving(run: Path, *, port: int) -> AbstractContextManager[str]:

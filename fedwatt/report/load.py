@@ -43,7 +43,7 @@ class Predicted:
 
 
 @dataclass(frozen=True)
-class Origin:
+class RunOrigin:
     """A run folder: its configuration and what it ran on."""
 
     name: str
@@ -67,10 +67,10 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunTables:
     """The results of one run folder, or of several put together."""
 
-    origins: tuple[Origin, ...]
+    origins: tuple[RunOrigin, ...]
     rounds: Columns
     clients: Columns
     vehicles: Columns
@@ -118,7 +118,7 @@ class Run:
         return all(own == seen[0] for own in seen)
 
 
-def load_run(folder: str | Path) -> Run:
+def load_run(folder: str | Path) -> RunTables:
     """Return the run in `folder`; one clear sentence if something in it is missing or broken."""
     folder = Path(folder)
     if not folder.is_dir():
@@ -140,11 +140,11 @@ def load_run(folder: str | Path) -> Run:
     methods = frozenset(tables["rounds"]["method"])
     beside = (folder / f"{REFERENCES}.parquet").exists()
     baselines = _columns(folder, REFERENCES) if beside else None
-    origin = Origin(folder.name, config, environment, methods, baselines)
-    return Run((origin,), **tables)
+    origin = RunOrigin(folder.name, config, environment, methods, baselines)
+    return RunTables((origin,), **tables)
 
 
-def load_runs(folders: Sequence[Path]) -> Run:
+def load_runs(folders: Sequence[Path]) -> RunTables:
     """Several run folders as one; a method that occurs in more than one is named after its run."""
     runs = [load_run(folder) for folder in folders]
     names = [folder.name for folder in folders]
@@ -164,7 +164,7 @@ def load_runs(folders: Sequence[Path]) -> Run:
         (origin,) = run.origins
         origins.append(replace(origin, name=name, methods=methods))
     _refuse_other_targets(origins)
-    return Run(tuple(origins), **{table: _stacked(own) for table, own in parts.items()})
+    return RunTables(tuple(origins), **{table: _stacked(own) for table, own in parts.items()})
 
 
 def where(columns: Columns, **values: object) -> Columns:
@@ -194,7 +194,7 @@ def _read_text(path: Path) -> str:
         raise RunError(f"{path} cannot be read: {error}.") from error
 
 
-def _refuse_other_targets(origins: Sequence[Origin]) -> None:
+def _refuse_other_targets(origins: Sequence[RunOrigin]) -> None:
     """Raise unless all errors are of one target, in one unit."""
     first = origins[0]
     for other in origins[1:]:

@@ -4,15 +4,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.metrics.agreement import AGAINST, TURNS
-from fedwatt.report.load import Columns, Run, where
+from fedwatt.report.load import Columns, RunTables, where
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, Column, Table
+from fedwatt.report.table import Cell, ReportTable, TableColumn
 
 SIGNALS = ("transfer", "alignment", "efficiency", "noise_scale")
 LEFT_OUT = "–"
 
 
-def signals_table(run: Run) -> Table:
+def signals_table(run: RunTables) -> ReportTable:
     """Means over a vehicle's turns; no rows where nothing was recorded."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods if any(name in run.clients for name in SIGNALS) else ():
@@ -33,18 +33,18 @@ def signals_table(run: Run) -> Table:
                     f"{np.sum(flagged):.0f} of {flagged.size}" if flagged.size else LEFT_OUT,
                 )
             )
-    return Table(
+    return ReportTable(
         "signals",
         "What vehicles get back from the fleet",
         (
-            Column("Method"),
-            Column("Vehicle"),
-            Column("Transfer ratio", digits=2),
-            Column("Alignment", digits=2),
-            Column("Path efficiency", digits=2),
-            Column("Noise scale", "windows", digits=0),
-            Column("Works against the fleet"),
-            Column("Turns flagged"),
+            TableColumn("Method"),
+            TableColumn("Vehicle"),
+            TableColumn("Transfer ratio", digits=2),
+            TableColumn("Alignment", digits=2),
+            TableColumn("Path efficiency", digits=2),
+            TableColumn("Noise scale", "windows", digits=0),
+            TableColumn("Works against the fleet"),
+            TableColumn("Turns flagged"),
         ),
         tuple(rows),
         "Mean over turns and seeds of the share of its last gain that a vehicle got back (1 all, "
@@ -56,7 +56,7 @@ def signals_table(run: Run) -> Table:
     )
 
 
-def _agreement(run: Run) -> str:
+def _agreement(run: RunTables) -> str:
     """Return a sentence on how far the vehicles' directions agree, by method."""
     if "agreement" not in run.rounds:
         return ""

@@ -21,7 +21,7 @@ from scipy.special import stdtrit
 
 from fedwatt.metrics import DIAGNOSTICS, amortised_diagnostics_fraction, diagnostics_fraction
 from fedwatt.metrics import PARTS as ROUND_PARTS
-from fedwatt.report.load import Columns, Run, where
+from fedwatt.report.load import Columns, RunTables, where
 
 FloatArray = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ class Curves:
         return np.asarray(self.values.mean(axis=0), dtype=np.float64)
 
 
-def diverged(run: Run, method: str) -> dict[int, int]:
+def diverged(run: RunTables, method: str) -> dict[int, int]:
     """Diverged seed → the round in which it did."""
     rows = where(run.rounds, method=method, diverged=True)
     found: dict[int, int] = {}
@@ -53,7 +53,7 @@ def diverged(run: Run, method: str) -> dict[int, int]:
     return found
 
 
-def curves(run: Run, method: str, column: str) -> Curves:
+def curves(run: RunTables, method: str, column: str) -> Curves:
     """Return the curves of a column of rounds.parquet, without the rounds in which it was not
     recorded.
     """
@@ -70,13 +70,13 @@ def curves(run: Run, method: str, column: str) -> Curves:
     return Curves(at, np.array(values).reshape(len(good), len(at)), tuple(good), lost)
 
 
-def rounds_of(run: Run) -> dict[str, int]:
+def rounds_of(run: RunTables) -> dict[str, int]:
     """Return the last round of every method that has a finished seed."""
     found = {method: curves(run, method, "test_rmse").rounds for method in run.methods}
     return {method: int(rounds[-1]) for method, rounds in found.items() if rounds.size}
 
 
-def difference(run: Run, method: str) -> Curves:
+def difference(run: RunTables, method: str) -> Curves:
     """Return a method's test error minus the reference's in the rounds and seeds that both
     finished.
     """
@@ -153,12 +153,12 @@ def estimate(values: Sequence[float], *, comparisons: int = 1) -> Estimate:
     return Estimate(mean, std, mean - half, mean + half, n)
 
 
-def final(run: Run, method: str, column: str) -> list[float]:
+def final(run: RunTables, method: str, column: str) -> list[float]:
     """Return a column's last recorded value for every seed that stayed finite."""
     return list(final_by_seed(run, method, column).values())
 
 
-def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
+def final_by_seed(run: RunTables, method: str, column: str) -> dict[int, float]:
     """Map each finite seed to a column's last recorded value; seeds may stop at other rounds."""
     rows = where(run.rounds, method=method)
     bad = diverged(run, method)
@@ -167,18 +167,18 @@ def final_by_seed(run: Run, method: str, column: str) -> dict[int, float]:
     return {seed: float(values[-1]) for seed, values in recorded.items() if values.size}
 
 
-def vehicle_model(run: Run, method: str) -> str:
+def vehicle_model(run: RunTables, method: str) -> str:
     """Return the model that vehicles use after the run, by its name in the table of vehicles."""
     models = where(run.vehicles, method=method)["model"]
     return PERSONALISED if PERSONALISED in models else final_model(run, method)
 
 
-def final_model(run: Run, method: str) -> str:
+def final_model(run: RunTables, method: str) -> str:
     """Return the name of the final shared model; "best" where a run has no other."""
     return SHARED if SHARED in where(run.vehicles, method=method)["model"] else "best"
 
 
-def final_errors(run: Run, method: str) -> dict[int, float]:
+def final_errors(run: RunTables, method: str) -> dict[int, float]:
     """Map each finite seed to the error of a method: that of the model which vehicles use.
 
     Where single vehicles do not report their errors, it is the RMSE of all windows.
@@ -190,13 +190,13 @@ def final_errors(run: Run, method: str) -> dict[int, float]:
     return by_seed or final_by_seed(run, method, "test_rmse")
 
 
-def final_error(run: Run, method: str) -> Estimate:
+def final_error(run: RunTables, method: str) -> Estimate:
     """Return the error of a method over its seeds."""
     return estimate(list(final_errors(run, method).values()))
 
 
 def model_errors(
-    run: Run, method: str, model: str, *, column: str = "rmse", table: Columns | None = None
+    run: RunTables, method: str, model: str, *, column: str = "rmse", table: Columns | None = None
 ) -> dict[int, float]:
     """Map each finite seed to a model's error, mean over the vehicles that train.
 
@@ -232,7 +232,7 @@ class Comparison:
     """All vehicles that train."""
 
 
-def compare(run: Run) -> list[Comparison]:
+def compare(run: RunTables) -> list[Comparison]:
     """Compare every other method with the reference, if they share data and a finished seed."""
     if not run.same_data:
         return []
@@ -259,7 +259,7 @@ def compare(run: Run) -> list[Comparison]:
 
 
 def vehicle_rmse(
-    run: Run, method: str, seeds: Sequence[int] | None = None, model: str = "last"
+    run: RunTables, method: str, seeds: Sequence[int] | None = None, model: str = "last"
 ) -> dict[str, float]:
     """Map each vehicle that trains to its RMSE, mean over seeds (default: all finite ones)."""
     rows = where(run.vehicles, method=method, model=model, stratum="all", held_out=False)
@@ -271,7 +271,7 @@ def vehicle_rmse(
     return {vehicle: float(np.mean(values)) for vehicle, values in by_vehicle.items()}
 
 
-def pooled_rmse(run: Run, method: str, model: str) -> dict[str, list[float]]:
+def pooled_rmse(run: RunTables, method: str, model: str) -> dict[str, list[float]]:
     """Map "all" and each stratum to the RMSE of all its windows, for each finite seed."""
     rows = where(run.vehicles, method=method, model=model, held_out=False)
     bad = diverged(run, method)
@@ -288,7 +288,7 @@ def pooled_rmse(run: Run, method: str, model: str) -> dict[str, list[float]]:
     return by_stratum
 
 
-def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
+def stratum_rmse(run: RunTables, method: str) -> dict[str, list[float]]:
     """Map each stratum to the final model's RMSE of all its windows, for each finite seed."""
     pooled = pooled_rmse(run, method, vehicle_model(run, method))
     return {stratum: values for stratum, values in pooled.items() if stratum != "all"}
@@ -297,20 +297,20 @@ def stratum_rmse(run: Run, method: str) -> dict[str, list[float]]:
 PARTS = (*ROUND_PARTS, "evaluation")
 
 
-def round_times(run: Run, method: str) -> list[dict[str, float]]:
+def round_times(run: RunTables, method: str) -> list[dict[str, float]]:
     """Seconds of each trained round by part, for one seed. Round 0 trains nothing."""
     rows = where(run.timing, method=method)
     trained = [i for i, at in enumerate(rows["round"]) if at > 0]
     return [{part: float(rows[part][i] / rows["seeds"][i]) for part in PARTS} for i in trained]
 
 
-def mean_seconds(run: Run, method: str) -> dict[str, float]:
+def mean_seconds(run: RunTables, method: str) -> dict[str, float]:
     """Mean seconds of a round and seed by part; empty if nothing was timed."""
     rounds = round_times(run, method)
     return {part: float(np.mean([own[part] for own in rounds])) for part in PARTS if rounds}
 
 
-def diagnostics(run: Run, method: str) -> tuple[float, float]:
+def diagnostics(run: RunTables, method: str) -> tuple[float, float]:
     """R_diag in rounds with diagnostics (instantaneous) and over all rounds (amortised)."""
     rounds = round_times(run, method)
     with_any = [own for own in rounds if any(own[part] > 0 for part in DIAGNOSTICS)]

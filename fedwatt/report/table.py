@@ -13,7 +13,7 @@ Cell = str | int | float | Estimate
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A heading, the unit below it and how many decimals its numbers have."""
 
     title: str
@@ -27,12 +27,12 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows of cells under columns, and a note that says what the numbers are."""
 
     name: str
     title: str
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedwatt.metrics import EPSILON_Y, METRICS, NEAR_ZERO, rounds_to_threshold
 from fedwatt.report.baselines import baselines_table, federating, gain_headline
 from fedwatt.report.facts import privacy_table, private_methods, spent, unequal_rounds
-from fedwatt.report.load import Run, load_run, load_runs
+from fedwatt.report.load import RunTables, load_run, load_runs
 from fedwatt.report.signals import signals_table
 from fedwatt.report.statistics import (
     PARTS,
@@ -30,7 +30,7 @@ from fedwatt.report.statistics import (
     vehicle_model,
 )
 from fedwatt.report.style import name_of
-from fedwatt.report.table import Cell, Column, Table, amount, mean_and_spread, shown
+from fedwatt.report.table import Cell, ReportTable, TableColumn, amount, mean_and_spread, shown
 from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
@@ -52,7 +52,7 @@ SEEDS_NOTE = (
 )
 
 
-def results_table(run: Run) -> Table:
+def results_table(run: RunTables) -> ReportTable:
     """Return the error of every method: that of the model which vehicles use."""
     metrics = [name for name, metric in METRICS.items() if metric.shown and name != "rmse"]
     columns = _columns(run, *(f"test_{name}" for name in metrics))
@@ -76,16 +76,16 @@ def results_table(run: Run) -> Table:
         )
     unit = run.unit
     digits = run.target.digits()
-    return Table(
+    return ReportTable(
         "results",
         "Test error of the model that vehicles use",
         (
-            Column("Method"),
-            Column("Model"),
-            Column("RMSE", unit, digits),
+            TableColumn("Method"),
+            TableColumn("Model"),
+            TableColumn("RMSE", unit, digits),
             *columns.values(),
-            Column("RMSE, all windows as one", unit, digits),
-            Column("Seeds"),
+            TableColumn("RMSE, all windows as one", unit, digits),
+            TableColumn("Seeds"),
         ),
         tuple(rows),
         f"Per window, mean over vehicles: every vehicle counts the same. {SEEDS_NOTE} MAPE divides "
@@ -95,7 +95,7 @@ def results_table(run: Run) -> Table:
     )
 
 
-def shared_table(run: Run) -> Table:
+def shared_table(run: RunTables) -> ReportTable:
     """Return the errors of the shared models, before personalisation."""
     columns = _columns(run, *_metrics(headline=True), *_metrics(headline=False), *SHARED_COLUMNS)
     errors = {
@@ -106,10 +106,10 @@ def shared_table(run: Run) -> Table:
         if all(isnan(by_column[column].mean) for by_column in errors.values()):
             del columns[column]
     *others, last = (metric.title for metric in METRICS.values() if metric.shown)
-    return Table(
+    return ReportTable(
         "shared-models",
         "Shared models before personalisation",
-        (Column("Method"), *columns.values()),
+        (TableColumn("Method"), *columns.values()),
         tuple(
             (name_of(method), *(by_column[column] for column in columns))
             for method, by_column in errors.items()
@@ -121,12 +121,12 @@ def shared_table(run: Run) -> Table:
     )
 
 
-def _near_zero(run: Run) -> str:
+def _near_zero(run: RunTables) -> str:
     values = [value for m in run.methods for value in final(run, m, "test_near_zero")]
     return f" ({100 * float(np.mean(values)):.0f} % of them here)" if values else ""
 
 
-def _about_sample(run: Run) -> str:
+def _about_sample(run: RunTables) -> str:
     """Return a note on the uncertainty of errors of a sample of vehicles, or ""."""
     margins = [m for method in run.methods for m in final(run, method, "test_rmse_margin") if m > 0]
     if not margins:
@@ -190,18 +190,18 @@ def _metrics(*, headline: bool) -> list[str]:
     ]
 
 
-def _columns(run: Run, *names: str) -> dict[str, Column]:
+def _columns(run: RunTables, *names: str) -> dict[str, TableColumn]:
     """Columns of the table of rounds by name, as a report heads them; Wh is the target's unit."""
     found = {}
     for name in names:
         one = declared("rounds")[name]
         energy = one.unit == ENERGY.unit
         digits = run.target.digits(one.digits) if energy else one.digits
-        found[name] = Column(one.title, run.unit if energy else one.unit, digits)
+        found[name] = TableColumn(one.title, run.unit if energy else one.unit, digits)
     return found
 
 
-def outcome(run: Run, method: str) -> str:
+def outcome(run: RunTables, method: str) -> str:
     """Return the finished and diverged seeds: "2; seed 3 diverged at round 17"."""
     finished = len(final(run, method, "test_rmse"))
     lost: dict[int, list[str]] = {}
@@ -214,13 +214,13 @@ def outcome(run: Run, method: str) -> str:
     return "; ".join([str(finished), *cases])
 
 
-def differences_table(run: Run) -> Table:
+def differences_table(run: RunTables) -> ReportTable:
     """Every method against the reference, seed by seed."""
     found = compare(run)
     level = "95 % interval" + (f", held by all {len(found)} at once" if len(found) > 1 else "")
     plain = ("More than noise?", "Vehicles with lower error", "Paired seeds")
-    difference = Column("Difference", run.unit, run.target.digits(2))
-    columns = (Column("Method"), difference, Column("Relative", "%"))
+    difference = TableColumn("Difference", run.unit, run.target.digits(2))
+    columns = (TableColumn("Method"), difference, TableColumn("Relative", "%"))
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         change = one.difference
@@ -231,10 +231,10 @@ def differences_table(run: Run) -> Table:
         if change.copies:
             noise = "the seeds gave the same training"
         rows.append((name_of(one.method), change, one.percent, noise, better, change.seeds))
-    return Table(
+    return ReportTable(
         "differences",
         f"Difference from {name_of(run.reference)} in RMSE of the model that vehicles use",
-        (*columns, *map(Column, plain)),
+        (*columns, *map(TableColumn, plain)),
         tuple(rows),
         f"Below zero: better than {name_of(run.reference)}. Mean ± standard deviation of the "
         f"differences at equal seeds [{level}]. A difference counts as more than noise when the "
@@ -243,13 +243,13 @@ def differences_table(run: Run) -> Table:
     )
 
 
-def _about_rounds(run: Run) -> str:
+def _about_rounds(run: RunTables) -> str:
     """Return the end of a note: final is not after equally many rounds."""
     unequal = unequal_rounds(run)
     return f" Final is after a method's own last round. {unequal}" if unequal else ""
 
 
-def thresholds_table(run: Run) -> Table:
+def thresholds_table(run: RunTables) -> ReportTable:
     """Return rounds until the test error first reaches a target (`eq:rounds_to_threshold`).
 
     Without rows for runs on different data, whose lowest error is no target for all.
@@ -268,12 +268,12 @@ def thresholds_table(run: Run) -> Table:
                 for margin in MARGINS
             ]
             rows.append((name_of(method), METRICS[error].title, level, *reached))
-    return Table(
+    return ReportTable(
         "rounds-to-threshold",
         "Rounds until the shared model first reaches a test error",
         (
-            *map(Column, ("Method", "Error", "Lowest final mean")),
-            *(Column(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
+            *map(TableColumn, ("Method", "Error", "Lowest final mean")),
+            *(TableColumn(f"≤ {100 * margin:g} % above it") for margin in MARGINS),
         ),
         tuple(rows),
         "Median over seeds, and how many of them got there. The targets are above the lowest final "
@@ -282,7 +282,7 @@ def thresholds_table(run: Run) -> Table:
     )
 
 
-def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
+def _rounds_to(run: RunTables, method: str, column: str, target: float) -> str:
     found = curves(run, method, column)
     every = [*((found.rounds, own) for own in found.values), *found.lost.values()]
     when = [rounds_to_threshold(at.astype(int).tolist(), v.tolist(), target) for at, v in every]
@@ -292,16 +292,16 @@ def _rounds_to(run: Run, method: str, column: str, target: float) -> str:
     return f"{median(reached):g} ({len(reached)} of {len(when)})" if reached else "never"
 
 
-def strata_table(run: Run) -> Table:
+def strata_table(run: RunTables) -> ReportTable:
     """Return final error by driving regime."""
     found = {method: stratum_rmse(run, method) for method in run.methods}
     strata = list(dict.fromkeys(name for own in found.values() for name in own))
-    return Table(
+    return ReportTable(
         "strata",
         f"Test RMSE by driving regime, {run.unit} per window",
         (
-            Column("Windows"),
-            *(Column(name_of(method), digits=run.target.digits()) for method in run.methods),
+            TableColumn("Windows"),
+            *(TableColumn(name_of(method), digits=run.target.digits()) for method in run.methods),
         ),
         tuple((name, *(estimate(own.get(name, [])) for own in found.values())) for name in strata),
         "Of the model that vehicles use, the windows of all vehicles that train as one. "
@@ -309,7 +309,7 @@ def strata_table(run: Run) -> Table:
     )
 
 
-def time_table(run: Run) -> Table:
+def time_table(run: RunTables) -> ReportTable:
     """Seconds of a round, and the share of diagnostics (`eq:diag_fraction`)."""
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
@@ -318,12 +318,12 @@ def time_table(run: Run) -> Table:
             now, amortised = diagnostics(run, method)
             parts = [own[part] * 1e3 for part in PARTS]
             rows.append((name_of(method), sum(parts), *parts, 100 * now, 100 * amortised))
-    times = [Column(name.capitalize(), "ms") for name in ("round", *PARTS)]
-    shares = [Column(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]
-    return Table(
+    times = [TableColumn(name.capitalize(), "ms") for name in ("round", *PARTS)]
+    shares = [TableColumn(f"Diagnostics, {when}", "%") for when in ("when done", "amortised")]
+    return ReportTable(
         "time",
         "Mean time of a round and seed",
-        (Column("Method"), *times, *shares),
+        (TableColumn("Method"), *times, *shares),
         tuple(rows),
         "Wall-clock time of the stack divided by the seeds in it. Diagnostics are probe and "
         "spectral ratio as a share of a round without evaluation: in rounds that have them, and "
@@ -331,7 +331,7 @@ def time_table(run: Run) -> Table:
     )
 
 
-TABLES: tuple[Callable[[Run], Table], ...] = (
+TABLES: tuple[Callable[[RunTables], ReportTable], ...] = (
     results_table,
     baselines_table,
     differences_table,
@@ -344,6 +344,6 @@ TABLES: tuple[Callable[[Run], Table], ...] = (
 )
 
 
-def tables(run: Run) -> list[Table]:
+def tables(run: RunTables) -> list[ReportTable]:
     """All tables that have rows."""
     return [table for make in TABLES if (table := make(run)).rows]

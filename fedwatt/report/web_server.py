@@ -26,7 +26,7 @@ HTML: Final = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class Reply:
+class Response:
     """A response to a browser."""
 
     body: bytes
@@ -34,7 +34,7 @@ class Reply:
     status: HTTPStatus = HTTPStatus.OK
 
 
-Answer = Callable[[str, Mapping[str, str]], Reply | None]
+Answer = Callable[[str, Mapping[str, str]], Response | None]
 """(path, query) → reply; None: there is no such page."""
 
 

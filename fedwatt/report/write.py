@@ -9,16 +9,16 @@ from markupsafe import Markup
 
 from fedwatt.errors import RunError
 from fedwatt.files import write_bytes, write_text
-from fedwatt.observers import Observer
 from fedwatt.report.answer import answer
 from fedwatt.report.facts import fleet_facts, machine_facts, run_facts
 from fedwatt.report.figures import FIGURES
-from fedwatt.report.load import Run, load_run, load_runs
+from fedwatt.report.load import RunTables, load_run, load_runs
 from fedwatt.report.page import fill, inline, saved
 from fedwatt.report.statistics import PERSONALISED, final_error, vehicle_model
 from fedwatt.report.style import GRID, INK, LOOKS, MUTED, PAPER, PARTS, looks, name_of
-from fedwatt.report.table import Table, shown
+from fedwatt.report.table import ReportTable, shown
 from fedwatt.report.tables import outcome, tables
+from fedwatt.runs.observers import Observer
 
 VARIABLES = {
     INK: "--ink",
@@ -93,7 +93,10 @@ def write_report(*runs: str | Path, out: str | Path | None = None, pdf: bool = F
 
 
 def render(
-    run: Run, figures: Sequence[dict[str, str | Markup]], made: Sequence[Table], folder: Path
+    run: RunTables,
+    figures: Sequence[dict[str, str | Markup]],
+    made: Sequence[ReportTable],
+    folder: Path,
 ) -> str:
     """Return the page as text."""
     appearance = looks(run.methods)
@@ -137,6 +140,6 @@ def render(
     )
 
 
-def _download(table: Table) -> str:
+def _download(table: ReportTable) -> str:
     """Return a table's CSV as a link target, so that the page needs no file beside it."""
     return "data:text/csv;base64," + b64encode(table.csv().encode()).decode()

@@ -1,7 +1,1 @@
-"""Runs: configuration, run folder, checkpoints and their continuation."""
-
-from fedwatt.observers import Observer
-from fedwatt.runs.config import RunConfig, from_toml, to_toml
-from fedwatt.runs.execute import execute
-
-__all__ = ["Observer", "RunConfig", "execute", "from_toml", "to_toml"]
+"""Runs: configuration, the `Run`, its folder and checkpoints, its result, observers, trackers."""

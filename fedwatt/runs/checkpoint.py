@@ -1,19 +1,20 @@
-"""Checkpoints of one method's training, each whole or not there at all.
+"""Checkpoints of one method's training, and training that continues from them.
 
     checkpoint/LABEL/round-000012/  state.safetensors, rounds.parquet, clients.parquet,
                                     timing.parquet, manifest.json (round, checksums; written last)
-    checkpoint/LABEL/memory/        what vehicles remember, where that is too much for memory: rows
-                                    that state.safetensors refers to, each with its checksum
+    checkpoint/LABEL/states/        client states that do not fit into memory: rows that
+                                    state.safetensors refers to, each with its checksum
 
 A checkpoint is prepared under a temporary name and renamed when it is complete; only then are older
 ones removed, all but the last few. So a kill at any moment leaves a complete one, and a disk that
-damages the newest leaves the one before. Where vehicles' memory is on disk only the newest is kept,
-since the rows on disk are its own.
+damages the newest leaves the one before. Where client states are on disk only the newest checkpoint
+stays, since the rows on disk are its own.
 """
 
 import json
 import logging
 import shutil
+import time
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,10 +23,13 @@ from typing import Final
 from safetensors.torch import load_file
 
 from fedwatt.errors import DataError, RunError
-from fedwatt.federation import History, State
+from fedwatt.federation import History, Loop, State
 from fedwatt.files import flush, parse_json, write_text, writing
+from fedwatt.privacy import Budget
+from fedwatt.runs.config import MethodChoice
+from fedwatt.runs.model_file import write_tensors
+from fedwatt.runs.observers import Observer
 from fedwatt.runs.tables import read_table, write_table
-from fedwatt.runs.tensors import write_tensors
 
 log = logging.getLogger("fedwatt.runs")
 
@@ -36,7 +40,7 @@ FILES: Final = ("state.safetensors", *(f"{name}.parquet" for name in HISTORY))
 
 
 @dataclass(frozen=True)
-class Origin:
+class CheckpointOrigin:
     """The identity of a checkpoint: hashes of the configuration and of the fleet's data."""
 
     configuration: str
@@ -44,7 +48,7 @@ class Origin:
     """None: whatever data it was trained on."""
 
 
-def save_checkpoint(folder: Path, state: State, history: History, origin: Origin) -> None:
+def save_checkpoint(folder: Path, state: State, history: History, origin: CheckpointOrigin) -> None:
     """Write the checkpoint of `state.round` and remove older ones, all but a few."""
     target = folder / f"round-{state.round:06d}"
     temporary = folder / ".part"
@@ -81,19 +85,21 @@ def save_checkpoint(folder: Path, state: State, history: History, origin: Origin
             shutil.rmtree(other, ignore_errors=True)
 
 
-def load_checkpoint(folder: Path, method: str, origin: Origin) -> tuple[State, History] | None:
+def load_checkpoint(
+    folder: Path, method: str, origin: CheckpointOrigin
+) -> tuple[State, History] | None:
     """Return the latest checkpoint, or None where there is none."""
     checkpoint = latest_checkpoint(folder, origin)
     if checkpoint is None:
         return None
     latest, done = checkpoint
     tensors = load_file(latest / "state.safetensors")
-    state = State.from_tensors(done, tensors, memory_folder(folder))
+    state = State.from_tensors(done, tensors, state_folder(folder))
     tables = {name: read_table(latest, name).to_pylist() for name in HISTORY}
     return state, History(method, **tables)
 
 
-def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
+def latest_checkpoint(folder: Path, origin: CheckpointOrigin) -> tuple[Path, int] | None:
     """Folder and round of the latest checkpoint that can be read; None where there is none.
 
     RunError if all are damaged, or if it is another's.
@@ -114,13 +120,13 @@ def latest_checkpoint(folder: Path, origin: Origin) -> tuple[Path, int] | None:
     return None
 
 
-def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
+def _checked(latest: Path, origin: CheckpointOrigin) -> tuple[Path, int]:
     """Folder and round of a checkpoint; DataError if it is damaged, RunError if it is another's."""
     try:
         manifest = parse_json((latest / "manifest.json").read_text(encoding="utf-8"))
         damaged = [name for name in FILES if digest(latest / name) != manifest["sha256"][name]]
         done = int(manifest["round"])
-        recorded = Origin(manifest["configuration"], manifest["data"])
+        recorded = CheckpointOrigin(manifest["configuration"], manifest["data"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"manifest.json: {error}") from error
     if damaged:
@@ -138,7 +144,7 @@ def _checked(latest: Path, origin: Origin) -> tuple[Path, int]:
     return latest, done
 
 
-def memory_folder(folder: Path) -> Path:
+def state_folder(folder: Path) -> Path:
     """Return the folder of tables too large for memory, beside their checkpoints."""
     return folder / "memory"
 
@@ -146,3 +152,47 @@ def memory_folder(folder: Path) -> Path:
 def digest(path: Path) -> str:
     """SHA-256 of a file."""
     return sha256(path.read_bytes()).hexdigest()
+
+
+def train_method(
+    loop: Loop,
+    choice: MethodChoice,
+    folder: Path,
+    observer: Observer,
+    origin: CheckpointOrigin,
+    checkpoint_seconds: float,
+    budget: Budget | None,
+) -> tuple[State, History]:
+    """Train all rounds of a method, from its last checkpoint in `folder` if it has one.
+
+    A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
+    """
+    seeds = len(loop.seeds)
+    epsilon = None if budget is None else budget.epsilon
+    checkpoint = load_checkpoint(folder, choice.label, origin)
+    if checkpoint is None:
+        state, record = loop.start(choice.method)
+        history = History(choice.label)
+        history.add(0, seeds, record.spending(epsilon))
+    else:
+        state, history = checkpoint
+        state = state.to(loop.device)
+    observer.on_start(choice.label, state.round, loop.training.rounds)
+    saved = state.round if checkpoint else -1
+    saved_at = time.monotonic()
+    try:
+        while not loop.finished(state):
+            state, record = loop.advance(choice.method, state)
+            record = record.spending(epsilon)
+            history.add(state.round, seeds, record)
+            observer.on_round(choice.label, state, record)
+            if time.monotonic() - saved_at >= checkpoint_seconds:
+                save_checkpoint(folder, state, history, origin)
+                saved = state.round
+                saved_at = time.monotonic()
+    finally:
+        # Reached on Ctrl-C as well: `state` and `history` hold completed rounds only.
+        if saved != state.round and history.timing[-1]["round"] == state.round:
+            save_checkpoint(folder, state, history, origin)
+    observer.on_end(choice.label, history)
+    return state, history

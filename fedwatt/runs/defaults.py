@@ -30,7 +30,7 @@ MEASURED: Final = "elevation_m"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class RunRecipe:
     """Settings that apply where the user has given none, and the reasons for them."""
 
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Recipe:
         ]
 
 
-BUILT_IN: Final = Recipe(
+BUILT_IN: Final = RunRecipe(
     sections={
         "data": {"features": WITH_ELEVATION},
         "personalisation": {"enabled": True, "rates": [0.01, 0.03]},
@@ -75,12 +75,12 @@ BUILT_IN: Final = Recipe(
     }
 )
 """For the built-in synthetic fleet: a comparison of two methods in under a minute."""
-PLAIN: Final = Recipe()
+PLAIN: Final = RunRecipe()
 """For fleets too large to be held in memory, and for methods with a privacy budget, which a second
 model without elevation would spend twice."""
 
 
-def choose_recipe(tables: Mapping[str, Any]) -> Recipe:
+def choose_recipe(tables: Mapping[str, Any]) -> RunRecipe:
     """Return the recipe for the vehicles and methods of a TOML document."""
     source = from_table(Source, tables.get("fleet", {}), "fleet")
     methods = [choose(table).method for table in tables.get("method", default_methods(tables))]
@@ -93,23 +93,25 @@ def choose_recipe(tables: Mapping[str, Any]) -> Recipe:
     return PLAIN if large else BUILT_IN
 
 
-def stored_recipe(fleet: Path) -> Recipe:
+def stored_recipe(fleet: Path) -> RunRecipe:
     """Return the recipe for a stored fleet: what its channels allow."""
     channels = stored_channels(fleet)
     sections: dict[str, dict[str, Any]] = {"personalisation": {"enabled": True}}
     if "energy_wh" not in channels:
         missing = "; elevation, time offset and mixture need a recorded power or energy"
-        return Recipe(sections=sections, methods=(RECOMMENDED,), missing=missing)
+        return RunRecipe(sections=sections, methods=(RECOMMENDED,), missing=missing)
     sections["data"] = {"align": True}
     sections["model"] = {"mixture": True}
     missing = "; without elevation, because no vehicle has positions or measured elevation"
     if channels >= POSITIONS or MEASURED in channels:
         sections["data"]["features"] = WITH_ELEVATION
         missing = ""
-    elevation = Recipe.elevation
+    elevation = RunRecipe.elevation
     if MEASURED in channels:
         elevation = f"measured, else {elevation}" if channels >= POSITIONS else "measured"
-    return Recipe(sections=sections, methods=(RECOMMENDED,), elevation=elevation, missing=missing)
+    return RunRecipe(
+        sections=sections, methods=(RECOMMENDED,), elevation=elevation, missing=missing
+    )
 
 
 def stored_channels(fleet: Path) -> frozenset[str]:

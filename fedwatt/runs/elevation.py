@@ -17,10 +17,10 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.sources import learn_fields, learns_field
 from fedwatt.elevation.store import Provenance, read_field, write_field
 from fedwatt.errors import DataError, SettingError
+from fedwatt.metrics.sums import add_up
 from fedwatt.privacy import Budget
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import open_fleet, source_vehicles
-from fedwatt.sums import add_up
 from fedwatt.windows import DataSettings, Fleet
 from fedwatt.windows.features import feature_names, features_without_elevation, needs_climb
 

@@ -9,7 +9,7 @@ from fedwatt.errors import RunError
 from fedwatt.files import holding
 from fedwatt.runs.config import RunConfig, Track, differences, from_toml, to_toml
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.environment import hash_of
+from fedwatt.runs.provenance import hash_of
 from fedwatt.runs.user_code import changed_since, sentence
 
 

@@ -1,11 +1,13 @@
-"""The journeys part of a run: mixtures with ridges, trip priors and prediction intervals.
+"""The journeys part of a run: mixtures with ridges, trip priors, intervals and routes.
 
 RUN/fleet_ridge.json    the fleet's ridge, where `model.mixture` is on (`journeys.ridge`)
 RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.prior`)
 RUN/intervals.json      by method, the scores of its vehicles (`journeys.intervals`)
+RUN/routes.json         the route model of the fleet, from training and validation trips
 
 All are made of sums over vehicles. A vehicle's own ridges are not here: `fedwatt export` computes
-them again from its trips.
+them again from its trips. Routes of simulated vehicles are learned when they are first needed;
+deployed vehicles share them in the run, where `deploy.routes` asks for it.
 """
 
 import json
@@ -16,11 +18,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedwatt.errors import RunError
-from fedwatt.federation import LocalFleet
+from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.learn import own_fields, survey_fleet
+from fedwatt.elevation.survey import mass_kg
+from fedwatt.errors import DataError, RunError
+from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import Predictions
-from fedwatt.files import parse_json, write_text
+from fedwatt.files import parse_json, write_bytes, write_text
 from fedwatt.journeys.filter import TripPrior
+from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes
 from fedwatt.journeys.intervals import (
     Intervals,
     contribution,
@@ -33,14 +40,24 @@ from fedwatt.journeys.intervals import (
 )
 from fedwatt.journeys.mixture import chosen_mixture
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
+from fedwatt.journeys.route_exchange import learn_routes
+from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
+from fedwatt.journeys.route_model import RouteModel
+from fedwatt.metrics.sums import add_up
+from fedwatt.runs.config import RunConfig
+from fedwatt.runs.elevation import learned_elevation
+from fedwatt.runs.source import source_vehicles
+from fedwatt.telemetry import Vehicle
 from fedwatt.windows import Client
+from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.splits import held_out_vehicles
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"
 INTERVALS_FILE: Final = "intervals.json"
 
 
-def mixed_predictions(federation: LocalFleet, network: Predictions) -> Predictions:
+def mixed_predictions(federation: Federation, network: Predictions) -> Predictions:
     """Return the vehicles' predictions with mixtures of these networks' and their ridges."""
     clients = federation.fleet.clients
     pool = federation.pool
@@ -82,7 +99,7 @@ def read_fleet_ridge(run: Path) -> FleetRidge | None:
 
 
 def write_trip_prior(
-    run: Path, label: str, federation: LocalFleet, predicted: Predictions, live: Sequence[int]
+    run: Path, label: str, federation: Federation, predicted: Predictions, live: Sequence[int]
 ) -> None:
     """Add the trip prior and the intervals of a method's models to the run's files."""
     offsets = federation.pool.validation.offsets
@@ -129,3 +146,75 @@ def _read(file: Path) -> Mapping[str, Any] | None:
         return content
     except ValueError as problem:
         raise RunError(f"{file} is damaged: {problem}. Train the run again.") from problem
+
+
+ROUTES = "routes.json"
+FEWEST_TRIPS = 3
+"""With fewer trips than these a vehicle has no split; all of them teach."""
+
+
+def run_routes(run: Path, config: RunConfig) -> FleetRoutes:
+    """Return the route model of a run's fleet."""
+    file = run / ROUTES
+    if file.is_file():
+        return fleet_from_bytes(file.read_bytes(), str(file))
+    if (run / "deployment.json").exists():
+        raise DataError(
+            f"The vehicles of {run} are on the road, and have not shared how they drive: there is "
+            f"no {file}. Submit a run with deploy.routes = true."
+        )
+    routes = learn_run_routes(config)
+    write_bytes(file, fleet_to_bytes(routes))
+    return routes
+
+
+def learn_run_routes(config: RunConfig) -> FleetRoutes:
+    """Return the routes that the simulated vehicles of a run learn; those held out contribute
+    nothing.
+
+    Hills are learned for them whether or not the run's features have them.
+    """
+    names = [vehicle.name for vehicle in source_vehicles(config.fleet, config.data)]
+    never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
+    learned = learned_elevation(config)
+    boards = {
+        vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
+        for vehicle in source_vehicles(config.fleet, config.data)
+        if vehicle.name not in never
+    }
+    add = add_up if config.secure.enabled else None
+    return learn_routes(boards, config.elevation, add_up=add, hills=learned.shared)
+
+
+def own_elevation(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:
+    """Return the shared hills and, on top, what the vehicle's own trips bear out of its private
+    ones.
+    """
+    if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
+        return shared
+    alone = frozenset([vehicle.name])
+    survey = survey_fleet([vehicle], alone, shared.grid, config.elevation, config.data)
+    return own_fields(*survey, shared, config.elevation)[vehicle.name]
+
+
+def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> VehicleRoutes:
+    """Return a vehicle's passes of its training and validation trips."""
+    trips = list(vehicle.trips)
+    if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:
+        split_of = split_of_trips(vehicle, config.data)
+        trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
+    grid = Grid(cell_m=config.elevation.cell_m)
+    return VehicleRoutes(passes(trips, grid), hills, mass_kg(vehicle), grid)
+
+
+def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:
+    """Return a vehicle's model of routes; that of an unseen vehicle where the run never saw it."""
+    fleet = run_routes(run, config)
+    if len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS:
+        vehicle = prepared(vehicle, config.data)  # as the fleet's own vehicles were
+    return fleet.personalised(
+        route_board(vehicle, config, own_elevation(vehicle, config, fleet.hills)),
+        vehicle.name,
+        contributed=vehicle.name in fleet.insiders,
+        capacity_wh=float(vehicle.facts.get("pack_capacity_wh") or 0.0),
+    )

@@ -1,32 +1,37 @@
-"""The models of a run on disk: those of its methods, and those that vehicles made their own.
+"""The models of a run on disk: those of its methods, and the personalised ones of vehicles.
 
 RUN/model.safetensors                             of all finished methods, and the configuration
-    LABEL/kept/seed-1/hidden1.weight              what vehicles use: as a rule the mean of these two
+    LABEL/kept/seed-1/hidden1.weight              the final model: as a rule the mean of these two
     LABEL/best/seed-1/hidden1.weight              of the round with the lowest validation error
     LABEL/last/seed-1/hidden1.weight              of the last round
-RUN/personalised/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
+RUN/personal/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
 
-Of a run on a real fleet each vehicle has its own model on its own disk, and the run has none.
+Of a deployed run each vehicle has its personalised model on its own disk, and the run has none.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.evaluation import PersonalisedModel
-from fedwatt.federation import LocalFleet
-from fedwatt.files import parse_json
+from fedwatt.federation import Federation, History, Loop, State
+from fedwatt.federation.records import Row
+from fedwatt.federation.selection import GLOBAL_MODELS
+from fedwatt.files import parse_json, write_atomically
 from fedwatt.models.layout import Layout
-from fedwatt.runs.config import RunConfig, from_toml, to_toml
-from fedwatt.runs.tensors import write_tensors
+from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.tables import write_table
 from fedwatt.runs.user_code import changed_since, sentence
 from fedwatt.telemetry.store import folder_name
 
@@ -115,12 +120,12 @@ def _opened(run: Path) -> Iterator[Any]:
         ) from problem
 
 
-def own_model_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
+def personalised_file(run: Path, label: str, seed: int, vehicle: str) -> Path:
     """Return the path of a vehicle's personalised model."""
     return run / "personalised" / label / f"seed-{seed}" / f"{folder_name(vehicle)}.safetensors"
 
 
-def write_own_model(file: Path, federation: LocalFleet, personalised: PersonalisedModel) -> None:
+def write_personalised(file: Path, federation: Federation, personalised: PersonalisedModel) -> None:
     """Write a personalised model to one file, atomically."""
     parts = federation.model.layout.split(personalised.weights)
     tensors = {part: values.contiguous().cpu() for part, values in parts.items()}
@@ -133,25 +138,25 @@ def write_own_model(file: Path, federation: LocalFleet, personalised: Personalis
     write_tensors(file, tensors, {OWNER: json.dumps(metadata)})
 
 
-def read_own_model(run: Path, label: str, seed: int, vehicle: str) -> Parts:
+def read_personalised(run: Path, label: str, seed: int, vehicle: str) -> Parts:
     """Return the model that a vehicle made its own in a run."""
-    file = own_model_file(run, label, seed, vehicle)
+    file = personalised_file(run, label, seed, vehicle)
     if not file.is_file():
         raise RunError(
             f"{run} has no personalised model of '{vehicle}' for {label}, seed {seed}. Vehicles "
             "make theirs in a run with --personalise, or by a method such as 'ditto'."
         )
-    return read_own_file(file, vehicle)
+    return read_personalised_file(file, vehicle)
 
 
-def own_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
+def personalised_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
     """Return the model [D] that a vehicle made its own and kept in `file`; RunError if it is
     another.
     """
-    return flat(read_own_file(file, vehicle), layout, file)
+    return flat(read_personalised_file(file, vehicle), layout, file)
 
 
-def read_own_file(file: Path, vehicle: str) -> Parts:
+def read_personalised_file(file: Path, vehicle: str) -> Parts:
     """Return the model that a vehicle made its own, in `file`; RunError if it is another's."""
     try:
         with safe_open(file, framework="numpy") as stored:
@@ -162,3 +167,66 @@ def read_own_file(file: Path, vehicle: str) -> Parts:
     if owner != vehicle:
         raise RunError(f"{file} is the model of vehicle '{owner}', not of '{vehicle}'.")
     return tensors
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Named tensors as a safetensors file, atomically."""
+
+    def write(file: Path) -> None:
+        try:
+            save_file(dict(tensors), file, metadata=dict(metadata or {}))
+        except SafetensorError as error:  # its own word for a full disk
+            raise OSError(str(error)) from error
+
+    write_atomically(path, write)
+
+
+@dataclass
+class RunResults:
+    """Results of the methods trained so far."""
+
+    config: RunConfig
+    out: Path
+    histories: list[History] = field(default_factory=list)
+    vehicles: list[Row] = field(default_factory=list)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    device: torch.device = field(init=False)  # on which the last method was trained
+
+    def add(
+        self,
+        federation: Federation | Loop,
+        choice: MethodChoice,
+        state: State,
+        history: History,
+        evaluated: Mapping[str, Sequence[Row]],
+    ) -> None:
+        """Add a method and write all tables and models into the run folder.
+
+        `evaluated` has error rows that exist already: those of "personalised" models, and those of
+        the "kept" one where vehicles do not use it for all windows.
+        """
+        self.histories.append(history)
+        self.device = federation.device
+        layout = federation.model.layout
+        evaluated = dict(evaluated)
+        for model, weights in state.models.items():
+            if model not in evaluated:
+                evaluated[model] = federation.vehicle_rows(weights)
+            # A method's extra heads stay out.
+            self.tensors |= {
+                model_prefix(choice.label, model, seed) + name: part.contiguous().cpu()
+                for seed, seed_weights in zip(federation.seeds, weights, strict=True)
+                for name, part in layout.split(seed_weights[: layout.size]).items()
+            }
+        self.vehicles += [
+            {"method": choice.label, "model": model} | row
+            for model in ("personalised", *GLOBAL_MODELS)
+            for row in evaluated.get(model, ())
+        ]
+        for name in ("rounds", "clients", "timing"):
+            all_rows = [row for h in self.histories for row in getattr(h, name)]
+            write_table(self.out, name, all_rows)
+        write_table(self.out, "vehicles", self.vehicles)
+        write_models(self.out, self.tensors, self.config)

@@ -8,16 +8,15 @@ from pathlib import Path
 from fedwatt.elevation.learn import Learned
 from fedwatt.elevation.sources import with_climb_channels
 from fedwatt.errors import DataError, SettingError, counted
-from fedwatt.observers import SILENT, Observer
 from fedwatt.runs.config import RunConfig, Source
+from fedwatt.runs.observers import SILENT, Observer
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.synthetic.sketched import SketchedVehicles
+from fedwatt.synthetic.sketch import SketchedVehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import StoredVehicles
 from fedwatt.windows import DataSettings, Fleet, build_fleet
 from fedwatt.windows.client import prepared
-from fedwatt.windows.makers import Maker
-from fedwatt.windows.on_demand import fleet_on_demand, refuse_climb
+from fedwatt.windows.lazy import Maker, refuse_climb
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ def open_fleet(
     maker = vehicle_maker(source)
     count = maker.count
     if made_on_demand(source, count):
-        return fleet_on_demand(maker, config.data)
+        return maker.lazy_fleet(config.data)
     if isinstance(maker, StoredVehicles) and maker.stored == 1:
         _warn_of_one_vehicle(source.data)
     make_vehicles = partial(source_vehicles, source, config.data)

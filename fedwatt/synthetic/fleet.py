@@ -23,7 +23,7 @@ from fedwatt.synthetic.routes import itinerary, trace
 from fedwatt.synthetic.town import town
 from fedwatt.telemetry.trip import Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
-from fedwatt.windows.makers import Maker
+from fedwatt.windows.lazy import Maker
 
 USUAL_TRIPS = 40
 """Of a synthetic vehicle."""

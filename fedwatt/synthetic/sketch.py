@@ -11,13 +11,20 @@ vehicle's key alone, made by additions, products, quotients and comparisons: a v
 to the last bit whoever is made beside it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.errors import SettingError
+from fedwatt.randomness import key_of
 from fedwatt.synthetic.arrays import BoolArray, FloatArray, IntArray
+from fedwatt.synthetic.fleet import TownVehicles
+from fedwatt.telemetry.trip import Trip, Vehicle
+from fedwatt.windows.lazy import LazyFleet
+from fedwatt.windows.settings import DataSettings
 
 GRAVITY_MPS2: Final = 9.81
 AIR_KG_PER_M3: Final = 1.2  # at 20 °C
@@ -178,3 +185,46 @@ def _traction_w(
     driving: BoolArray = wheel_w > 0
     back_w = wheel_w * vehicles.recuperation * np.minimum(moved_m / 5, 1.0)
     return np.where(driving, wheel_w / vehicles.efficiency, np.maximum(back_w, -RECUPERATED_W))
+
+
+@dataclass(frozen=True)
+class SketchedVehicles(TownVehicles):
+    """The first `number` of them."""
+
+    data: ClassVar[str] = "sketch"
+    made: ClassVar[str] = "sketched"
+    at_once: ClassVar[int] = 24  # as long for twenty as for five, and they fit into a cache
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind != "passenger":
+            raise SettingError(f"Only passenger cars are sketched; a {self.kind} is 'synthetic'.")
+
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """All of them at once."""
+        names = [self.name(place) for place in places]
+        keys = [key_of(self.seed, "sketch", name) % 2**64 for name in names]
+        traces = sketch(np.array(keys, dtype=np.uint64), self.trips)
+        channels = ("speed_mps", "ambient_c", "ac_w", "heater_w", "energy_wh")
+        facts = {"source": f"sketched, seed {self.seed}", "powertrain": "ev"}
+        made = []
+        for row, name in enumerate(names):
+            trips = tuple(
+                Trip(
+                    f"trip-{n + 1:03d}",
+                    {c: getattr(traces, c)[: traces.seconds[row, n], row, n] for c in channels},
+                )
+                for n in range(self.trips)
+            )
+            made.append(Vehicle(name, trips, "passenger", "simulated", facts))
+        return made
+
+
+def sketched_fleet(
+    vehicles: int, seed: int = 0, settings: DataSettings | None = None, *, trips: int = 6
+) -> LazyFleet:
+    """Return a lazy fleet of sketched vehicles.
+
+    With six trips each has about 1,900 training windows, 30 batches of 64.
+    """
+    return SketchedVehicles(vehicles, seed, trips).lazy_fleet(settings)

@@ -37,8 +37,8 @@ from fedwatt.files import parse_json
 from fedwatt.telemetry.channels import STORED
 from fedwatt.telemetry.trip import INTERVAL_S, FloatArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
-from fedwatt.windows.makers import Maker
-from fedwatt.windows.split import natural_key
+from fedwatt.windows.lazy import Maker
+from fedwatt.windows.splits import natural_key
 
 FORMAT = 1
 LONGEST_FOLDER_NAME = 200

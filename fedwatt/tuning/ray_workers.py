@@ -18,16 +18,16 @@ from fedwatt.errors import FedwattError, RunError
 from fedwatt.federation import Federation
 from fedwatt.federation.dealing import (
     SHARES,
-    DealtFederation,
-    Part,
     RoundStart,
     Share,
+    ShareResult,
+    dealt_federation,
     train_share,
 )
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.elevation import run_fleet
-from fedwatt.runs.execute import federation_for
+from fedwatt.runs.simulation import federation_for
 from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
 from fedwatt.tuning.spread import chunks
 from fedwatt.windows import Fleet
@@ -50,7 +50,7 @@ def deals_participants(
     return not config.asynchronous.buffer and tasks < workers and asked >= FEWEST * workers
 
 
-class Worker:
+class RayWorker:
     """The object in a worker's process.
 
     Its constructor only keeps what it is given: to Ray, one that fails is a worker that was lost.
@@ -77,7 +77,7 @@ class Worker:
         self.federations: dict[str, Federation] = {}
         return os.getpid()
 
-    def train(self, label: str, start: RoundStart, share: Share) -> Part:
+    def train(self, label: str, start: RoundStart, share: Share) -> ShareResult:
         """Return a share of a round of the method `label`."""
         choice = next(own for own in self.config.methods if own.label == label)
         if label not in self.federations:
@@ -101,16 +101,16 @@ class RayWorkers:
     def federation(self, federation: Federation, choice: MethodChoice) -> Federation:
         """Return the federation with its participants dealt to the workers."""
         shares = self.count if self.gpu else SHARES
-        return DealtFederation(federation, partial(self._deal, federation, choice.label), shares)
+        return dealt_federation(federation, partial(self._deal, federation, choice.label), shares)
 
     def _deal(
         self, federation: Federation, label: str, start: RoundStart, shares: Sequence[Share]
-    ) -> list[Part]:
+    ) -> list[ShareResult]:
         if self.begin is None:
             self._begin(federation.fleet)
         common = self.ray.put(start)
         left = deque(range(len(shares)))
-        found: dict[int, Part] = {}
+        found: dict[int, ShareResult] = {}
         tries: Counter[int] = Counter()
         while len(found) < len(shares):
             while left and self.idle:
@@ -138,8 +138,8 @@ class RayWorkers:
     def _begin(self, fleet: Fleet) -> None:
         """Start all workers; a fleet in memory is sent once to each machine."""
         needs = {"num_cpus": 1, "num_gpus": 1 if self.gpu else 0}
-        actor = self.ray.remote(max_restarts=0, **needs)(Worker)
-        sent = None if fleet.mapped is not None or fleet.on_demand else fleet
+        actor = self.ray.remote(max_restarts=0, **needs)(RayWorker)
+        sent = None if fleet.mapped is not None or fleet.is_lazy else fleet
         terms = (to_toml(self.config), self.ray.put(sent), versions(), plugins.loaded_files())
         self.begin = lambda: actor.remote(*terms)
         for _ in range(self.count):

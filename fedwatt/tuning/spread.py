@@ -22,15 +22,14 @@ from fedwatt.errors import RunError
 from fedwatt.federation import History, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
-from fedwatt.observers import SILENT
 from fedwatt.privacy import budget_for
-from fedwatt.runs.checkpoint import Origin, load_checkpoint, save_checkpoint
+from fedwatt.runs.checkpoint import CheckpointOrigin, load_checkpoint, save_checkpoint, train_method
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
 from fedwatt.runs.elevation import run_fleet
-from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import run_hash
+from fedwatt.runs.observers import SILENT
 from fedwatt.runs.provenance import provenance
-from fedwatt.runs.train import train_method
+from fedwatt.runs.simulation import federation_for
 from fedwatt.tuning.grid import OnDone, run_cells
 from fedwatt.windows import Fleet
 
@@ -50,7 +49,7 @@ def train_in_tasks(
     `seeds_per_task` 0 all seeds of a method are one stack, as without tasks, and the results are
     the same, bit for bit; smaller stacks are rounded otherwise.
     """
-    origin = Origin(run_hash(config), fleet.data_hash())
+    origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
     shares: dict[str, list[tuple[str, str]]] = {}
     for choice in config.methods:
         known = load_checkpoint(out / "checkpoint" / choice.label, choice.label, origin)
@@ -65,7 +64,7 @@ def train_in_tasks(
         train_share,
         out / "cells",
         # A fleet on disk would not fit where it is sent: every machine opens it for itself.
-        shared=None if fleet.mapped is not None or fleet.on_demand else fleet,
+        shared=None if fleet.mapped is not None or fleet.is_lazy else fleet,
         ray=ray,
         gpus=1 if config.device == "cuda" else 0,
         on_done=on_done,
@@ -73,7 +72,7 @@ def train_in_tasks(
     for label, own in shares.items():
         found = []
         for name, share in own:
-            own_origin = Origin(run_hash(from_toml(share, trusted=True)), origin.data)
+            own_origin = CheckpointOrigin(run_hash(from_toml(share, trusted=True)), origin.data)
             one = load_checkpoint(paths[name], label, own_origin)
             if one is None:
                 raise RunError(f"{paths[name]} holds no checkpoint. Delete it and resume.")
@@ -89,7 +88,7 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
     if fleet is None:
         fleet = run_fleet(config)
     (choice,) = config.methods
-    origin = Origin(run_hash(config), fleet.data_hash())
+    origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
         budget = budget_for(choice.method, config.training, fleet)

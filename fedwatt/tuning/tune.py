@@ -26,11 +26,11 @@ from fedwatt.files import parse_json, write_text
 from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
-from fedwatt.report.table import Cell, Column, Table
+from fedwatt.report.table import Cell, ReportTable, TableColumn
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
 from fedwatt.runs.elevation import run_fleet
-from fedwatt.runs.execute import federation_for
 from fedwatt.runs.folder import claim, refuse_other_run
+from fedwatt.runs.simulation import federation_for
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.tuning.ranges import ranges_of
 from fedwatt.windows import Fleet
@@ -289,7 +289,7 @@ def _ask(
     return study.ask(space)
 
 
-def tuning_table(found: list[Tuned], target: Target) -> Table:
+def tuning_table(found: list[Tuned], target: Target) -> ReportTable:
     """Return the table of tuned settings: range, choice and gain."""
     rows: list[tuple[Cell, ...]] = []
     for one in found:
@@ -304,11 +304,11 @@ def tuning_table(found: list[Tuned], target: Target) -> Table:
             label = ("", "")
             rmse = ("", "")
     headings = ("Method", "Trials", "Hyperparameter", "Range", "Configured", "Chosen")
-    errors = [Column(f"RMSE {which}", target.unit) for which in ("configured", "chosen")]
-    return Table(
+    errors = [TableColumn(f"RMSE {which}", target.unit) for which in ("configured", "chosen")]
+    return ReportTable(
         "tuning",
         "Tuning with the same number of trials for every method",
-        (*map(Column, headings), *errors),
+        (*map(TableColumn, headings), *errors),
         tuple(rows),
         "RMSE on the validation windows, mean over seeds; the first trial of each method is the "
         "configured one. Test windows were not looked at.",

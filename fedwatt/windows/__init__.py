@@ -2,7 +2,7 @@
 
 from fedwatt.windows.client import Client, DataSettings, Fleet, build_client, build_fleet
 from fedwatt.windows.features import FEATURE_SETS, FEATURES, Feature, feature_names
-from fedwatt.windows.split import SPLITS
+from fedwatt.windows.splits import SPLITS
 
 __all__ = [
     "FEATURES",

@@ -30,7 +30,7 @@ from fedwatt.windows.labelled import (
 from fedwatt.windows.paged import Mapped, gather_clients
 from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.windows.settings import DataSettings as DataSettings
-from fedwatt.windows.split import SPLITS, held_out_vehicles, lowest_draws, split_trips
+from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws, split_trips
 from fedwatt.windows.targets import ENERGY, Target
 from fedwatt.windows.time_offset import aligned, vehicle_lag_s
 
@@ -109,8 +109,8 @@ class Fleet:
     source: str
     mapped: Mapped | None = None
     """The files that the clients' arrays are in, where they are too much for memory."""
-    on_demand: ClassVar[bool] = False
-    """Whether vehicles are made when they take part (`fedwatt.windows.on_demand`)."""
+    is_lazy: ClassVar[bool] = False
+    """Whether vehicles are made when they take part (`fedwatt.windows.lazy`)."""
     origin: Mapping[str, str | int] = field(default_factory=dict)
     """The section [fleet] of a configuration that makes it again; empty: none does."""
     account: tuple[str, ...] = ()
@@ -141,7 +141,7 @@ class Fleet:
         return self.clients
 
     def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
-        """Return these vehicles, all at once (`fedwatt.windows.on_demand` has to make them)."""
+        """Return these vehicles, all at once (`fedwatt.windows.lazy` has to make them)."""
         return [self.clients[place] for place in places]
 
     def prepare(self, places: Sequence[int]) -> None:

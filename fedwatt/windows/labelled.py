@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, trip_features
-from fedwatt.windows.reduction import principal_mix, selection_mix
-from fedwatt.windows.scaling import Scaler
-from fedwatt.windows.windows import window_means
+from fedwatt.windows.scaling import Scaler, principal_mix, selection_mix
+from fedwatt.windows.splits import window_means
 
 MASKED_EVERY = 16
 """One training window in sixteen is repeated with its elevation masked."""

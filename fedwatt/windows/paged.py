@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.errors import DataError
-from fedwatt.windows.split import SPLITS, natural_key
+from fedwatt.windows.splits import SPLITS, natural_key
 
 if TYPE_CHECKING:
     from fedwatt.windows.client import Client

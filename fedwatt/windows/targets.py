@@ -25,7 +25,7 @@ from fedwatt.plugins import refers, resolve
 from fedwatt.telemetry.channels import STORED
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows.features import FEATURES, STREAMING_DELAY_S, refuse_gaps
-from fedwatt.windows.windows import window_ends, window_sums
+from fedwatt.windows.splits import window_ends, window_sums
 
 Values = Mapping[str, FloatArray]
 """Channel -> its values [seconds]; fact of the vehicle -> one number, []."""

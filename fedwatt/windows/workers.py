@@ -15,17 +15,19 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fedwatt.errors import FedwattError, RunError
 from fedwatt.windows.client import Client, DataSettings, build_client
-from fedwatt.windows.makers import Maker
+
+if TYPE_CHECKING:
+    from fedwatt.windows.lazy import Maker
 
 CHUNK = 24
 """Vehicles that a process is asked for at a time."""
 
 
-def make(maker: Maker, settings: DataSettings, places: Sequence[int]) -> list[Client]:
+def make(maker: "Maker", settings: DataSettings, places: Sequence[int]) -> list[Client]:
     """Return the vehicles at these places, ready for training."""
     return [build_client(vehicle, settings) for vehicle in maker.vehicles(places)]
 
@@ -40,7 +42,7 @@ class Workers:
         self.count = cores() if count is None else count
         self.processes: list[subprocess.Popen[bytes]] = []
 
-    def make(self, maker: Maker, settings: DataSettings, places: Sequence[int]) -> list[Client]:
+    def make(self, maker: "Maker", settings: DataSettings, places: Sequence[int]) -> list[Client]:
         """Return the vehicles at these places, in their order."""
         chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
         if self.count < 2 or len(chunks) < 2:

@@ -8,7 +8,7 @@ from fedwatt.elevation.store import Provenance, read_provenance
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.windows import DataSettings
-from fedwatt.windows.split import held_out_vehicles
+from fedwatt.windows.splits import held_out_vehicles
 
 
 @pytest.fixture(scope="module")

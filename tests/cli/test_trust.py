@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from fedwatt import plugins
 from fedwatt.cli import app
 from fedwatt.errors import SettingError
+from fedwatt.runs.trained import load
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet
-from fedwatt.trained import load
 
 CODE = """
 import pathlib

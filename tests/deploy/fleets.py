@@ -14,9 +14,9 @@ from fedwatt.deploy.plan.plan import Plan, make_plan, read_plan
 from fedwatt.deploy.server.execute import execute
 from fedwatt.deploy.server.requests import Received
 from fedwatt.deploy.vehicle.acceptance import Acceptance
-from fedwatt.deploy.vehicle.handler import Credentials, Vehicle
+from fedwatt.deploy.vehicle.handler import Credentials, RequestHandler
 from fedwatt.deploy.wire import unpack
-from fedwatt.runs import from_toml
+from fedwatt.runs.config import from_toml
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet
@@ -96,7 +96,7 @@ Tamper = Callable[[str, int, bytes], bytes | None]
 class Loopback:
     """A channel without processes: every node is a vehicle that answers when it is polled."""
 
-    vehicles: dict[int, Vehicle]
+    vehicles: dict[int, RequestHandler]
     tamper: Tamper = lambda kind, node, reply: reply
     names: dict[int, str] = field(default_factory=dict)
     offline: set[int] = field(default_factory=set)
@@ -145,7 +145,7 @@ def loopback(fleet: Path, state: Path, acceptance: Acceptance = OPEN) -> Loopbac
     """One node per vehicle, numbered from 1 in another order than their names."""
     folders = vehicle_folders(fleet)[::-1]
     return Loopback({
-        n: Vehicle(f, state / f.name, credentials(read_vehicle(f).name), acceptance)
+        n: RequestHandler(f, state / f.name, credentials(read_vehicle(f).name), acceptance)
         for n, f in enumerate(folders, start=1)
     })  # fmt: skip
 

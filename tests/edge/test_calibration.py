@@ -7,7 +7,7 @@ import pytest
 
 from fedwatt.edge.calibration import (
     Calibration,
-    Outcome,
+    CalibrationTrip,
     PredictionIntervals,
     calibrate,
     clustered_quantile,
@@ -51,7 +51,7 @@ def test_scales_are_never_negative():
     assert min(scale) >= 0 and floor > 0
 
 
-def trip(draw, seconds=400, level=50.0, bias=0.0) -> Outcome:
+def trip(draw, seconds=400, level=50.0, bias=0.0) -> CalibrationTrip:
     """Errors that overlap as windows do, larger at speed, and a bias of the trip's own."""
     power = draw.normal(0, level / 60, seconds)
     speed = np.full(seconds - 59, draw.uniform(5, 25))
@@ -59,7 +59,7 @@ def trip(draw, seconds=400, level=50.0, bias=0.0) -> Outcome:
     error = (np.convolve(power, np.ones(60), "valid") + own) * speed / 10
     truth = np.full(len(error), 150.0)
     total = float(power.sum() + own * seconds / 60)
-    return Outcome(truth + error, truth, speed, 1000 + total, 1000.0, seconds)
+    return CalibrationTrip(truth + error, truth, speed, 1000 + total, 1000.0, seconds)
 
 
 @pytest.mark.parametrize("bias", [0.0, 4.0, 30.0])

@@ -9,8 +9,9 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export, personalised, read_trained
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
 from fedwatt.runs.elevation import vehicle_field
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, write_fleet
@@ -53,7 +54,7 @@ def fleet(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, fleet) -> Path:
     out = tmp_path_factory.mktemp("personalised run") / "out"
-    execute(from_toml(CONFIG.replace("FLEET", str(fleet))), out, Silent())
+    Run(from_toml(CONFIG.replace("FLEET", str(fleet))), out=out, observer=Silent()).execute()
     return out
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.edge.pretrained import PRETRAINED, route_model, shipped_fleet
-from fedwatt.edge.route_forecast import Plan, loaded, plan_route, spread_text
+from fedwatt.edge.route_forecast import Departure, loaded, plan_route, spread_text
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route import route_of
 
@@ -22,13 +22,13 @@ def straight(kilometres=5.0, climb_m=None, name="way"):
 
 
 def energy_wh(route, temperature=15.0, **conditions):
-    plan = Plan(temperature_c=temperature, **conditions)
+    plan = Departure(temperature_c=temperature, **conditions)
     return plan_route(route_model("leaf-24", plan), route, temperature, plan).forecast.total_wh
 
 
 @pytest.mark.parametrize("name", PRETRAINED)
 def test_every_model_is_plausible_on_a_level_road(name):
-    plan = Plan(temperature_c=15.0, soc=0.8, capacity_wh=21_300.0)
+    plan = Departure(temperature_c=15.0, soc=0.8, capacity_wh=21_300.0)
     planned = plan_route(route_model(name, plan), straight(), 15.0, plan)
     forecast = planned.forecast
     assert 90 < forecast.total_wh / 5 < 250  # Wh/km
@@ -67,7 +67,7 @@ def test_what_ships_names_no_place_and_no_vehicle():
 
 
 def test_a_load_counts_only_where_mass_does():
-    model = route_model("leaf-24", Plan(temperature_c=15.0))
+    model = route_model("leaf-24", Departure(temperature_c=15.0))
     beta = model.coefficients["energy"].beta
     heavier = loaded(model, model.mass_kg).coefficients["energy"].beta
     assert heavier[0] == 2 * beta[0]  # distance
@@ -96,7 +96,7 @@ def test_a_pretrained_model_has_a_card_and_no_windows(tmp_path):
 )
 def test_impossible_conditions_are_one_sentence(conditions, message):
     with pytest.raises(SettingError, match=message):
-        Plan(**conditions)
+        Departure(**conditions)
 
 
 BARE = """

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from fedwatt.cli import app
 from fedwatt.edge.export import export
 from fedwatt.edge.pretrained import route_model
-from fedwatt.edge.route_forecast import Plan, plan_routes
+from fedwatt.edge.route_forecast import Departure, plan_routes
 from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.elevation.settings import ElevationSettings
@@ -41,7 +41,7 @@ def ways(tmp_path_factory):
 
 
 def planned(file, ways, **conditions):
-    plan = Plan(**conditions)
+    plan = Departure(**conditions)
     return plan_routes(route_model(str(file), plan), ways, plan)
 
 
@@ -109,14 +109,14 @@ def test_what_is_missing_or_cannot_be_is_one_sentence(file, ways, plan, said):
 
 def test_a_charge_over_100_percent_is_refused_at_once():
     with pytest.raises(SettingError, match="state of charge of 120% does not exist"):
-        Plan(soc=1.2)
+        Departure(soc=1.2)
 
 
 def test_a_consumption_in_kilowatt_hours_per_100_km_is_refused_at_once():
     with pytest.raises(
         SettingError, match=r"15.2 Wh/km is no vehicle's. .* 15.2 kWh/100 km is 152"
     ):
-        Plan(consumption=15.2)
+        Departure(consumption=15.2)
 
 
 def test_a_file_without_routes_says_how_to_get_them(model, ways):

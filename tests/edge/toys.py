@@ -10,7 +10,7 @@ from fedwatt.edge.export import TrainedModel
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import TripPrediction
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables

@@ -10,7 +10,7 @@ from fedwatt.elevation.exchange import share_by
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn, shared_field, survey_fleet
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.sums import add_up
+from fedwatt.metrics.sums import add_up
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import fleet
 

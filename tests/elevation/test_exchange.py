@@ -13,7 +13,7 @@ from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.statistics import touched_nodes
 from fedwatt.elevation.survey import survey
 from fedwatt.errors import RunError, SettingError
-from fedwatt.sums import add_up
+from fedwatt.metrics.sums import add_up
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import fleet
 
@@ -94,7 +94,7 @@ def test_one_vehicle_alone_is_no_secret_sum_even_with_k_of_one(surveys):
 
 
 def test_sums_too_long_to_send_are_refused(surveys, monkeypatch):
-    monkeypatch.setattr("fedwatt.sums.MOST_WORDS", 1000)
+    monkeypatch.setattr("fedwatt.metrics.sums.MOST_WORDS", 1000)
     with pytest.raises(RunError, match=r"smaller elevation\.area or a larger elevation\.cell_m"):
         shared_under_masks(surveys, GRID, settings())
 

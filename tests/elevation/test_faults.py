@@ -15,7 +15,7 @@ from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.ridge import ridge
-from fedwatt.windows.windows import window_ends, window_energy, window_means
+from fedwatt.windows.splits import window_ends, window_energy, window_means
 from tests.elevation.toys import DEGREE_M, fleet
 
 DATA = DataSettings(features="speed")

@@ -21,10 +21,10 @@ from fedwatt.elevation.statistics import (
 )
 from fedwatt.elevation.survey import Survey, survey
 from fedwatt.errors import RunError
+from fedwatt.metrics.sums import VectorLayout
 from fedwatt.privacy.secure.messages import Masked, to_plain
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import generator
-from fedwatt.sums import Layout
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import DEGREE_M, fleet
@@ -85,7 +85,7 @@ def masked_exchange(surveys, overheard, last=None):
     exchanges = count()
 
     def summed(fields, values):
-        layout = Layout(fields, vehicles=len(values))
+        layout = VectorLayout(fields, vehicles=len(values))
         words = {f"car-{i}": layout.encode(own) for i, own in enumerate(values)}
         terms = SecureSettings(enabled=True, bits=64).terms(
             run="hills", number=next(exchanges), called=len(words), length=layout.length
@@ -205,7 +205,7 @@ def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
         bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8))
         # 5 standard deviations of a fair coin.
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
-    layout = Layout(sum_fields(nodes, pairs), vehicles=len(surveys))
+    layout = VectorLayout(sum_fields(nodes, pairs), vehicles=len(surveys))
     secret = layout.encode(packed(surveys[0], residual(surveys[0]), nodes, pairs, GRID, 8))
     sent = np.frombuffer(vectors[-len(surveys)], dtype="<u8")
     assert (sent != secret).mean() > 0.999

@@ -38,7 +38,7 @@ def trained(
 
 @pytest.fixture
 def plainly(monkeypatch: pytest.MonkeyPatch):
-    """`trained`, with the plain engine."""
+    """`runs.trained`, with the plain engine."""
 
     def run(*given, **more) -> Tensor:
         with monkeypatch.context() as patch:

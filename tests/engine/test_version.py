@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedwatt import Federation, Training, synthetic_fleet
+from fedwatt import Run, Training, synthetic_fleet
 from fedwatt.engine.version import VERSION, code_of, sources_digest
 from fedwatt.windows import DataSettings
 
@@ -29,7 +29,7 @@ def fleet():
 @pytest.mark.parametrize("method", NUMBERS[VERSION])
 def test_numbers_change_only_with_the_version(fleet, method: str) -> None:
     training = Training(rounds=2, participation=1.0, precision="float64")
-    trained = Federation(fleet, training=training, device="cpu").train(method)
+    trained = Run.on(fleet, training=training, device="cpu").train(method)
     # Rounding of float64 on other machines moves the tenth digit; a change of method moves more.
     assert trained.history.rounds[-1]["test_rmse"] == pytest.approx(
         NUMBERS[VERSION][method], rel=1e-9

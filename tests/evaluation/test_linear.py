@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.evaluation.linear import feature_means, mean_baseline, ridge_baseline
+from fedwatt.evaluation.baselines import feature_means, mean_baseline, ridge_baseline
 from tests.federation.toys import random_fleet
 
 

@@ -8,8 +8,8 @@ import torch
 
 from fedwatt.evaluation import REFERENCES, baseline_rows
 from fedwatt.evaluation import networks as networks_module
+from fedwatt.evaluation.baselines import lowest_validation_error, ridge_baseline
 from fedwatt.evaluation.finetune import Personalisation
-from fedwatt.evaluation.linear import ridge_baseline
 from fedwatt.evaluation.networks import (
     RATES,
     Selected,
@@ -17,7 +17,6 @@ from fedwatt.evaluation.networks import (
     initial_models,
     local_networks,
 )
-from fedwatt.evaluation.rows import lowest_validation_error
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import validation_error
 from fedwatt.models import MLP

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fedwatt.errors import RunError
-from fedwatt.federation import Availability, Federation, State, Training, client_state
-from fedwatt.federation.client_state import Paged, Pages, new_table
+from fedwatt.federation import Availability, Federation, State, Training
+from fedwatt.federation.state import Paged, Pages, new_table
 from fedwatt.methods import get
 from fedwatt.models import MLP
 from tests.federation.toys import random_fleet
@@ -27,7 +27,7 @@ def table(path: Path | None = None) -> Paged:
 
 @pytest.fixture
 def everything_on_disk(monkeypatch) -> None:
-    monkeypatch.setattr(client_state, "DENSE_BYTES", 0)
+    monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
 
 
 def federation(**terms) -> Federation:
@@ -44,7 +44,7 @@ def federation(**terms) -> Federation:
 
 def test_small_tables_and_single_numbers_stay_in_memory(everything_on_disk, monkeypatch) -> None:
     assert isinstance(new_table(torch.tensor(1.0), 2, 3, None), torch.Tensor)
-    monkeypatch.setattr(client_state, "DENSE_BYTES", 2 * 3 * 8)
+    monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 2 * 3 * 8)
     assert isinstance(new_table(torch.zeros(2), 2, 3, None), torch.Tensor)
     assert isinstance(new_table(torch.zeros(3), 2, 3, None), Paged)
 
@@ -102,7 +102,7 @@ def test_pinned_rows_outlive_the_state_they_belong_to(everything_on_disk, tmp_pa
 @pytest.mark.parametrize("name", METHODS)
 def test_on_disk_or_not_is_the_same_training(name: str, monkeypatch) -> None:
     dense = federation().train(name).state
-    monkeypatch.setattr(client_state, "DENSE_BYTES", 0)
+    monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
     paged = federation().train(name).state
     assert paged.paged
     assert not dense.paged

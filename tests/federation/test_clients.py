@@ -7,8 +7,8 @@ import torch
 from pytest import approx
 
 from fedwatt.engine.call import Call
-from fedwatt.federation.clients import Clients, clients
-from fedwatt.federation.members import Members
+from fedwatt.federation.participation import Members
+from fedwatt.federation.records import Clients, clients
 from fedwatt.federation.work import Work
 from tests.federation.toys import random_fleet
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from fedwatt.federation import Availability, Federation, Training
-from fedwatt.federation.dealing import DealtFederation, Sums, added, adds_up, train_share
+from fedwatt.federation.dealing import Sums, added, adds_up, dealt_federation, train_share
 from fedwatt.methods import get
 from fedwatt.synthetic import synthetic_fleet
-from fedwatt.windows.on_demand import town_fleet
+from fedwatt.synthetic.fleet import TownVehicles
 
 TRAINING = Training(rounds=2, participation=0.7, steps=4, batch=16)
 LOSSY = Availability(reply_loss=0.2, speeds=(1.0, 0.5), deadline=3)
@@ -23,7 +23,7 @@ def federation(fleet=FLEET) -> Federation:
 def dealt(method: str, shares: int, fleet=FLEET) -> Federation:
     """Shares are trained one after the other, by a federation of their own."""
     other = federation(fleet)
-    return DealtFederation(
+    return dealt_federation(
         federation(fleet),
         lambda start, own: [train_share(other, get(method), start, one) for one in own],
         shares,
@@ -58,7 +58,7 @@ def test_a_server_that_must_see_every_reply_does():
 
 
 def test_vehicles_on_demand_are_made_by_the_workers_alone():
-    fleet = town_fleet(9, trips=3)
+    fleet = TownVehicles(9, 0, 3).lazy_fleet()
     whole = federation().train("fedavg")
     parts = dealt("fedavg", 2, fleet).train("fedavg")
     torch.testing.assert_close(parts.state.weights, whole.state.weights, rtol=1e-5, atol=1e-6)
@@ -78,7 +78,7 @@ def test_what_comes_back_is_two_sums_and_no_reply():
         return parts
 
     model = other.model.layout.size
-    DealtFederation(federation(), deal, 2).train("fedavg")
+    dealt_federation(federation(), deal, 2).train("fedavg")
     for size, runs in sizes:  # two sums in float64 for each run, and a few numbers a vehicle
         assert 2 * 8 * model * runs <= size < 2 * 8 * model * runs + 20_000
 

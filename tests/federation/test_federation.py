@@ -291,7 +291,7 @@ def test_a_fixed_batch_is_the_same_in_every_round() -> None:
 def test_a_gpu_is_waited_for_before_its_time_is_read(device: str, sync) -> None:
     fed = Federation(random_fleet(), device="cpu")
     fed.device = torch.device(device)
-    assert fed.loop.stopwatch().sync is sync
+    assert fed.stopwatch().sync is sync
 
 
 def test_a_fleet_says_how_large_it_is_and_not_all_its_numbers() -> None:

@@ -1,16 +1,14 @@
 """What a training keeps: the mean of the best-validated and the last model, unless it is broken."""
 
-from dataclasses import replace
-
 import torch
 from pytest import approx
 
 from fedwatt.federation.backend import ModelEvaluation
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.federation.state import State
 from fedwatt.windows import Client
 from tests.federation.test_loop import Answering
-from tests.federation.toys import line_client, line_federation
+from tests.federation.toys import line_client, line_federation, over
 
 
 def pulled(*validation: float) -> Client:
@@ -62,7 +60,7 @@ def test_a_mean_that_cannot_be_compared_is_not_kept() -> None:
         ModelEvaluation([None], {}),
     ):
         port = Answering(federation, evaluate_mean=lambda *_, said=evaluation: said)
-        state = replace(federation.loop, backend=port).train("fedavg").state
+        state = over(federation, port).train("fedavg").state
         assert state.final_weights.item() == approx(1.25)
 
 

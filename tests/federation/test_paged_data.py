@@ -20,7 +20,7 @@ from fedwatt.models import MLP
 from fedwatt.synthetic import synthetic_fleet
 from fedwatt.windows import DataSettings, Fleet, paged
 from fedwatt.windows.paged import gather_clients
-from fedwatt.windows.split import SPLITS
+from fedwatt.windows.splits import SPLITS
 from tests.federation.toys import random_fleet
 
 

@@ -5,9 +5,13 @@ import torch
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Training
-from fedwatt.federation.members import Members
-from fedwatt.federation.participation import lost_replies, participants
-from fedwatt.federation.terms import Terms, checked_seeds
+from fedwatt.federation.participation import (
+    Members,
+    Terms,
+    checked_seeds,
+    lost_replies,
+    participants,
+)
 from tests.federation.toys import random_fleet
 
 MEMBERS = Members(random_fleet((70, 33, 128, 5, 60), held_out=(1,)), 0)

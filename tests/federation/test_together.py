@@ -9,7 +9,7 @@ import torch
 from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
-from fedwatt.federation.loop import Trained
+from fedwatt.federation.loop import TrainingResult
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.methods import LocalRule, Method, get
 from tests.federation.toys import random_fleet
@@ -152,7 +152,7 @@ def test_deterministic_seeds_have_the_same_bits_whoever_is_in_their_stack(name, 
         own = replace(training, **other)
         return Federation(FLEET, training=own, seeds=seeds, device=device)
 
-    def found(trained: Trained, place: int) -> tuple[list[float], list[float]]:
+    def found(trained: TrainingResult, place: int) -> tuple[list[float], list[float]]:
         rows = [row["test_rmse"] for row in trained.history.rounds if row["seed"] == 2]
         return trained.state.weights[place].tolist(), rows
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.engine.call import Call
-from fedwatt.federation import Federation, State, Training
+from fedwatt.federation import Federation, Loop, State, Training
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
 from fedwatt.metrics import Stopwatch
@@ -151,6 +151,11 @@ FULL = ((0, 1),) * 3
 PARTIAL = ((0,), (1,), (0, 1))
 
 
+def over(federation: Federation, backend: Any) -> Loop:
+    """Return the rounds of a federation with another backend."""
+    return Loop(lambda _: backend, federation.terms, federation.model, federation.device)
+
+
 def toy_states(
     method: Method, schedule: Sequence[Sequence[int]], model: Model | None = None, **given: Any
 ) -> Iterator[tuple[Federation, State]]:
@@ -166,7 +171,7 @@ def toy_states(
         present = toy.simulated.present(state)
         calls = [Call(0, k, STEPS[k]) for k in called]
         work = replace(toy.simulated.trained(method, state, calls, watch), asked=calls)
-        state, _ = toy.loop.conclude(method, state, present, work, watch)
+        state, _ = toy.conclude(method, state, present, work, watch)
         yield toy, state
 
 

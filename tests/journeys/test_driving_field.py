@@ -14,7 +14,7 @@ from fedwatt.journeys.driving_field import (
     published,
     vehicle_sums,
 )
-from fedwatt.sums import add_up, in_process, plainly
+from fedwatt.metrics.sums import add_up, in_process, plainly
 
 from .towns import GRID, a_vehicle, board, boards
 

@@ -22,8 +22,8 @@ from fedwatt.journeys.route_files import (
 )
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.journeys.route_model import NAMES, Coefficients
+from fedwatt.metrics.sums import add_up
 from fedwatt.randomness import generator
-from fedwatt.sums import add_up
 from tests.edge.bare import ON_BOARD
 
 from .towns import DEGREE_M, GRID, a_vehicle, board, boards, street_trip

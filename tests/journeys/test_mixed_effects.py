@@ -15,7 +15,7 @@ from fedwatt.journeys.mixed_effects import (
     unit_fields,
     unit_sums,
 )
-from fedwatt.sums import add_up, plainly
+from fedwatt.metrics.sums import add_up, plainly
 
 BETA = np.array([150.0, 5.0])
 

@@ -22,7 +22,7 @@ from fedwatt.journeys.route_exchange import (
     TooFewTeach,
     learn_from_pupils,
 )
-from fedwatt.sums import plainly
+from fedwatt.metrics.sums import plainly
 
 from .towns import GRID, boards
 

@@ -7,7 +7,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import get
 from fedwatt.methods.attack import (
-    Fault,
+    FaultRule,
     GaussianUpdate,
     LabelShift,
     ScaledUpdate,
@@ -22,7 +22,9 @@ NAMES = [f"car-{k:03d}" for k in range(400)]
 FAULTS = ("sign-flip", "scaled-update", "gaussian-update", "label-shift")
 
 
-def sent(rule: Fault, deltas: torch.Tensor, round: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def sent(
+    rule: FaultRule, deltas: torch.Tensor, round: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """What vehicles with displacements `deltas` hand up, and which of them are faulty."""
     vehicles = tuple(NAMES[: len(deltas)])
     start = a_start(torch.zeros_like(deltas), Line(), vehicles=vehicles, round=round)
@@ -43,7 +45,7 @@ def test_a_vehicle_is_faulty_by_its_name_alone() -> None:
 
 
 @pytest.mark.parametrize(("rule", "factor"), [(SignFlip(), -4.0), (ScaledUpdate(), 100.0)])
-def test_faulty_vehicles_scale_their_reply(rule: Fault, factor: float) -> None:
+def test_faulty_vehicles_scale_their_reply(rule: FaultRule, factor: float) -> None:
     deltas = normal(30, 5)
     handed_up, faulty = sent(rule, deltas)
     assert 0 < faulty.sum() < 30

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fedwatt.metrics.sums import Words, unpacked
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import Agreements, Inbox, Revealed, Shares, Survivors, bits_of
 from fedwatt.privacy.secure.vehicle import (
@@ -16,8 +17,7 @@ from fedwatt.privacy.secure.vehicle import (
     reveal,
     share_keys,
 )
-from fedwatt.privacy.secure_settings import SecureSettings, Terms
-from fedwatt.sums import Words, unpacked
+from fedwatt.privacy.secure_settings import SecureSettings, SecureTerms
 
 
 def entropy_of(seed: int) -> Callable[[int], bytes]:
@@ -29,7 +29,7 @@ def names_of(count: int) -> list[str]:
     return [f"car-{k:03d}" for k in range(count)]
 
 
-def terms_of(called: int, length: int = 4, **changes: object) -> Terms:
+def terms_of(called: int, length: int = 4, **changes: object) -> SecureTerms:
     made = SecureSettings(bits=changes.pop("bits", 64))
     return made.terms(**({"run": "a", "number": 1, "called": called, "length": length} | changes))
 
@@ -43,7 +43,7 @@ def random_words(count: int, length: int, bits: int = 64, seed: int = 0) -> dict
 class Stopped:
     """An exchange of vehicles that all answer, up to where their vectors have arrived."""
 
-    def __init__(self, count: int = 4, length: int = 4, terms: Terms | None = None) -> None:
+    def __init__(self, count: int = 4, length: int = 4, terms: SecureTerms | None = None) -> None:
         self.terms = terms or terms_of(count, length)
         self.names = names_of(count)
         self.words = random_words(count, self.terms.length, self.terms.bits)

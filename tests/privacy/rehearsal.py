@@ -7,18 +7,18 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from fedwatt.metrics.sums import Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.identity import Identity, Trust
 from fedwatt.privacy.secure.shamir import Entropy
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import Words
+from fedwatt.privacy.secure_settings import SecureTerms
 
 STAGES = ("nothing", "keys", "shares", "vector", "agreement", "everything")
 
 
 def rehearse(
-    terms: Terms,
+    terms: SecureTerms,
     words: Mapping[str, Words],
     last: Mapping[str, str] | None = None,
     *,

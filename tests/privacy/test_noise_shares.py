@@ -8,13 +8,13 @@ import torch
 
 from fedwatt.errors import DataError
 from fedwatt.methods import get
+from fedwatt.metrics.sums import VectorLayout
 from fedwatt.models import get_model
-from fedwatt.noise import grid_of_noise
 from fedwatt.privacy import noise_shares
 from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.sums import Layout
+from fedwatt.randomness import grid_of_noise
 from tests.privacy.exchanges import terms_of
 from tests.privacy.rehearsal import rehearse
 
@@ -23,7 +23,7 @@ MODEL = get_model("mlp", window=10, features=8, hidden=(30,))
 SIZE = MODEL.layout.size
 
 
-def words(vehicles: int, survivors: int, delta: float = 0.0) -> tuple[Layout, np.ndarray]:
+def words(vehicles: int, survivors: int, delta: float = 0.0) -> tuple[VectorLayout, np.ndarray]:
     layout = reply_layout(METHOD, MODEL, SecureSettings(), vehicles=vehicles)
     own = torch.full((SIZE,), delta)
     return layout, layout.encode(reply_values(METHOD, MODEL, own, 9, {}, layout, survivors))

@@ -12,7 +12,7 @@ from fedwatt.privacy.secure.messages import (
     Advert,
     Agreements,
     Inbox,
-    Roster,
+    NeighbourRoster,
     from_plain,
     names_of,
     to_plain,
@@ -28,7 +28,7 @@ from fedwatt.privacy.secure.vehicle import (
     reveal,
     share_keys,
 )
-from fedwatt.privacy.secure_settings import SecureSettings, Terms
+from fedwatt.privacy.secure_settings import SecureSettings, SecureTerms
 from tests.privacy.exchanges import Stopped, entropy_of, terms_of
 
 
@@ -300,9 +300,9 @@ def test_a_seal_holds_only_for_its_sender_receiver_and_exchange() -> None:
 def test_messages_and_states_survive_their_way_as_plain_values(held: Stopped) -> None:
     a = held.names[0]
     kept = [
-        (Terms, held.terms),
+        (SecureTerms, held.terms),
         (Advert, held.adverts[a]),
-        (Roster, held.keyed.roster(a)),
+        (NeighbourRoster, held.keyed.roster(a)),
         (Inbox, held.inboxes[a]),
         (Advertised, held.advertised[a]),
         (Shared, held.shared[a]),

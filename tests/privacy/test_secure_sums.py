@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from fedwatt.errors import RunError
+from fedwatt.metrics.sums import reduced, word_type
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.masks import own_mask, pair_mask
 from fedwatt.privacy.secure.messages import Masked
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import reduced, word_type
+from fedwatt.privacy.secure_settings import SecureTerms
 from tests.privacy.exchanges import Stopped, entropy_of, names_of, random_words, terms_of
 from tests.privacy.rehearsal import STAGES, rehearse
 
@@ -144,7 +144,7 @@ def test_survivors_reveal_seeds_and_nothing_else_where_nobody_drops_out() -> Non
 def test_the_masks_of_one_exchange_are_no_use_in_another() -> None:
     one = terms_of(3)
     other = terms_of(3, number=2)
-    assert isinstance(one, Terms) and one.digest != other.digest
+    assert isinstance(one, SecureTerms) and one.digest != other.digest
     assert (own_mask(one, bytes(32), "a") != own_mask(other, bytes(32), "a")).all()
     assert (own_mask(one, bytes(32), "a") != own_mask(one, bytes(32), "b")).all()
 

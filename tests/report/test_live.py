@@ -11,13 +11,14 @@ from urllib.request import urlopen
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.observers.progress_log import FILE
 from fedwatt.report import live as serve
 from fedwatt.report.live import serving
-from fedwatt.runs import execute, from_toml
-from tests.observers.test_observer import SMALL
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.observers import FILE
+from fedwatt.runs.run import Run
 from tests.runs.killing import finish, kill_after
 from tests.runs.test_execute import Silent
+from tests.runs.test_observer import SMALL
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 in_browser = pytest.mark.skipif(
@@ -71,8 +72,9 @@ def looked_at(address: str, profile: Path) -> str:
 LIVE = """
 import sys
 from pathlib import Path
-from fedwatt.runs import execute, from_toml
-from tests.observers.test_observer import SMALL
+from fedwatt.runs.config import from_toml
+    from fedwatt.runs.run import Run
+from tests.runs.test_observer import SMALL
 from tests.runs.test_execute import Silent
 
 class Loud(Silent):
@@ -80,7 +82,7 @@ class Loud(Silent):
         print(label, state.round, flush=True)
 
 config = from_toml(SMALL.replace("rounds = 2", "rounds = 40"))
-execute(config, Path(sys.argv[1]), Loud(), resume=True, checkpoint_seconds=0)
+Run(config, out=Path(sys.argv[1]), observer=Loud(), resume=True, checkpoint_seconds=0).execute()
 """
 
 
@@ -103,7 +105,7 @@ def test_a_run_is_watched_while_it_is_killed_and_resumed(tmp_path: Path) -> None
 
 @in_browser
 def test_an_open_page_shows_what_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    execute(from_toml(SMALL), tmp_path / "run", Silent())
+    Run(from_toml(SMALL), out=tmp_path / "run", observer=Silent()).execute()
     whole = (tmp_path / "run" / FILE).read_bytes()
     asked: list[int] = []
 

@@ -6,14 +6,14 @@ import pytest
 
 from fedwatt.report.load import load_run
 from fedwatt.report.statistics import Estimate
-from fedwatt.report.table import Column, Table
+from fedwatt.report.table import ReportTable, TableColumn
 from fedwatt.report.tables import final_results, tables
 from tests.report.conftest import ROUNDS, make_run, test_rmse_wh
 
-ONE = Table(
+ONE = ReportTable(
     "demo",
     "A & B",
-    (Column("Method"), Column("RMSE", "Wh"), Column("Rounds", digits=0)),
+    (TableColumn("Method"), TableColumn("RMSE", "Wh"), TableColumn("Rounds", digits=0)),
     (
         ("a|b_1", Estimate(52.91, 0.42, 51.87, 53.95, 3), 12.0),
         ("50 %", -1.25, inf),

@@ -9,11 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from fedwatt.report import web_server as local_server
-from fedwatt.report.web_server import Reply, answering
+from fedwatt.report.web_server import Response, answering
 
 
-def page(path: str, query: Mapping[str, str]) -> Reply | None:
-    return Reply(b"the page") if path == "/" else None
+def page(path: str, query: Mapping[str, str]) -> Response | None:
+    return Response(b"the page") if path == "/" else None
 
 
 @pytest.fixture

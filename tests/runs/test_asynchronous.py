@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.runs import execute, from_toml, to_toml
-from fedwatt.runs.config import from_tables, override
+from fedwatt.runs.config import from_tables, from_toml, override, to_toml
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent, results
 
@@ -37,12 +37,14 @@ name = "moon"
 
 
 def test_a_buffered_run_is_continued_bit_for_bit(tmp_path: Path) -> None:
-    execute(from_toml(CONFIG), tmp_path / "whole", Silent())
+    Run(from_toml(CONFIG), out=tmp_path / "whole", observer=Silent()).execute()
     cut = tmp_path / "cut"
     for stop_after in (2, 6):
         with pytest.raises(KeyboardInterrupt):
-            execute(from_toml(CONFIG), cut, Silent(stop_after), resume=stop_after > 2)
-    execute(from_toml(CONFIG), cut, Silent(), resume=True)
+            Run(
+                from_toml(CONFIG), out=cut, observer=Silent(stop_after), resume=stop_after > 2
+            ).execute()
+    Run(from_toml(CONFIG), out=cut, observer=Silent(), resume=True).execute()
     assert results(cut) == results(tmp_path / "whole")
     rounds = read_table(cut, "rounds").to_pylist()
     assert all(row["clock"] > 0 for row in rounds if row["round"])
@@ -66,5 +68,5 @@ def test_an_impossible_method_is_refused_before_any_work(tmp_path: Path) -> None
     for name, reason in (("scaffold", "would be stale"), ("fedavg@krum", "full buffer brings 3")):
         config = from_toml(CONFIG.replace('"moon"', f'"{name}"'))
         with pytest.raises(SettingError, match=reason):
-            execute(config, tmp_path / name, Silent())
+            Run(config, out=tmp_path / name, observer=Silent()).execute()
         assert not (tmp_path / name).exists()

@@ -14,11 +14,11 @@ from fedwatt.elevation.learn import learn, learn_shared
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
-from fedwatt.federation.final_model import GLOBAL_MODELS
-from fedwatt.runs import execute, from_toml
-from fedwatt.runs.config import RunConfig, Source
+from fedwatt.federation.selection import GLOBAL_MODELS
+from fedwatt.runs.config import RunConfig, Source, from_toml
 from fedwatt.runs.elevation import learned_alone
-from fedwatt.runs.model_file import read_own_model
+from fedwatt.runs.model_file import read_personalised
+from fedwatt.runs.run import Run
 from fedwatt.runs.source import open_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
@@ -56,7 +56,7 @@ name = "scaffold"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("run") / "out"
-    execute(from_toml(CONFIG), out, Silent())
+    Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     return out
 
 
@@ -179,7 +179,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
     changed = 0
     for seed in (1, 2):
         for name in ("car-001", "car-002", "car-003"):
-            own = read_own_model(run, "fedavg", seed, name)
+            own = read_personalised(run, "fedavg", seed, name)
             same = all((own[n] == shared[f"fedavg/kept/seed-{seed}/{n}"]).all() for n in own)
             one, kept = (
                 next(
@@ -194,7 +194,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
             changed += not same
     assert changed
     with pytest.raises(RunError, match="no personalised model of 'car-9'"):
-        read_own_model(run, "fedavg", 1, "car-9")
+        read_personalised(run, "fedavg", 1, "car-9")
 
 
 def test_the_published_field_is_in_the_run_folder(run):
@@ -228,7 +228,9 @@ def test_the_ridge_of_a_local_only_vehicle_gains_by_its_own_map(tmp_path):
     for features in ("base, elevation", "base"):
         out = tmp_path / features
         config = from_toml(text.replace("base, elevation", features))
-        execute(replace(config, fleet=replace(config.fleet, trips=20)), out, Silent())
+        Run(
+            replace(config, fleet=replace(config.fleet, trips=20)), out=out, observer=Silent()
+        ).execute()
         rows = read_table(out, "baselines").to_pylist()
         errors[features] = np.mean(
             [r["rmse"] for r in rows if r["reference"] == "ridge" and r["stratum"] == "all"]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.runs.environment import coverage, describe_fleet
+from fedwatt.runs.provenance import coverage, describe_fleet
 from fedwatt.windows import DataSettings, build_fleet
 from tests.windows.toys import make_vehicle
 

@@ -10,7 +10,9 @@ import pytest
 
 from fedwatt.errors import RunError
 from fedwatt.federation import RoundRecord, State
-from fedwatt.runs import Observer, execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.observers import Observer
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import write_fleet
@@ -66,7 +68,7 @@ def results(folder: Path) -> dict[str, bytes]:
 def whole(tmp_path_factory) -> Path:
     """A run that nobody disturbed."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    execute(from_toml(CONFIG), out, Silent())
+    Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     return out
 
 
@@ -85,7 +87,7 @@ def test_a_run_folder_is_complete(whole: Path) -> None:
 
 def test_the_configuration_in_a_run_folder_repeats_the_run(whole: Path, tmp_path: Path) -> None:
     again = tmp_path / "again"
-    execute(from_toml((whole / "config.toml").read_text()), again, Silent())
+    Run(from_toml((whole / "config.toml").read_text()), out=again, observer=Silent()).execute()
     assert results(again) == results(whole)
 
 
@@ -93,9 +95,11 @@ def test_the_configuration_in_a_run_folder_repeats_the_run(whole: Path, tmp_path
 def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, stop_after) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(stop_after), checkpoint_seconds=1e9)
+        Run(
+            from_toml(CONFIG), out=out, observer=Silent(stop_after), checkpoint_seconds=1e9
+        ).execute()
     again = Silent()
-    execute(from_toml(CONFIG), out, again, resume=True)
+    Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     # The round it was stopped in was complete; it is not done twice.
     assert again.rounds == 12 - stop_after
     assert results(out) == results(whole)
@@ -104,14 +108,15 @@ def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, s
 KILLED = """
     import sys
     from pathlib import Path
-    from fedwatt.runs import execute, from_toml
+    from fedwatt.runs.config import from_toml
+    from fedwatt.runs.run import Run
     from tests.runs.test_execute import CONFIG, Silent
 
     class Loud(Silent):
         def on_round(self, label, state, record):
             print(label, state.round, flush=True)
 
-    execute(from_toml(CONFIG), Path(sys.argv[1]), Loud(), checkpoint_seconds=0)
+    Run(from_toml(CONFIG), out=Path(sys.argv[1]), observer=Loud(), checkpoint_seconds=0).execute()
 """
 
 
@@ -119,7 +124,7 @@ KILLED = """
 def test_a_killed_run_continues_bit_for_bit(whole: Path, tmp_path: Path, lines: int) -> None:
     out = tmp_path / "run"
     kill_after(lines, KILLED, str(out))
-    execute(from_toml(CONFIG), out, Silent(), resume=True)
+    Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(whole)
 
 
@@ -127,7 +132,7 @@ def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     again = Silent()
-    execute(from_toml(CONFIG), out, again, resume=True)
+    Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert again.rounds == 0
     assert results(out) == results(whole)
 
@@ -135,17 +140,17 @@ def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
 def test_another_run_is_never_overwritten(whole: Path) -> None:
     before = results(whole)
     with pytest.raises(RunError, match=r"already holds a run. Continue it with --resume"):
-        execute(from_toml(CONFIG), whole, Silent())
+        Run(from_toml(CONFIG), out=whole, observer=Silent()).execute()
     other = from_toml(CONFIG.replace("rounds = 6", "rounds = 7"))
     with pytest.raises(RunError, match=r"another configuration: training.rounds 6 → 7\. A run"):
-        execute(other, whole, Silent(), resume=True)
+        Run(other, out=whole, observer=Silent(), resume=True).execute()
     assert results(whole) == before
 
 
 def interrupted(tmp_path: Path) -> Path:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(2))
+        Run(from_toml(CONFIG), out=out, observer=Silent(2)).execute()
     return out
 
 
@@ -157,7 +162,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, file: str) -> None:
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
     with pytest.raises(RunError, match=r"checkpoint .* is damaged .* Delete that folder"):
-        execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert not (out / "rounds.parquet").exists()
 
 
@@ -166,13 +171,13 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(5), checkpoint_seconds=0.0)
+        Run(from_toml(CONFIG), out=out, observer=Silent(5), checkpoint_seconds=0.0).execute()
     kept = sorted((out / "checkpoint" / "fedavg").glob("round-*"))
     assert [folder.name for folder in kept] == ["round-000003", "round-000004", "round-000005"]
     (kept[2] / "state.safetensors").write_bytes(b"")
     (kept[1] / "manifest.json").unlink()
     again = Silent()
-    execute(from_toml(CONFIG), out, again, resume=True)
+    Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert "round-000005 is damaged" in caplog.text and "round-000004 is damaged" in caplog.text
     assert again.rounds == 12 - 3
     assert results(out) == results(whole)
@@ -184,10 +189,10 @@ def test_a_truncated_or_missing_part_of_a_checkpoint_is_refused(tmp_path: Path, 
     (path,) = out.rglob(f"checkpoint/fedavg/round-*/{file}")
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(RunError, match="is damaged"):
-        execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     path.unlink()
     with pytest.raises(RunError, match="is damaged"):
-        execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"round": 2, "sha256": {}}', "{"])
@@ -196,7 +201,7 @@ def test_a_manifest_that_says_too_little_is_refused(tmp_path: Path, text: str) -
     (path,) = out.rglob("checkpoint/fedavg/round-*/manifest.json")
     path.write_text(text)
     with pytest.raises(RunError, match=r"is damaged \(manifest.json"):
-        execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
 
 
 def test_other_data_under_the_same_name_is_refused(tmp_path: Path) -> None:
@@ -204,11 +209,11 @@ def test_other_data_under_the_same_name_is_refused(tmp_path: Path) -> None:
     config = from_toml(CONFIG.replace("vehicles = 4", f"data = '{fleet}'"))
     write_fleet(fleet, synthetic_vehicles(4, seed=1, trips=6), source="one")
     with pytest.raises(KeyboardInterrupt):
-        execute(config, tmp_path / "run", Silent(2))
+        Run(config, out=tmp_path / "run", observer=Silent(2)).execute()
     shutil.rmtree(fleet)
     write_fleet(fleet, synthetic_vehicles(4, seed=2, trips=6), source="another")
     with pytest.raises(RunError, match="its data has changed"):
-        execute(config, tmp_path / "run", Silent(), resume=True)
+        Run(config, out=tmp_path / "run", observer=Silent(), resume=True).execute()
 
 
 @pytest.fixture
@@ -226,7 +231,7 @@ def small_disk(tmp_path: Path):
 def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(small_disk, whole) -> None:
     out = small_disk / "run"
     with pytest.raises(RunError, match=r"Cannot write .*: .*(No space left|os error 28)"):
-        execute(from_toml(CONFIG), out, Silent(), checkpoint_seconds=0)
+        Run(from_toml(CONFIG), out=out, observer=Silent(), checkpoint_seconds=0).execute()
     left = [path for path in out.rglob("*") if path.is_file()]
     assert left
     for path in left:  # whatever is there is whole
@@ -236,7 +241,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing_half_written(small_disk,
     assert not list(out.rglob(".part"))
     # With room again, it goes on to the same result.
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
-    execute(from_toml(CONFIG), out, Silent(), resume=True)
+    Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(whole)
 
 
@@ -244,7 +249,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     with pytest.raises(RunError, match=f"Cannot write .*{os.sep}file{os.sep}run"):
-        execute(from_toml(CONFIG), blocked / "run", Silent())
+        Run(from_toml(CONFIG), out=blocked / "run", observer=Silent()).execute()
 
 
 def test_a_table_of_another_shape_is_refused(tmp_path: Path, whole: Path) -> None:

@@ -9,8 +9,8 @@ from fedwatt.report.answer import answer
 from fedwatt.report.baselines import baseline_rmse
 from fedwatt.report.load import Columns, load_run
 from fedwatt.report.statistics import curves
-from fedwatt.runs import execute
 from fedwatt.runs.config import DEFAULT_METHODS, RunConfig, from_tables
+from fedwatt.runs.run import Run
 from tests.runs.test_execute import Silent
 
 RATES = {"fedavg": 1.0, "half": 0.5, "double": 2.0}
@@ -28,7 +28,7 @@ def run(tmp_path_factory):
     methods.append({"name": "fo-ri-fedavg", "learning_rate": own, "directions": 4})
     tables = {"fleet": {"vehicles": 6}, "training": {"rounds": 16, "participation": 0.5}}
     folder = tmp_path_factory.mktemp("first") / "run"
-    execute(from_tables(tables | {"method": methods}), folder, Silent())
+    Run(from_tables(tables | {"method": methods}), out=folder, observer=Silent()).execute()
     return load_run(folder)
 
 

@@ -11,8 +11,9 @@ from fedwatt.edge.export_run import export_run
 from fedwatt.edge.trips import predict_trip
 from fedwatt.errors import RunError, SettingError
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
 from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, vehicle_folders, write_fleet
@@ -50,8 +51,10 @@ def fleet(tmp_path_factory):
 def run(fleet, tmp_path_factory):
     out = tmp_path_factory.mktemp("run") / "mixed"
     text = CONFIG.replace("FLEET", str(fleet))
-    execute(from_toml(text.replace("MIXTURE", "true")), out, Silent())
-    execute(from_toml(text.replace("MIXTURE", "false")), out.parent / "network", Silent())
+    Run(from_toml(text.replace("MIXTURE", "true")), out=out, observer=Silent()).execute()
+    Run(
+        from_toml(text.replace("MIXTURE", "false")), out=out.parent / "network", observer=Silent()
+    ).execute()
     return out
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedwatt.errors import RunError
-from fedwatt.federation import client_state
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.run import Run
 from tests.runs.killing import kill_after
 from tests.runs.test_execute import CONFIG as PLAIN
 from tests.runs.test_execute import Silent, results
@@ -19,31 +19,35 @@ CONFIG += '[[method]]\nname = "moon"\ncontrast_weight = 1.0\n'
 def whole(tmp_path_factory) -> Path:
     """A run that nobody disturbed, with everything in memory."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    execute(from_toml(CONFIG), out, Silent())
+    Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     assert not list(out.rglob("*.rows"))
     return out
 
 
 @pytest.fixture(autouse=True)
 def everything_on_disk(whole: Path, monkeypatch) -> None:
-    monkeypatch.setattr(client_state, "DENSE_BYTES", 0)
+    monkeypatch.setattr("fedwatt.federation.state.DENSE_BYTES", 0)
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 8])
 def test_an_interrupted_run_continues_bit_for_bit(whole: Path, tmp_path: Path, stop_after) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(stop_after), checkpoint_seconds=1e9)
+        Run(
+            from_toml(CONFIG), out=out, observer=Silent(stop_after), checkpoint_seconds=1e9
+        ).execute()
     assert list(out.rglob("*.rows"))
-    execute(from_toml(CONFIG), out, Silent(), resume=True)
+    Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(whole)
 
 
 KILLED = """
     import sys
     from pathlib import Path
-    from fedwatt.federation import client_state
-    from fedwatt.runs import execute, from_toml
+    from fedwatt.federation import state
+    from fedwatt.runs.config import from_toml
+    from fedwatt.federation import state
+    from fedwatt.runs.run import Run
     from tests.runs.test_execute import Silent
     from tests.runs.test_memory import CONFIG
 
@@ -51,9 +55,10 @@ KILLED = """
         def on_round(self, label, state, record):
             print(label, state.round, flush=True)
 
-    client_state.DENSE_BYTES = 0
+    state.DENSE_BYTES = 0
     every = float(sys.argv[2])
-    execute(from_toml(CONFIG), Path(sys.argv[1]), Loud(), checkpoint_seconds=every)
+    run = Run(from_toml(CONFIG), out=Path(sys.argv[1]), observer=Loud(), checkpoint_seconds=every)
+    run.execute()
 """
 
 
@@ -63,15 +68,15 @@ KILLED = """
 def test_a_killed_run_continues_bit_for_bit(whole, tmp_path: Path, lines: int, every) -> None:
     out = tmp_path / "run"
     kill_after(lines, KILLED, str(out), str(every))
-    execute(from_toml(CONFIG), out, Silent(), resume=True)
+    Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(whole)
 
 
 def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    execute(from_toml(CONFIG), out, Silent())
+    Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     again = Silent()
-    execute(from_toml(CONFIG), out, again, resume=True)
+    Run(from_toml(CONFIG), out=out, observer=again, resume=True).execute()
     assert again.rounds == 0
     assert results(out) == results(whole)
 
@@ -79,8 +84,8 @@ def test_a_finished_run_is_left_as_it_is(whole: Path, tmp_path: Path) -> None:
 def test_damaged_rows_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(3))
+        Run(from_toml(CONFIG), out=out, observer=Silent(3)).execute()
     (rows,) = out.rglob("*.rows")
     rows.write_bytes(bytes(len(rows.read_bytes())))
     with pytest.raises(RunError, match=r"scaffold/memory/control.rows\) is damaged"):
-        execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt import Federation, Training, load
-from fedwatt.runs import execute, from_toml
-from fedwatt.runs.model_file import own_model_file
+from fedwatt import Run, Training, load
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.model_file import personalised_file
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent, results
 
@@ -39,7 +39,7 @@ name = "fedrep"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("own models") / "run"
-    execute(from_toml(CONFIG), out, Silent())
+    Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     return out
 
 
@@ -67,7 +67,7 @@ def test_the_last_rounds_own_models_are_in_the_tables_and_on_disk(run: Path, met
         assert last["personal_held_out_rmse"] == pytest.approx(away)
         predicted = trained.predict(trained.fleet, seed=seed)  # by the vehicles' own models
         for row in rows:
-            assert own_model_file(run, method, seed, row["vehicle"]).is_file()
+            assert personalised_file(run, method, seed, row["vehicle"]).is_file()
             (client,) = [c for c in trained.fleet.clients if c.name == row["vehicle"]]
             measured = client.energy_wh(client.labels["test"])
             error = np.sqrt(np.mean((predicted[client.name] - measured) ** 2))
@@ -77,8 +77,8 @@ def test_the_last_rounds_own_models_are_in_the_tables_and_on_disk(run: Path, met
 def test_a_run_that_was_stopped_makes_the_same_own_models(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "stopped"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(stop_after=6))
-    execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(stop_after=6)).execute()
+    Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(run)
     for file in (run / "personalised").rglob("*.safetensors"):
         assert (out / file.relative_to(run)).read_bytes() == file.read_bytes()
@@ -88,7 +88,7 @@ def test_fine_tuning_begins_with_the_own_model(run: Path, tmp_path: Path) -> Non
     # At a rate that leaves no weight as it is, in steps that no validation error survives.
     tuned = CONFIG.replace('[[method]]\nname = "fedrep"\n', "")
     tuned += "[personalisation]\nenabled = true\nrates = [1e6]\nsteps = [1]\n"
-    execute(from_toml(tuned), tmp_path / "tuned", Silent())
+    Run(from_toml(tuned), out=tmp_path / "tuned", observer=Silent()).execute()
     for file in (run / "personalised" / "ditto").rglob("*.safetensors"):
         assert (tmp_path / "tuned" / file.relative_to(run)).read_bytes() == file.read_bytes()
 
@@ -96,7 +96,7 @@ def test_fine_tuning_begins_with_the_own_model(run: Path, tmp_path: Path) -> Non
 def test_own_models_of_a_training_in_memory_are_saved(run: Path, tmp_path: Path) -> None:
     fleet = load(run).fleet
     training = Training(rounds=2, participation=1.0, steps=5)
-    trained = Federation(fleet, training=training, device="cpu").train("ditto")
+    trained = Run.on(fleet, training=training, device="cpu").train("ditto")
     energies = trained.predict(fleet)
     assert not np.array_equal(energies["car-001"], trained.predict(fleet, model="last")["car-001"])
     back = load(trained.save(tmp_path / "saved"), fleet=fleet)

@@ -12,7 +12,8 @@ from fedwatt.privacy import Budget
 from fedwatt.report.facts import privacy_table
 from fedwatt.report.load import load_run
 from fedwatt.report.tables import final_results
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from tests.runs.test_execute import Silent, results
 
@@ -44,7 +45,7 @@ clipping = "adaptive"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("private") / "run"
-    execute(from_toml(CONFIG), out, Silent())
+    Run(from_toml(CONFIG), out=out, observer=Silent()).execute()
     return out
 
 
@@ -76,8 +77,8 @@ def test_the_tables_show_it(run: Path) -> None:
 def test_a_private_run_continues_bit_for_bit(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
-        execute(from_toml(CONFIG), out, Silent(5), checkpoint_seconds=1e9)
-    execute(from_toml(CONFIG), out, Silent(), resume=True)
+        Run(from_toml(CONFIG), out=out, observer=Silent(5), checkpoint_seconds=1e9).execute()
+    Run(from_toml(CONFIG), out=out, observer=Silent(), resume=True).execute()
     assert results(out) == results(run)
 
 
@@ -87,5 +88,5 @@ def test_what_has_no_epsilon_is_refused_before_any_work(tmp_path: Path) -> None:
     loose = from_toml(CONFIG + "privacy_delta = 0.5\n")
     watched = Silent()
     with pytest.raises(SettingError, match=r"privacy_delta must be below 1/K = 1/4"):
-        execute(loose, tmp_path / "run", watched)
+        Run(loose, out=tmp_path / "run", observer=watched).execute()
     assert watched.rounds == 0

@@ -12,7 +12,8 @@ from fedwatt.errors import RunError
 from fedwatt.metrics import METRICS, Metric
 from fedwatt.report.load import load_run
 from fedwatt.report.tables import results_table
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table, write_table
 from fedwatt.tables import markdown
 from tests.report.conftest import make_run
@@ -32,7 +33,7 @@ def test_a_metric_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(METRICS, "peakedness", PEAKEDNESS)
     out = tmp_path / "run"
     config = CONFIG.partition("[[method]]")[0].replace("rounds = 6", "rounds = 2")
-    execute(from_toml(config + '[[method]]\nname = "fedavg"\n'), out, Silent())
+    Run(from_toml(config + '[[method]]\nname = "fedavg"\n'), out=out, observer=Silent()).execute()
 
     rounds = read_table(out, "rounds").to_pylist()
     assert [row["test_peakedness"] for row in rounds] == approx(

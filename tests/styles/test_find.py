@@ -12,11 +12,10 @@ from examples.driving_styles import Styles, find_styles
 from examples.driving_styles.__main__ import main
 from examples.driving_styles.vehicle_sums import Driving, fleet_scale, motion_features, scale_sums
 from examples.driving_styles.verdict import adjusted_rand
-from fedwatt import Federation, Training
 from fedwatt.errors import DataError, SettingError
-from fedwatt.observers import Observers
-from fedwatt.runs import execute
+from fedwatt.federation import Federation, Training
 from fedwatt.runs.config import from_tables
+from fedwatt.runs.run import Run
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.windows import DataSettings, Fleet, build_fleet
@@ -58,7 +57,7 @@ def looked_at(fleet: Fleet) -> Styles:
 
 def styles_of(federation: Federation, **options: int) -> Styles:
     trained = federation.train("fedavg")
-    return find_styles(trained.federation, trained.state.final_weights, trained.label, **options)
+    return find_styles(federation, trained.state.final_weights, trained.history.method, **options)
 
 
 def test_calm_and_brisk_drivers_are_two_styles() -> None:
@@ -137,7 +136,7 @@ def test_the_example_reads_a_run_and_writes_its_clusters(
         "seeds": [1],
         "method": [{"name": "fedavg"}],
     }
-    execute(from_tables(tables), run, Observers(()))
+    Run(from_tables(tables), out=run).execute()
     monkeypatch.setattr("sys.argv", ["driving_styles", str(run), "--max-clusters", "2"])
     main()
     styles = Styles.from_json(json.loads((run / "styles.json").read_text(encoding="utf-8")))

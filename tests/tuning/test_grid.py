@@ -11,7 +11,9 @@ import pytest
 
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.methods import get
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.run import Run
+from fedwatt.runs.simulation import Simulation
 from fedwatt.runs.tables import read_table
 from fedwatt.tuning.grid import _task, run_cells, versions
 from fedwatt.tuning.spread import train_in_tasks
@@ -74,12 +76,14 @@ def test_names_that_are_no_folders_are_refused(tmp_path: Path, name: str) -> Non
 
 def test_seeds_trained_apart_are_put_together(tmp_path: Path) -> None:
     config = from_toml(CONFIG)
-    execute(config, tmp_path / "whole", Silent())
+    Run(config, out=tmp_path / "whole", observer=Silent()).execute()
 
     def elsewhere(config, out, fleet) -> None:
         train_in_tasks(config, out, fleet, ray=None, seeds_per_task=1)
 
-    execute(config, tmp_path / "parts", Silent(), elsewhere=elsewhere)
+    Run(
+        config, Simulation(train_elsewhere=elsewhere), out=tmp_path / "parts", observer=Silent()
+    ).execute()
     cells = sorted(path.name for path in (tmp_path / "parts" / "cells").iterdir())
     assert cells == ["1x1-fedavg", "1x1-fo-ri-fedavg", "2x1-fedavg", "2x1-fo-ri-fedavg"]
     for name in ("rounds", "clients", "vehicles"):
@@ -101,16 +105,24 @@ def test_seeds_trained_apart_are_put_together(tmp_path: Path) -> None:
 @on_ray
 def test_a_run_on_ray_is_the_run_of_one_process(cluster, tmp_path: Path) -> None:
     config = from_toml(CONFIG)
-    execute(config, tmp_path / "here", Silent())
+    Run(config, out=tmp_path / "here", observer=Silent()).execute()
 
     def elsewhere(config, out, fleet) -> None:
         train_in_tasks(config, out, fleet, ray=cluster.address)
 
-    execute(config, tmp_path / "there", Silent(), elsewhere=elsewhere)
+    Run(
+        config, Simulation(train_elsewhere=elsewhere), out=tmp_path / "there", observer=Silent()
+    ).execute()
     assert results(tmp_path / "there") == results(tmp_path / "here")
     # Continued, nothing is left to do, neither there nor here.
     again = Silent()
-    execute(config, tmp_path / "there", again, resume=True, elsewhere=elsewhere)
+    Run(
+        config,
+        Simulation(train_elsewhere=elsewhere),
+        out=tmp_path / "there",
+        observer=again,
+        resume=True,
+    ).execute()
     assert again.rounds == 0
     assert results(tmp_path / "there") == results(tmp_path / "here")
 

@@ -14,8 +14,8 @@ import torch
 
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation
-from fedwatt.runs import from_toml
-from fedwatt.runs.execute import federation_for
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import open_fleet
 from fedwatt.tuning import ray_workers
 from fedwatt.tuning.grid import versions

@@ -10,7 +10,7 @@ import pytest
 from fedwatt.errors import RunError, SettingError
 from fedwatt.methods import LocalRule, Method, get
 from fedwatt.methods.ranges import Range
-from fedwatt.runs import from_toml
+from fedwatt.runs.config import from_toml
 from fedwatt.runs.source import open_fleet
 from fedwatt.tuning import tune as module
 from fedwatt.tuning.ranges import RATE, ranges_of

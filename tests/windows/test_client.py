@@ -13,9 +13,8 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.synthetic.electrified import electrified_vehicle
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import SPLITS, DataSettings, build_client, build_fleet
-from fedwatt.windows.faults import Fault, corrupted
+from fedwatt.windows.experiments import Fault, corrupted, repartition
 from fedwatt.windows.features import trip_features
-from fedwatt.windows.partition import repartition
 from fedwatt.windows.scaling import SCALINGS
 
 from .toys import LABELS, make_trip, make_vehicle, vehicles

@@ -7,7 +7,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.faults import Fault, corrupt_some, corrupted
+from fedwatt.windows.experiments import Fault, corrupt_some, corrupted
 
 from .toys import make_vehicle, same_trips
 

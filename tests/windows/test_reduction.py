@@ -7,7 +7,7 @@ from fedwatt.errors import SettingError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_client, build_fleet
 from fedwatt.windows.client import split_of_trips
-from fedwatt.windows.reduction import principal_mix, selection_mix
+from fedwatt.windows.scaling import principal_mix, selection_mix
 
 from .toys import make_vehicle
 

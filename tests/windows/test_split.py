@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwatt.windows.split import (
+from fedwatt.windows.splits import (
     SPLITS,
     held_out_vehicles,
     natural_key,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedwatt.windows.windows import window_ends, window_energy, window_means
+from fedwatt.windows.splits import window_ends, window_energy, window_means
 
 
 def test_labels_by_hand():

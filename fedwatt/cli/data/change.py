@@ -44,7 +44,7 @@ def partition(
 ) -> None:
     """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
-    from fedwatt.windows.partition import repartition
+    from fedwatt.windows.experiments import repartition
 
     refuse_filled(out)
     dealt = repartition(read_fleet(fleet), recipe, clients=clients, seed=seed)
@@ -75,7 +75,7 @@ def corrupt(
     """
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.faults import Fault, corrupt_some
+    from fedwatt.windows.experiments import Fault, corrupt_some
 
     refuse_filled(out)
     wrong = Fault(kind=fault, size=size, channel=channel)

@@ -103,14 +103,14 @@ def import_(
     """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.telemetry.importing import Maps, Recordings, import_fleet
-    from fedwatt.telemetry.recognise.understand import Answers
+    from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
         refuse_filled(out)
     answers = {"vehicle": vehicle, "trip": trip, "dates": dates}
     understanding = None
     if kind == "auto":
-        understanding = understood(paths, Answers(**answers))
+        understanding = understood(paths, ImportAnswers(**answers))
         if dry_run:
             return
     else:
@@ -211,7 +211,7 @@ def say_next(out: Path) -> None:
     """Print the commands from here to a predicted trip of this fleet."""
     from fedwatt.telemetry.store import read_vehicle, vehicle_folders
     from fedwatt.windows import DataSettings
-    from fedwatt.windows.split import split_trips
+    from fedwatt.windows.splits import split_trips
 
     folders = vehicle_folders(out)
     vehicles = (read_vehicle(folder) for folder in folders)

@@ -24,7 +24,7 @@ from fedwatt.deploy.operate.fleet_view import FleetView
 from fedwatt.deploy.operate.metrics import KIND, exposition
 from fedwatt.errors import FedwattError
 from fedwatt.report.page import fill
-from fedwatt.report.web_server import HOST, Reply, answering
+from fedwatt.report.web_server import HOST, Response, answering
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Dashboard:
         """Return the page; its numbers come later."""
         return fill("fedwatt.deploy.operate", "dashboard.html.jinja").encode()
 
-    def answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
+    def answer(self, path: str, query: Mapping[str, str]) -> Response | None:
         """Return the reply at one of the addresses above; None at any other."""
         try:
             return self._answer(path, query)
@@ -46,12 +46,12 @@ class Dashboard:
             # Such as a damaged file, which the operator is to read about.
             return _json({"trouble": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    def _answer(self, path: str, query: Mapping[str, str]) -> Reply | None:
+    def _answer(self, path: str, query: Mapping[str, str]) -> Response | None:
         view = self.view
         report = view.run.folder / "report.html"
         match path:
             case "/":
-                return Reply(self.page)
+                return Response(self.page)
             case "/fleet.json":
                 return _json(view.summary(query.get("state", ""), query.get("find", "")))
             case "/vehicle.json":
@@ -61,16 +61,16 @@ class Dashboard:
                 round = int(number) if number.isdecimal() else -1
                 return _json(view.round(query.get("method", ""), round))
             case "/metrics":
-                return Reply(exposition(view).encode(), KIND)
+                return Response(exposition(view).encode(), KIND)
             case "/health/live":
                 return _json({"live": True})
             case "/health/ready":
                 return self._ready()
             case "/report" if report.is_file():
-                return Reply(report.read_bytes())
+                return Response(report.read_bytes())
         return None
 
-    def _ready(self) -> Reply | None:
+    def _ready(self) -> Response | None:
         self.view.refresh()
         server = self.view.server
         if server is None or not server.trouble:
@@ -78,12 +78,12 @@ class Dashboard:
         return _json({"ready": False, "why": server.trouble}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-def _json(table: Mapping[str, Any] | None, status: HTTPStatus = HTTPStatus.OK) -> Reply | None:
+def _json(table: Mapping[str, Any] | None, status: HTTPStatus = HTTPStatus.OK) -> Response | None:
     """Return a table as a reply; None where there is none."""
     if table is None:
         return None
     body = json.dumps(table, ensure_ascii=False).encode()
-    return Reply(body, "application/json; charset=utf-8", status)
+    return Response(body, "application/json; charset=utf-8", status)
 
 
 @contextmanager

@@ -25,9 +25,9 @@ from fedwatt.deploy.transport.control import Control, Node
 from fedwatt.deploy.transport.processes import Flower
 from fedwatt.errors import RunError, counted
 from fedwatt.files import parse_json
-from fedwatt.observers.progress_log import FILE as PROGRESS
-from fedwatt.observers.progress_log import rounds_in
-from fedwatt.windows.split import natural_key
+from fedwatt.runs.observers import FILE as PROGRESS
+from fedwatt.runs.observers import rounds_in
+from fedwatt.windows.splits import natural_key
 
 LOOK_SECONDS: Final = 1.0
 """Fewest seconds between two looks at the files."""

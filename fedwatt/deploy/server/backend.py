@@ -28,18 +28,16 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.device import resolve_device
 from fedwatt.federation import Loop, State
 from fedwatt.federation.backend import ModelEvaluation, Present
-from fedwatt.federation.client_state import Table
-from fedwatt.federation.local_fleet import fitting_model
-from fedwatt.federation.members import Members
+from fedwatt.federation.federation import fitting_model
+from fedwatt.federation.participation import Members, Terms
 from fedwatt.federation.records import Evaluation, Row
-from fedwatt.federation.terms import Terms
+from fedwatt.federation.state import Table
 from fedwatt.federation.work import Work, enough
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
-from fedwatt.noise import SystemNoise
-from fedwatt.randomness import generator
+from fedwatt.randomness import SystemNoise, generator
 from fedwatt.runs.config import MethodChoice, RunConfig
 
 
@@ -107,7 +105,7 @@ class DeployedBackend(ABC):
     def loop(self) -> Loop:
         """Return the loop over the rounds of these vehicles."""
         self.begin(0)
-        return Loop(self, self.terms, self.model, self.device)
+        return Loop(lambda _: self, self.terms, self.model, self.device)
 
     def begin(self, round: int) -> None:
         """Let the events that follow belong to this round."""
@@ -137,7 +135,7 @@ class DeployedBackend(ABC):
         """Refuse a method that cannot work in rounds of these vehicles."""
         self.terms.check(method, len(self.members().population))
 
-    def remembered(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Return no states of vehicles, which keep their own, and empty progress."""
         return {}, Progress().packed()
 

@@ -15,7 +15,7 @@ from fedwatt.deploy.server.buffered_backend import BufferedBackend
 from fedwatt.deploy.server.maps import PublishedMap, elevation_of_run, routes_of_run
 from fedwatt.deploy.server.members import Roster
 from fedwatt.deploy.server.plain_backend import PlainBackend
-from fedwatt.deploy.server.requests import Channel, Requests
+from fedwatt.deploy.server.requests import RequestChannel, Requests
 from fedwatt.deploy.server.run_state import FAILED, FINISHED, RUN_LOCK, RunState, going_on
 from fedwatt.deploy.server.secure_backend import SecureBackend
 from fedwatt.elevation.exchange import refuse_unmaskable
@@ -23,12 +23,12 @@ from fedwatt.errors import FedwattError, RunError, SettingError, counted
 from fedwatt.federation import Availability, History, Loop, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding, write_bytes
-from fedwatt.observers import Observer, Observers, ProgressLog
-from fedwatt.runs.carry_out import Run, Site, carry_out
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.elevation import elevation_facts, shares_elevation
-from fedwatt.runs.environment import fleet_partition
+from fedwatt.runs.observers import Observer
+from fedwatt.runs.provenance import fleet_partition
+from fedwatt.runs.run import Run, RunBackend
 from fedwatt.windows import Fleet
 
 log = logging.getLogger("fedwatt.deploy")
@@ -114,7 +114,7 @@ def _refuse_method(deploy: Deployment, choice: MethodChoice) -> None:
 
 
 def execute_plan(
-    store: KeyStore, out: Path, channel: Channel, observer: Observer, *, resume: bool = False
+    store: KeyStore, out: Path, channel: RequestChannel, observer: Observer, *, resume: bool = False
 ) -> None:
     """Carry out the plan of a key store on the vehicles behind `channel`."""
     store.check_server()
@@ -125,11 +125,11 @@ def execute(
     plan: Plan,
     signed_plan: bytes,
     out: Path,
-    channel: Channel,
+    channel: RequestChannel,
     observer: Observer,
     *,
     resume: bool = False,
-    requests: Callable[[Channel, float], Requests] = Requests,
+    requests: Callable[[RequestChannel, float], Requests] = Requests,
 ) -> None:
     """Train every method of a plan on the vehicles behind `channel` and fill the run folder `out`.
 
@@ -140,26 +140,23 @@ def execute(
     roster = Roster(
         requests(channel, config.deploy.poll_seconds), plan, signed_plan, out / members.FILE
     )
-    observers = Observers((observer, ProgressLog(out)))
-    run = Run(config, out, observers, resume, checkpoint_seconds=0.0)
     with holding(out, RUN_LOCK, going_on(out)):
-        site = ConnectedFleet(run, roster)
+        fleet = ConnectedFleet(roster)
+        run = Run(config, fleet, out, observer, resume, checkpoint_seconds=0.0)
         try:
-            carry_out(site)
+            run.execute()
         except FedwattError as error:
-            site.note(FAILED, str(error))
+            fleet.note(FAILED, str(error))
             raise
-        site.note(FINISHED)
-    observers.on_finish(out)
+        fleet.note(FINISHED)
 
 
 @dataclass
-class ConnectedFleet(Site[Loop]):
-    """The `Site` of a run whose vehicles are connected to a server."""
+class ConnectedFleet(RunBackend):
+    """The backend of a run whose vehicles are connected to a server."""
 
-    on_the_road: ClassVar[bool] = True
+    deployed: ClassVar[bool] = True
 
-    run: Run
     roster: Roster
     state: RunState = field(init=False)
     backend: DeployedBackend = field(init=False)
@@ -170,33 +167,32 @@ class ConnectedFleet(Site[Loop]):
         if hasattr(self, "state"):
             self.state.note(status, reason)
 
-    def open(self) -> Fleet:
+    def open(self, run: Run) -> Fleet:
         """Let vehicles enrol."""
-        run = self.run
-        self.state = RunState.begin(run.out, self.roster.plan.digest, resume=run.resume)
+        self.state = RunState.begin(run.folder, self.roster.plan.digest, resume=run.resume)
         if run.resume:
             self.roster.load()
         else:  # left by a run that never began
             self.roster.path.unlink(missing_ok=True)
         self.roster.wait()
-        write_bytes(run.out / "plan.json", self.roster.signed_plan)
-        return self.fleet()
+        write_bytes(run.folder / "plan.json", self.roster.signed_plan)
+        return self.fleet(run)
 
-    def fleet(self) -> Fleet:
+    def fleet(self, run: Run) -> Fleet:
         """Return the vehicles that have enrolled so far."""
-        return self.roster.fleet(self.run.config.data)
+        return self.roster.fleet(run.config.data)
 
-    def hashes(self) -> dict[str, Any]:
+    def hashes(self, run: Run) -> dict[str, Any]:
         """Return a hash of the partition; the server has no data to hash."""
-        return {"partition": fleet_partition(self.fleet())}
+        return {"partition": fleet_partition(self.fleet(run))}
 
-    def data_identity(self) -> str:
+    def data_identity(self, run: Run) -> str:
         """Return the plan's digest: vehicles file their state under it."""
         return self.state.plan
 
-    def federation(self, choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
+    def loop(self, run: Run, choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
         """Return the loop over a method's rounds."""
-        config = self.run.config
+        config = run.config
         plain = BufferedBackend if config.asynchronous.buffer else PlainBackend
         kind = SecureBackend if config.secure.enabled else plain
         self.backend = kind.of(self.roster, config, choice, self.state)
@@ -206,39 +202,37 @@ class ConnectedFleet(Site[Loop]):
         """Return the noisy models that were made before a kill and are in no checkpoint."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
 
-    def share_elevation(self) -> dict[str, Any]:
+    def share_elevation(self, run: Run) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
-        run = self.run
         state = self.state
         if not shares_elevation(run.config):
             return {}
-        fleet = self.fleet()
-        learned, vehicles = elevation_of_run(run.out, self.roster, state, resume=run.resume)
+        fleet = self.fleet(run)
+        learned, vehicles = elevation_of_run(run.folder, self.roster, state, resume=run.resume)
         published = PublishedMap.of(learned, self.roster)
         self.roster.published = published
         published.wait(self.roster)
         return elevation_facts(run.config, fleet, learned, vehicles, state.learnings)
 
-    def share_routes(self) -> dict[str, Any]:
+    def share_routes(self, run: Run) -> dict[str, Any]:
         """Learn the routes of the run, into RUN/routes.json."""
-        run = self.run
         published = self.roster.published
         if not run.config.deploy.routes or published is None:
             return {}
         elevation = published.published
-        routes = routes_of_run(run.out, self.roster, self.state, elevation, resume=run.resume)
+        routes = routes_of_run(run.folder, self.roster, self.state, elevation, resume=run.resume)
         if routes is None:
             return {}
         return {"cells": len(routes.driving.keys), "vehicles": routes.vehicles}
 
     def evaluate(
-        self, choice: MethodChoice, federation: Loop, state: State
+        self, run: Run, choice: MethodChoice, loop: Loop, state: State
     ) -> dict[str, list[Row]]:
         """Return errors of personalised models."""
         self.roster.refresh()
         errors = self.backend.errors
         rows: dict[str, list[Row]] = {}
-        if choice.method.personalised or self.run.config.personalisation.enabled:
+        if choice.method.personalised or run.config.personalisation.enabled:
             model = state.weights if choice.method.personalised else state.final_weights
             sent = self.backend.broadcast(state) if choice.method.personalised else {}
             rows["personalised"] = errors.personalised(model, state.round, sent)

@@ -19,8 +19,8 @@ from fedwatt.federation.error_sums import EVALUATION, FINAL, error_rows
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums, micro
 from fedwatt.metrics.sampling import rmse_margin
+from fedwatt.metrics.sums import VectorLayout
 from fedwatt.runs.config import RunConfig
-from fedwatt.sums import Layout
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -123,7 +123,7 @@ class SummedErrors(FinalErrors):
         if not connected:
             return None
         sums = SecureSums(self.roster, self.run)
-        layout = Layout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(connected))
+        layout = VectorLayout(EVALUATION if kind == "evaluate" else FINAL, vehicles=len(connected))
         try:
             return sums.total(kind, connected, layout, lambda name: request, self.seconds(kind))
         except NoSum as error:

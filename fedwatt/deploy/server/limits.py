@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.metrics import SUMS, ErrorSums
-from fedwatt.sums import FloatArray, Layout
+from fedwatt.metrics.sums import FloatArray, VectorLayout
 
 
 def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> NDArray[np.float64]:
@@ -64,7 +64,7 @@ def scaled_down(sums: ErrorSums, most: float) -> ErrorSums:
 
 
 def refuse_impossible_weight(
-    layout: Layout, sums: Mapping[str, FloatArray], survivors: int
+    layout: VectorLayout, sums: Mapping[str, FloatArray], survivors: int
 ) -> None:
     """Raise unless R ≤ Σ w_k ≤ R · limit, for w_k of at least one window each.
 

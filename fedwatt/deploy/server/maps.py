@@ -34,9 +34,9 @@ from fedwatt.journeys.route_exchange import (
     learn_from_pupils,
 )
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
-from fedwatt.noise import SystemNoise
-from fedwatt.runs.routes import ROUTES
-from fedwatt.sums import Total
+from fedwatt.metrics.sums import Total
+from fedwatt.randomness import SystemNoise
+from fedwatt.runs.journeys import ROUTES
 
 log = logging.getLogger("fedwatt.deploy")
 

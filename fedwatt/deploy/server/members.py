@@ -35,7 +35,7 @@ from fedwatt.files import append_rows, read_rows
 from fedwatt.runs.config import RunConfig
 from fedwatt.windows import DataSettings, Fleet
 from fedwatt.windows.client import Client
-from fedwatt.windows.split import SPLITS, held_out_vehicles, natural_key
+from fedwatt.windows.splits import SPLITS, held_out_vehicles, natural_key
 
 if TYPE_CHECKING:
     from fedwatt.deploy.server.maps import PublishedMap

@@ -25,7 +25,7 @@ from fedwatt.errors import DataError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
 from fedwatt.federation.error_sums import MOST_WINDOWS
-from fedwatt.federation.members import Members
+from fedwatt.federation.participation import Members
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods.rule import Rows

@@ -37,7 +37,7 @@ class Received:
     """Why there is no body."""
 
 
-class Channel(Protocol):
+class RequestChannel(Protocol):
     """Carries messages to connected vehicles."""
 
     def nodes(self) -> dict[int, str]:
@@ -81,7 +81,7 @@ class Reply:
 class Requests:
     """Sends requests to vehicles by their node numbers."""
 
-    channel: Channel
+    channel: RequestChannel
     poll_seconds: float = 0.1
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep

@@ -23,13 +23,13 @@ from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
 from fedwatt.federation.backend import ModelEvaluation, Present
 from fedwatt.federation.error_sums import fleet_errors
-from fedwatt.federation.terms import Terms
+from fedwatt.federation.participation import Terms
 from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
+from fedwatt.metrics.sums import CLIPPED
 from fedwatt.privacy.noise_shares import draws_on_board
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
-from fedwatt.sums import CLIPPED
 
 log = logging.getLogger("fedwatt.deploy")
 

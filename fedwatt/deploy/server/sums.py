@@ -1,4 +1,4 @@
-"""Sums over connected vehicles: the deployed executors of `fedwatt.sums`.
+"""Sums over connected vehicles: the deployed executors of `fedwatt.metrics.sums`.
 
 `SecureSums` runs one secure aggregation per sum: keys, shares, the vehicles' contributions under
 masks, agreement on who survived, and the shares that unmask the total. Vehicles contribute once,
@@ -18,6 +18,7 @@ from fedwatt.deploy.vehicle.messages import SECURE, ReplyForm, vector_form
 from fedwatt.deploy.vehicle.secure import Purpose
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import DataError, FedwattError, RunError
+from fedwatt.metrics.sums import CLIPPED, SumRequest, Total, VectorLayout, Words
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.messages import (
     Advert,
@@ -28,8 +29,7 @@ from fedwatt.privacy.secure.messages import (
     from_plain,
     to_plain,
 )
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import CLIPPED, Layout, SumRequest, Total, Words
+from fedwatt.privacy.secure_settings import SecureTerms
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -72,7 +72,7 @@ class SecureSums:
         self,
         name: str,
         names: Iterable[str],
-        layout: Layout,
+        layout: VectorLayout,
         request: Callable[[str], Content],
         seconds: float,
     ) -> SumTotal:
@@ -121,7 +121,7 @@ class _Exchange:
     """One secure aggregation on its way."""
 
     sums: SecureSums
-    terms: Terms
+    terms: SecureTerms
     request: Callable[[str], Content]
     seconds: float
     rejected: dict[str, str] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class _Exchange:
 
 @dataclass
 class PlaceSums:
-    """Sums over places: an executor of `fedwatt.sums` that repeats failed sums under new numbers.
+    """Sums over places: an executor of `metrics.sums` that repeats failed sums under new numbers.
 
     A sum that fails is repeated without the vehicles that failed where the others are enough, and
     with them where not.
@@ -251,7 +251,7 @@ class PlaceSums:
         self.number += 1
         content = Content({**values, **content.values}, content.arrays)
         # In words of 64 bits: of 32 sums would be too coarse.
-        layout = Layout(request.fields, vehicles=len(called))
+        layout = VectorLayout(request.fields, vehicles=len(called))
         sums = SecureSums(self.roster, self.run, smallest=self.smallest)
         seconds = self.roster.config.deploy.round_seconds
         return sums.total(self.kind, called, layout, lambda name: content, seconds)

@@ -13,14 +13,14 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from fedwatt.deploy.transport import messages
-from fedwatt.deploy.vehicle.handler import Vehicle, open_vehicle
+from fedwatt.deploy.vehicle.handler import RequestHandler, open_vehicle
 
 app = ClientApp()
 SECRETS: Final = "fedwatt"
 
 
 @cache
-def _vehicle(folder: str, state: str, keys: str) -> Vehicle:
+def _vehicle(folder: str, state: str, keys: str) -> RequestHandler:
     return open_vehicle(Path(folder), Path(state), Path(keys))
 
 

@@ -39,7 +39,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Run:
+class FlowerRun:
     """A run as the server knows it."""
 
     number: int
@@ -80,14 +80,14 @@ class Control:
             nodes.append(Node(info.node_id, info.name, info.status, _to_the_second(since), digest))
         return nodes
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[FlowerRun]:
         """Return the runs since the server was started, the first one first."""
         infos = self._ask("list", "ListRuns").run_dict.values()
         runs = []
         for info in sorted(infos, key=lambda run: run.pending_at):
             status = " ".join(filter(None, (info.status.status, info.status.sub_status)))
             since = info.finished_at or info.running_at or info.starting_at or info.pending_at
-            runs.append(Run(info.run_id, status, _to_the_second(since)))
+            runs.append(FlowerRun(info.run_id, status, _to_the_second(since)))
         return runs
 
     def register(self, key: ec.EllipticCurvePublicKey, name: str) -> int:

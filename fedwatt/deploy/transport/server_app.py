@@ -11,9 +11,9 @@ from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server.execute import LogLines, execute_plan
 from fedwatt.deploy.transport.channel import channel
 from fedwatt.errors import FedwattError
-from fedwatt.observers import Observers
 from fedwatt.report.write import Reporter
-from fedwatt.track import trackers
+from fedwatt.runs.observers import Observers
+from fedwatt.runs.trackers import trackers
 
 app = ServerApp()
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.files import flush, oldest_first
-from fedwatt.runs.tensors import write_tensors
+from fedwatt.runs.model_file import write_tensors
 
 log = logging.getLogger("fedwatt.deploy")
 

@@ -32,34 +32,33 @@ from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, personalise
-from fedwatt.federation import LocalFleet, local_round
+from fedwatt.federation import Federation, local_round
 from fedwatt.federation.error_sums import EVALUATION, FINAL, error_values, evaluation_values
 from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
-from fedwatt.federation.terms import Terms
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
 from fedwatt.methods import Method
 from fedwatt.methods.bounding import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
+from fedwatt.metrics.sums import FloatArray, VectorLayout
 from fedwatt.models import Model
 from fedwatt.privacy.noise_shares import drawn, draws_on_board
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import learns_elevation
-from fedwatt.runs.model_file import write_own_model
-from fedwatt.sums import FloatArray, Layout
+from fedwatt.runs.model_file import write_personalised
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
 from fedwatt.windows.features import feature_names, needs_climb
-from fedwatt.windows.split import SPLITS
+from fedwatt.windows.splits import SPLITS
 
 log = logging.getLogger("fedwatt.deploy")
 
 
 @dataclass(frozen=True)
-class Job:
+class AcceptedRequest:
     """A request that a vehicle has decided to answer."""
 
     plan: str
@@ -76,10 +75,10 @@ class Job:
 class Task:
     """A method of a plan on this vehicle's windows, with a request about it."""
 
-    local: LocalFleet
+    local: Federation
     choice: MethodChoice
     config: RunConfig
-    job: Job
+    job: AcceptedRequest
 
     @property
     def method(self) -> Method:
@@ -137,13 +136,13 @@ class Computer:
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=4)(self._read_method)
 
-    def compute(self, job: Job) -> Content:
+    def compute(self, job: AcceptedRequest) -> Content:
         """Return the fields of a plain reply, or the words of a contribution."""
         if job.kind == "enrol":
             return self._enrol(job)
         if job.kind in ("elevation", "routes"):
             request, values = self.places.contribution(job, self._config(job.plan))
-            return _words(Layout(request, vehicles=job.called), values)
+            return _words(VectorLayout(request, vehicles=job.called), values)
         if job.kind in ("elevation-map", "driving-map"):
             return self.places.install(job, self._config(job.plan))
         task = self._task(job)
@@ -158,16 +157,16 @@ class Computer:
         sums = np.stack([errors.as_array() for errors in strata.values()])
         return Content({"strata": list(strata)}, {"sums": sums})
 
-    def _contribution(self, task: Task) -> tuple[Layout, Mapping[str, FloatArray]]:
+    def _contribution(self, task: Task) -> tuple[VectorLayout, Mapping[str, FloatArray]]:
         """Return the layout and the values of what the vehicle adds to a sum."""
         job = task.job
         if job.kind == "train":
             return self._update_contribution(task)
         if job.kind == "evaluate":
             values = evaluation_values(*self._evaluated(task), task.windows)
-            return Layout(EVALUATION, vehicles=job.called), values
+            return VectorLayout(EVALUATION, vehicles=job.called), values
         strata = self._final(task) if job.kind == "final" else self._personalised(task)
-        return Layout(FINAL, vehicles=job.called), error_values([strata["all"]])
+        return VectorLayout(FINAL, vehicles=job.called), error_values([strata["all"]])
 
     def _read_config(self, plan: str) -> RunConfig:
         """Return the configuration of a plan that this vehicle has verified."""
@@ -191,14 +190,14 @@ class Computer:
                 vehicle = with_elevation(vehicle, empty_field(Grid()))
         return build_client(vehicle, settings)
 
-    def _enrol(self, job: Job) -> Content:
+    def _enrol(self, job: AcceptedRequest) -> Content:
         client = self._client(job.plan, "")
         counts = [len(client.ends[split]) for split in SPLITS]
         values = {"vehicle": client.name, "enough": min(counts) >= 1}
         windows = {} if self._config(job.plan).secure.enabled else {"windows": np.array(counts)}
         return Content(values | {"version": fedwatt.__version__}, windows)
 
-    def _task(self, job: Job) -> Task:
+    def _task(self, job: AcceptedRequest) -> Task:
         """Return the method that a request is about."""
         method = str(job.request.values["method"])
         config = self._config(job.plan)
@@ -209,14 +208,21 @@ class Computer:
 
     def _read_method(
         self, plan: str, label: str, elevation: str
-    ) -> tuple[LocalFleet, MethodChoice]:
+    ) -> tuple[Federation, MethodChoice]:
         config = self._config(plan)
         choices = [choice for choice in config.methods if choice.label == label]
         if not choices:
             raise DataError(f"the plan has no method '{label[:40]}'")
         alone = Fleet((self._client(plan, elevation),), config.data, "this vehicle")
-        terms = Terms(choices[0].training(config.training), config.availability, config.seeds)
-        return LocalFleet(alone, config.model.on(alone), terms, device="cpu"), choices[0]
+        federation = Federation(
+            alone,
+            config.model.on(alone),
+            training=choices[0].training(config.training),
+            availability=config.availability,
+            seeds=config.seeds,
+            device="cpu",
+        )
+        return federation, choices[0]
 
     def _folder(self, task: Task) -> Path:
         """Return where the vehicle keeps its state of a method."""
@@ -248,7 +254,7 @@ class Computer:
         log.info("round %d: trained %d windows", task.round + 1, task.windows)
         return Content({"windows": task.windows}, {"delta": work.deltas[0].numpy(), **arrays})
 
-    def _update_contribution(self, task: Task) -> tuple[Layout, dict[str, FloatArray]]:
+    def _update_contribution(self, task: Task) -> tuple[VectorLayout, dict[str, FloatArray]]:
         """Return the contribution of a round: w_k, w_k Δ_k and uploads, with a share of noise."""
         training = task.local.training
         job = task.job
@@ -271,7 +277,7 @@ class Computer:
         validation, test = task.local.vehicle_sums(0, task.weights()[0])
         return validation, test
 
-    def _vehicle_model(self, task: Task, local: LocalFleet, model: Tensor, folder: Path) -> Tensor:
+    def _vehicle_model(self, task: Task, local: Federation, model: Tensor, folder: Path) -> Tensor:
         """Return the model [1, D] that this vehicle uses under a method with personal parts."""
         method = task.method
         initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
@@ -296,7 +302,7 @@ class Computer:
 
         def keep(personalised: PersonalisedModel) -> None:
             client_state.delete_old_states(self.state, task.job.plan)
-            write_own_model(folder / client_state.PERSONAL, task.local, personalised)
+            write_personalised(folder / client_state.PERSONAL, task.local, personalised)
             flush(folder)
 
         def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
@@ -304,7 +310,7 @@ class Computer:
 
         own_models = vehicle_models if task.method.personalised else None
         settings = task.config.personalisation
-        test = personalise(task.local, model, settings, keep=keep, own_models=own_models).test
+        test = personalise(task.local, model, settings, keep=keep, initial=own_models).test
         return _by_stratum(task.local, test[0])
 
 
@@ -319,7 +325,7 @@ def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Wo
     return local_round.finish_round(local, method, begun, train(begun.job))
 
 
-def _by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
+def _by_stratum(local: Federation, predictions: NDArray[np.float64]) -> dict[str, ErrorSums]:
     """Return error sums of test windows, all and by stratum, from scaled predictions [W]."""
     clients = local.fleet.clients
     windows = local.pool.test
@@ -327,6 +333,6 @@ def _by_stratum(local: LocalFleet, predictions: NDArray[np.float64]) -> dict[str
     return {"all": total} | stratum_errors(clients, windows, predictions)[0]
 
 
-def _words(layout: Layout, values: Mapping[str, FloatArray]) -> Content:
+def _words(layout: VectorLayout, values: Mapping[str, FloatArray]) -> Content:
     """Return a contribution as words of fixed point."""
     return Content({"bits": layout.bits}, {"words": layout.encode(values)})

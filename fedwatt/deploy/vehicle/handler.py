@@ -31,7 +31,7 @@ from fedwatt.deploy.plan.plan import Plan, read_plan
 from fedwatt.deploy.vehicle.acceptance import FILE, Acceptance, Hours
 from fedwatt.deploy.vehicle.answers import OF_FLEET, Answers, Slot, request_digest
 from fedwatt.deploy.vehicle.client_state import PLANS, plan_folder
-from fedwatt.deploy.vehicle.compute import Computer, Job
+from fedwatt.deploy.vehicle.compute import AcceptedRequest, Computer
 from fedwatt.deploy.vehicle.messages import (
     AWAY,
     FAILED,
@@ -57,7 +57,7 @@ from fedwatt.errors import DataError, FedwattError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
-from fedwatt.privacy.secure_settings import Terms
+from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.elevation import shares_elevation
 from fedwatt.telemetry.store import read_vehicle
@@ -116,7 +116,7 @@ class Credentials:
         return Trust(check)
 
 
-class Vehicle:
+class RequestHandler:
     """Handles the requests of a server."""
 
     def __init__(
@@ -163,7 +163,9 @@ class Vehicle:
         if kind in MAP_KINDS:
             if not shares_elevation(plan.config):
                 raise DataError("the plan learns no maps")
-            return sealed(ReplyForm(kind), self.computer.compute(Job(plan.digest, kind, request)))
+            return sealed(
+                ReplyForm(kind), self.computer.compute(AcceptedRequest(plan.digest, kind, request))
+            )
         if plan.config.secure.enabled:
             return self._contribute(kind, request, plan, answers)
         return self._reply(kind, request, plan, answers)
@@ -180,7 +182,7 @@ class Vehicle:
             self.acceptance.accept(plan, self._spent())
             log.info("accepted:\n%s", "\n".join(plan.lines()[:7]))
             write_bytes(file, signed)
-        reply = self.computer.compute(Job(plan.digest, "enrol", request))
+        reply = self.computer.compute(AcceptedRequest(plan.digest, "enrol", request))
         return sealed(enrolment_form(hidden=plan.config.secure.enabled), reply)
 
     def _spent(self) -> float:
@@ -219,7 +221,7 @@ class Vehicle:
         if answers.repeated(slot, digest, plan.config.training.rounds):
             return answers.stored_reply(slot)
         self._refuse_outside_hours()
-        result = self.computer.compute(Job(plan.digest, kind, request))
+        result = self.computer.compute(AcceptedRequest(plan.digest, kind, request))
         reply = sealed(reply_form(kind, plan.config, request), result)
         answers.store_reply(slot, reply)
         answers.add(slot, digest)
@@ -231,7 +233,7 @@ class Vehicle:
         purpose = Purpose.of(request)
         self._refuse_used(purpose, plan, answers)
         members = answers.check_set(vehicles) if kind in PLACE_KINDS else ""
-        job = Job(plan.digest, kind, request, terms.called, terms.threshold)
+        job = AcceptedRequest(plan.digest, kind, request, terms.called, terms.threshold)
         result = self.computer.compute(job)
         answers.add(purpose.slot, purpose.request, vehicles=members)
         bits = result.values["bits"]
@@ -256,7 +258,9 @@ class Vehicle:
             reply = self.secrets.revealed(request, trust)
         return sealed(ReplyForm(kind), reply)
 
-    def _check_terms(self, terms: Terms, purpose: Purpose, plan: Plan, answers: Answers) -> None:
+    def _check_terms(
+        self, terms: SecureTerms, purpose: Purpose, plan: Plan, answers: Answers
+    ) -> None:
         """Raise DataError for a sum that the plan does not have, or that was contributed to."""
         secure = plan.config.secure
         smallest = max(secure.smallest_sum, self.acceptance.smallest_sum)
@@ -296,9 +300,9 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
 
 def open_vehicle(
     folder: Path, state: Path, keys: Path, *, threads: int = 1, nice: int = 10
-) -> Vehicle:
+) -> RequestHandler:
     """Return the vehicle of a folder, with its keys and acceptance file, computing in a child."""
     acceptance = Acceptance.read(keys / FILE)
     credentials = Credentials.read(keys, read_vehicle(folder).name)
     worker = Worker(folder, state, acceptance, threads=threads, nice=nice)
-    return Vehicle(folder, state, credentials, acceptance, worker)
+    return RequestHandler(folder, state, credentials, acceptance, worker)

@@ -29,15 +29,15 @@ from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
 from fedwatt.journeys.fleet_routes import VehicleRoutes
 from fedwatt.journeys.route_exchange import ASKED, Pupil, RouteRequest, SharedDriving
 from fedwatt.journeys.route_files import load_arrays, save_arrays
+from fedwatt.metrics.sums import Contribution, Fields
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.routes import route_board
-from fedwatt.sums import Contribution, Fields
+from fedwatt.runs.journeys import route_board
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import prepared
 
 if TYPE_CHECKING:
-    from fedwatt.deploy.vehicle.compute import Job
+    from fedwatt.deploy.vehicle.compute import AcceptedRequest
 
 MAP: Final = "elevation.parquet"
 MAP_DIGEST: Final = "elevation.digest"
@@ -55,7 +55,9 @@ class Places:
         self._board = lru_cache(maxsize=1)(self._route_board)
         self._pupil = lru_cache(maxsize=1)(self._route_pupil)
 
-    def contribution(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
+    def contribution(
+        self, job: "AcceptedRequest", config: RunConfig
+    ) -> tuple[Fields, Contribution]:
         """Return the fields and values that a request asks for."""
         if job.threshold < config.elevation.minimum_vehicles:
             raise DataError(
@@ -66,7 +68,7 @@ class Places:
             self._elevation(job, config) if job.kind == "elevation" else self._routes(job, config)
         )
 
-    def _elevation(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
+    def _elevation(self, job: "AcceptedRequest", config: RunConfig) -> tuple[Fields, Contribution]:
         values = job.request.values
         ground = self._ground(config.elevation, config.data)
         request = ground.question(
@@ -77,7 +79,7 @@ class Places:
         )
         return request.fields, request.answer(ground.training)
 
-    def _routes(self, job: "Job", config: RunConfig) -> tuple[Fields, Contribution]:
+    def _routes(self, job: "AcceptedRequest", config: RunConfig) -> tuple[Fields, Contribution]:
         if not config.deploy.routes:
             raise DataError("the plan has no routes")
         asks = str(job.request.values["asks"])
@@ -97,7 +99,7 @@ class Places:
             self._pupil.cache_clear()
         return routes.fields, answer
 
-    def install(self, job: "Job", config: RunConfig) -> Content:
+    def install(self, job: "AcceptedRequest", config: RunConfig) -> Content:
         """Keep a map that the server published."""
         grid = Grid(cell_m=config.elevation.cell_m)
         folder = plan_folder(self.state, job.plan)

@@ -20,19 +20,19 @@ from fedwatt.deploy.vehicle.messages import SECURE
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError
 from fedwatt.files import write_text
+from fedwatt.metrics.sums import Words
 from fedwatt.privacy.secure import vehicle as protocol
 from fedwatt.privacy.secure.identity import Identity, Trust
 from fedwatt.privacy.secure.messages import (
     Agreements,
     Inbox,
-    Roster,
+    NeighbourRoster,
     Survivors,
     from_plain,
     names_of,
     to_plain,
 )
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import Words
+from fedwatt.privacy.secure_settings import SecureTerms
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -86,9 +86,9 @@ class SecureAggregation:
         self._path = state / "secure-aggregation.json"
         """Plan and number of the last exchange, which a restart must not lose."""
 
-    def keys(self, request: Content, check: Callable[[Terms, Purpose], None]) -> Content:
+    def keys(self, request: Content, check: Callable[[SecureTerms, Purpose], None]) -> Content:
         """Return fresh public keys, if the terms pass `check`."""
-        terms = from_plain(Terms, request.values, SECURE)
+        terms = from_plain(SecureTerms, request.values, SECURE)
         purpose = Purpose.read(terms.purpose)
         if purpose.plan != request.values["plan"] or terms.run != purpose.plan:
             raise DataError("a secure aggregation belongs to another plan")
@@ -103,13 +103,13 @@ class SecureAggregation:
 
     def shares(self, request: Content, trust: Trust) -> Content:
         """Return shares of the two secrets, sealed for the neighbours."""
-        roster = from_plain(Roster, request.values, SECURE)
+        roster = from_plain(NeighbourRoster, request.values, SECURE)
         self._stage, shares = protocol.share_keys(
             self._at(protocol.Advertised), roster, trust=trust
         )
         return Content(to_plain(shares))
 
-    def expected(self, request: Content) -> tuple[Terms, tuple[str, ...]]:
+    def expected(self, request: Content) -> tuple[SecureTerms, tuple[str, ...]]:
         """Return terms and vehicles of the exchange that waits for this request's contribution."""
         stage = self._at(protocol.Shared)
         if Purpose.of(request).text != stage.terms.purpose:

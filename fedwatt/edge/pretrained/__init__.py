@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fedwatt.edge.route_forecast import Plan, loaded, refuse_scaling
+from fedwatt.edge.route_forecast import Departure, loaded, refuse_scaling
 from fedwatt.elevation.survey import USUAL_MASS_KG
 from fedwatt.errors import DataError, SettingError, unknown
 from fedwatt.files import inflate
@@ -87,7 +87,7 @@ def owner_routes(name: str, folder: Path, mass: float | None) -> RouteModel:
     return fleet.personalised(trips, vehicle.name, contributed=False, capacity_wh=float(stated_wh))
 
 
-def route_model(model: str, plan: Plan) -> RouteModel:
+def route_model(model: str, plan: Departure) -> RouteModel:
     """Return the routes of a pre-trained model, a model file or a run folder, for a plan."""
     if model in PRETRAINED:
         if plan.vehicle is None:
@@ -115,11 +115,11 @@ def file_routes(model: "EnergyModel") -> RouteModel:
     return routes
 
 
-def _run_routes(run: Path, plan: Plan) -> RouteModel:
+def _run_routes(run: Path, plan: Departure) -> RouteModel:
     """Return the routes of a run's fleet for the plan's vehicle, or for an unseen one."""
     # A computer that only predicts has model files, and none of what run folders need.
+    from fedwatt.runs.journeys import run_routes, vehicle_routes
     from fedwatt.runs.model_file import read_model_config
-    from fedwatt.runs.routes import run_routes, vehicle_routes
     from fedwatt.telemetry.store import read_vehicle
 
     config = read_model_config(run)

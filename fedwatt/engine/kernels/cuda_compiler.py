@@ -29,7 +29,7 @@ class Launch(Protocol):
         """Queue it behind what the GPU was told before."""
 
 
-class Kernel:
+class CudaFunction:
     """One function of a compiled source on one GPU."""
 
     def __init__(
@@ -152,5 +152,5 @@ def _loaded(
                 function, MAX_DYNAMIC_SHARED, ctypes.c_int(shared)
             )
             checked(attribute_status, f"give '{name}' {shared} bytes of shared memory")
-        functions[name] = Kernel(driver, function, context, device, shared)
+        functions[name] = CudaFunction(driver, function, context, device, shared)
     return functions

@@ -55,7 +55,7 @@ def widths_of(layout: Layout) -> list[int]:
     return [matrices[0][0], *(units for _, units in matrices)]
 
 
-class Task(ctypes.Structure):
+class LineTask(ctypes.Structure):
     """`task_t` of lines.c."""
 
     _fields_: ClassVar = [
@@ -78,7 +78,7 @@ def by_compiler(
     sizes = [(inputs + 1) * units for inputs, units in pairwise(widths)]
     width = torch.tensor(widths)
     begin = torch.tensor([0, *accumulate(sizes[:-1])])
-    task = Task(
+    task = LineTask(
         *(each.data_ptr() for each in (width, begin, weights, offsets)),
         len(widths) - 2,
         len(weights),
@@ -89,7 +89,7 @@ def by_compiler(
     function = library.along
     pointer = ctypes.c_void_p
     number = ctypes.c_int64
-    function.argtypes = [ctypes.POINTER(Task), pointer, number, pointer, number, pointer]
+    function.argtypes = [ctypes.POINTER(LineTask), pointer, number, pointer, number, pointer]
     enough: int = function(
         task, lines.data_ptr(), len(lines), windows.data_ptr(), len(windows), predictions.data_ptr()
     )

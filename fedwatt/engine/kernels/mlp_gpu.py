@@ -180,7 +180,7 @@ def gpu_round(job: Job) -> GpuRound | None:
         return None
     inputs = model.window * model.features
     features = pool.series.shape[1]
-    sizes = Sizes(inputs, features, *model.hidden, job.batches.size, warps_for(step))
+    sizes = KernelSizes(inputs, features, *model.hidden, job.batches.size, warps_for(step))
     device = job.anchor.device.index
     if not sizes.fit(device):
         return None
@@ -189,7 +189,7 @@ def gpu_round(job: Job) -> GpuRound | None:
 
 @cache
 def _compiled(
-    sizes: "Sizes", step: CStep, slope: str, products: int, device: int
+    sizes: "KernelSizes", step: CStep, slope: str, products: int, device: int
 ) -> GpuRound | None:
     try:
         source = sizes.source(step, slope, products)
@@ -208,7 +208,7 @@ def warps_for(step: CStep) -> int:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class KernelSizes:
     """The sizes that a kernel is compiled for."""
 
     inputs: int

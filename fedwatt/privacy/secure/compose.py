@@ -25,10 +25,10 @@ from torch import Tensor
 from fedwatt.errors import DataError, SettingError
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
+from fedwatt.metrics.sums import FloatArray, VectorLayout
 from fedwatt.models import Model
 from fedwatt.privacy.noise_shares import with_share
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.sums import FloatArray, Layout
 
 
 def secure_fault(method: Method) -> str | None:
@@ -50,7 +50,7 @@ def secure_fault(method: Method) -> str | None:
 
 def reply_layout(
     method: Method, model: Model, settings: SecureSettings, *, vehicles: int
-) -> Layout:
+) -> VectorLayout:
     """Return the vector of a round with `vehicles` called; `model` as the method's rules adapted
     it.
     """
@@ -64,7 +64,7 @@ def reply_layout(
     for name, template in method.uploads(model).items():
         limit = method.server.sum_limits.get(name, settings.upload_limit)
         fields[name] = (template.numel(), heaviest * limit)
-    return Layout(fields, vehicles=vehicles, bits=settings.bits)
+    return VectorLayout(fields, vehicles=vehicles, bits=settings.bits)
 
 
 def reply_values(
@@ -73,7 +73,7 @@ def reply_values(
     delta: Tensor,
     windows: float,
     uploads: Rows,
-    layout: Layout,
+    layout: VectorLayout,
     survivors: int = 1,
 ) -> dict[str, FloatArray]:
     """Return the contribution of one vehicle, from Δ_k [D], its windows and its uploads.

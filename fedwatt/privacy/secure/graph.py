@@ -20,7 +20,7 @@ from functools import cached_property
 from hashlib import sha256
 from math import ceil, log2
 
-from fedwatt.privacy.secure_settings import Terms
+from fedwatt.privacy.secure_settings import SecureTerms
 
 
 def degree(vehicles: int) -> int:
@@ -36,7 +36,7 @@ def degree(vehicles: int) -> int:
 class Graph:
     """The pairs of an exchange between the vehicles `names`, ascending."""
 
-    terms: Terms
+    terms: SecureTerms
     names: tuple[str, ...]
 
     @cached_property

@@ -8,9 +8,9 @@ from hashlib import sha256
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from fedwatt.metrics.sums import Words, word_type
 from fedwatt.privacy.secure.agreement import agreed_key, derived, framed
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import Words, word_type
+from fedwatt.privacy.secure_settings import SecureTerms
 
 
 def stream(key: bytes, length: int, bits: int) -> Words:
@@ -21,12 +21,12 @@ def stream(key: bytes, length: int, bits: int) -> Words:
     return np.frombuffer(encryptor.update(bytes(length * kind.itemsize)), dtype=kind)
 
 
-def own_mask(terms: Terms, seed: bytes, vehicle: str) -> Words:
+def own_mask(terms: SecureTerms, seed: bytes, vehicle: str) -> Words:
     """PRG(b_u), the mask that a vehicle shares with nobody."""
     return stream(derived(seed, terms.digest, "own mask", vehicle), terms.length, terms.bits)
 
 
-def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
+def commitment(terms: SecureTerms, vehicle: str, seed: bytes) -> bytes:
     """Return a digest by which the seed of an own mask is known once it is put together from
     shares.
 
@@ -35,7 +35,7 @@ def commitment(terms: Terms, vehicle: str, seed: bytes) -> bytes:
     return sha256(framed(b"own seed", terms.digest, vehicle.encode(), seed)).digest()
 
 
-def pair_mask(terms: Terms, secret: bytes, other_key: bytes, me: str, other: str) -> Words:
+def pair_mask(terms: SecureTerms, secret: bytes, other_key: bytes, me: str, other: str) -> Words:
     """Return the mask that `me` adds for its pair with `other`, which adds its negative.
 
     PRG(s_uv) for the one whose name comes first. `secret` is the private mask key of either.

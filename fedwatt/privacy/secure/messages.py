@@ -37,7 +37,7 @@ class Advert:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Roster:
+class NeighbourRoster:
     """Server → vehicle: who takes part, and the adverts of its neighbours."""
 
     exchange: bytes

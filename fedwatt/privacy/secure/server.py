@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedwatt.errors import DataError, RunError
+from fedwatt.metrics.sums import Words, reduced, unpacked, word_type
 from fedwatt.privacy.secure.agreement import KEY_BYTES, SEAL_BYTES, is_public_key, public_key
 from fedwatt.privacy.secure.graph import Graph
 from fedwatt.privacy.secure.masks import commitment, own_mask, pair_mask
@@ -22,15 +23,14 @@ from fedwatt.privacy.secure.messages import (
     Agreements,
     Inbox,
     Masked,
+    NeighbourRoster,
     Revealed,
-    Roster,
     Shares,
     Survivors,
     bits_of,
 )
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, combine, weights_at_zero
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import Words, reduced, unpacked, word_type
+from fedwatt.privacy.secure_settings import SecureTerms
 
 Message = TypeVar("Message", Advert, Shares, Masked, Agreed, Revealed)
 Rejected = dict[str, str]
@@ -52,15 +52,15 @@ class NoTotal(RunError):
 class Keyed:
     """The exchange once keys are there."""
 
-    terms: Terms
+    terms: SecureTerms
     adverts: Mapping[str, Advert]
     """By name, ascending."""
     graph: Graph
 
-    def roster(self, name: str) -> Roster:
+    def roster(self, name: str) -> NeighbourRoster:
         """Return the keys of the others that a vehicle is sent."""
         near = [self.adverts[other] for other in self.graph.neighbours(name)]
-        return Roster(
+        return NeighbourRoster(
             exchange=self.terms.digest,
             vehicles=self.graph.names,
             mask_keys=tuple(advert.mask_key for advert in near),
@@ -93,7 +93,7 @@ class Summed:
     words: Words = field(repr=False)
 
 
-def make_roster(terms: Terms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rejected]:
+def make_roster(terms: SecureTerms, adverts: Mapping[str, Advert]) -> tuple[Keyed, Rejected]:
     """Return the participants with their keys, and the rejected adverts."""
     seen: set[bytes] = set()
 
@@ -282,7 +282,7 @@ _weights = lru_cache(maxsize=1024)(weights_at_zero)
 
 
 def _sorted_out(
-    terms: Terms,
+    terms: SecureTerms,
     messages: Mapping[str, Message],
     senders: tuple[str, ...] | None,
     fault: Callable[[Message], str],
@@ -307,7 +307,7 @@ def _sorted_out(
     return good, rejected
 
 
-def _trouble(terms: Terms, name: str, message: Any, allowed: set[str] | None) -> str:
+def _trouble(terms: SecureTerms, name: str, message: Any, allowed: set[str] | None) -> str:
     """Return the reason why a message that came from `name` is none of this exchange; empty if it
     is.
     """
@@ -318,7 +318,7 @@ def _trouble(terms: Terms, name: str, message: Any, allowed: set[str] | None) ->
     return "out of turn" if allowed is not None and name not in allowed else ""
 
 
-def _refuse_few(terms: Terms, good: int, least: int, did: str, rejected: Rejected) -> None:
+def _refuse_few(terms: SecureTerms, good: int, least: int, did: str, rejected: Rejected) -> None:
     """NoTotal if fewer than `least` vehicles `did` what they were asked to."""
     if good < least:
         raise NoTotal(

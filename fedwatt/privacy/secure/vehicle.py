@@ -23,6 +23,7 @@ from hashlib import sha256
 import numpy as np
 
 from fedwatt.errors import DataError
+from fedwatt.metrics.sums import Words, packed, reduced, word_type
 from fedwatt.privacy.secure.agreement import KEY_BYTES, agreed_key, framed, public_key, seal, unseal
 from fedwatt.privacy.secure.graph import Graph
 from fedwatt.privacy.secure.identity import Identity, Trust, check_signature
@@ -33,22 +34,21 @@ from fedwatt.privacy.secure.messages import (
     Agreements,
     Inbox,
     Masked,
+    NeighbourRoster,
     Revealed,
-    Roster,
     Shares,
     Survivors,
     names_of,
 )
 from fedwatt.privacy.secure.shamir import SHARE_BYTES, Entropy, split
-from fedwatt.privacy.secure_settings import Terms
-from fedwatt.sums import Words, packed, reduced, word_type
+from fedwatt.privacy.secure_settings import SecureTerms
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advertised:
     """State after `advertise`."""
 
-    terms: Terms
+    terms: SecureTerms
     vehicle: str
     mask_secret: bytes = field(repr=False)
     cipher_secret: bytes = field(repr=False)
@@ -58,9 +58,9 @@ class Advertised:
 class Shared:
     """State after `share_keys`."""
 
-    terms: Terms
+    terms: SecureTerms
     vehicle: str
-    roster: Roster
+    roster: NeighbourRoster
     mask_secret: bytes = field(repr=False)
     cipher_secret: bytes = field(repr=False)
     seed: bytes = field(repr=False)
@@ -71,7 +71,7 @@ class Shared:
 class Sent:
     """State after `mask_input`, `agree` and `reveal`; the vehicle's own secrets are gone."""
 
-    terms: Terms
+    terms: SecureTerms
     vehicle: str
     vehicles: tuple[str, ...]
     """All of the roster."""
@@ -86,7 +86,7 @@ class Sent:
 
 
 def advertise(
-    terms: Terms,
+    terms: SecureTerms,
     vehicle: str,
     *,
     after: int = -1,
@@ -120,7 +120,11 @@ def advertise(
 
 
 def share_keys(
-    state: Advertised, roster: Roster, *, trust: Trust | None = None, entropy: Entropy = os.urandom
+    state: Advertised,
+    roster: NeighbourRoster,
+    *,
+    trust: Trust | None = None,
+    entropy: Entropy = os.urandom,
 ) -> tuple[Shared, Shares]:
     """Shares of the two secrets for every neighbour; with `trust` all of them must be signed."""
     _in_order(state, Advertised, roster.exchange)
@@ -249,7 +253,9 @@ def reveal(
     return state, Revealed(exchange=terms.digest, vehicle=me, shares=shares)
 
 
-def _advertised(terms: Terms, name: str, mask_key: bytes, cipher_key: bytes) -> tuple[bytes, ...]:
+def _advertised(
+    terms: SecureTerms, name: str, mask_key: bytes, cipher_key: bytes
+) -> tuple[bytes, ...]:
     """Return the parts that an advert's signature covers."""
     return b"advert", terms.digest, name.encode(), mask_key, cipher_key
 
@@ -261,7 +267,7 @@ def _statement(state: Sent) -> tuple[bytes, ...]:
 
 
 def _check_keys(
-    state: Advertised, roster: Roster, neighbours: tuple[str, ...], trust: Trust | None
+    state: Advertised, roster: NeighbourRoster, neighbours: tuple[str, ...], trust: Trust | None
 ) -> None:
     """Refuse a roster whose keys are missing, repeated, this vehicle's own, or not signed."""
     me = state.vehicle
@@ -294,7 +300,7 @@ def _in_order(state: object, kind: type, exchange: bytes) -> None:
         raise DataError("A message of a secure sum belongs to another exchange.")
 
 
-def _listed(names: tuple[str, ...], me: str, terms: Terms, *, at_most: int) -> None:
+def _listed(names: tuple[str, ...], me: str, terms: SecureTerms, *, at_most: int) -> None:
     """Refuse a list of vehicles that is too short or long, out of order, or without this one."""
     if not terms.threshold <= len(names) <= at_most:
         raise DataError(

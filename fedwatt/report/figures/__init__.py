@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedwatt.report.load import Run
+from fedwatt.report.load import RunTables
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class ReportFigure:
     """A figure of the report: its file name, drawing, heading and how to read it."""
 
     name: str
-    draw: Callable[[Run], Figure]
+    draw: Callable[[RunTables], Figure]
     title: str
     caption: str
     needs: str = ""
     """Column of the clients' table without whose values there is nothing to draw."""
 
-    def applies(self, run: Run) -> bool:
+    def applies(self, run: RunTables) -> bool:
         """Return whether the run has something to draw."""
         return not self.needs or bool(np.isfinite(run.clients[self.needs].astype(float)).any())
 

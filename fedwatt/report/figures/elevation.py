@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
-from fedwatt.elevation.compare import Baseline
+from fedwatt.elevation.compare import TerrainAgreement
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError, SettingError
@@ -210,7 +210,7 @@ ORANGE = "#d55e00"
 
 
 @styled
-def baseline_figure(found: Baseline) -> Figure:
+def baseline_figure(found: TerrainAgreement) -> Figure:
     """Elevations of all nodes, learned over reference, and errors of grades by distance."""
     figure = Figure(figsize=(WIDTH_IN, 5.6))
     nodes, grades = figure.subplots(2, 1, height_ratios=(3, 1.4))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedwatt.report import style
 from fedwatt.report.baselines import Stage, baseline_stages, federated_stages
-from fedwatt.report.load import Run, where
+from fedwatt.report.load import RunTables, where
 from fedwatt.report.statistics import stratum_rmse, vehicle_model, vehicle_rmse
 from fedwatt.report.style import WIDTH_IN, looks, name_of, points, styled
 from fedwatt.report.table import shown
@@ -23,7 +23,7 @@ GAP_IN = 0.16
 
 
 @style.styled
-def stages_figure(run: Run) -> Figure:
+def stages_figure(run: RunTables) -> Figure:
     """Draw one bar for each stage and method, with its error at the end."""
     federated = federated_stages(run)
     methods = _drawn_methods(run, federated)
@@ -70,7 +70,7 @@ def stages_figure(run: Run) -> Figure:
     return figure
 
 
-def _drawn_methods(run: Run, stages: list[Stage]) -> list[str]:
+def _drawn_methods(run: RunTables, stages: list[Stage]) -> list[str]:
     if len(run.methods) <= MOST_METHODS or not stages:
         return list(run.methods)
     last = stages[-1].errors
@@ -82,7 +82,7 @@ LANE_IN = 0.125
 
 
 @style.styled
-def strata_figure(run: Run) -> Figure:
+def strata_figure(run: RunTables) -> Figure:
     """Pooled test RMSE of each stratum; a mark for the mean over seeds, a line for their range."""
     errors = {method: own for method in run.methods if (own := stratum_rmse(run, method))}
     strata = list(dict.fromkeys(name for own in errors.values() for name in own))
@@ -135,7 +135,7 @@ MOST_NAMES = 40  # above this, vehicles have a rank instead of a name
 
 
 @style.styled
-def vehicles_figure(run: Run) -> Figure:
+def vehicles_figure(run: RunTables) -> Figure:
     """Test RMSE of each vehicle, sorted by that of the reference; one mark for each method."""
     by_method = {
         method: vehicle_rmse(run, method, model=vehicle_model(run, method))
@@ -191,7 +191,7 @@ FLAT = 1e-3
 
 
 @styled
-def roughness_figure(run: Run) -> Figure:
+def roughness_figure(run: RunTables) -> Figure:
     """One point for each reply of a vehicle, with the mean rank correlation within a round."""
     figure = Figure(figsize=(WIDTH_IN, 3.4))
     axes = figure.subplots()
@@ -213,7 +213,7 @@ def roughness_figure(run: Run) -> Figure:
     return figure
 
 
-def _cloud(run: Run, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _cloud(run: RunTables, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     rows = where(run.clients, method=method, replied=True)
     roughness = rows[ROUGHNESS.name].astype(np.float64)
     drift = rows[DRIFT.name].astype(np.float64)
@@ -221,7 +221,7 @@ def _cloud(run: Run, method: str) -> tuple[NDArray[np.float64], NDArray[np.float
     return roughness[known], drift[known]
 
 
-def _fact(run: Run, method: str, roughness: NDArray[np.float64]) -> str:
+def _fact(run: RunTables, method: str, roughness: NDArray[np.float64]) -> str:
     flat = float(np.mean(roughness < FLAT))
     if flat == 1:
         return f"roughness is 0 everywhere (below {FLAT:g}: every slice monotone)"

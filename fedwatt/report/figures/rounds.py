@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from fedwatt.report import style
-from fedwatt.report.load import Run
+from fedwatt.report.load import RunTables
 from fedwatt.report.statistics import Curves, curves, difference, mean_seconds
 from fedwatt.report.style import MUTED, WIDTH_IN, label_lines, looks, name_of, note, series, styled
 from fedwatt.tables import declared
@@ -22,7 +22,7 @@ SQUEEZED = 0.4
 
 def draw_curves(
     axes: Axes,
-    run: Run,
+    run: RunTables,
     curves_of: Callable[[str], Curves],
     *,
     labels: bool = True,
@@ -94,7 +94,7 @@ def _draw_lost(axes: Axes, rounds: np.ndarray, values: np.ndarray, colour: str, 
 
 
 @styled
-def convergence_figure(run: Run) -> Figure:
+def convergence_figure(run: RunTables) -> Figure:
     """Test RMSE by round and, below it, what each method gains on the reference."""
     others = [method for method in run.methods if method != run.reference]
     compared = run.same_data and any(difference(run, method).values.size for method in others)
@@ -115,7 +115,7 @@ def convergence_figure(run: Run) -> Figure:
 
 
 @styled
-def best_so_far_figure(run: Run) -> Figure:
+def best_so_far_figure(run: RunTables) -> Figure:
     """Test RMSE of the model that validation would have chosen up to each round."""
     figure = Figure(figsize=(WIDTH_IN, 2.8))
     axes = figure.subplots()
@@ -125,7 +125,7 @@ def best_so_far_figure(run: Run) -> Figure:
 
 
 @styled
-def drift_figure(run: Run) -> Figure:
+def drift_figure(run: RunTables) -> Figure:
     """Mean drift and its dispersion by round (`eq:mean_drift`, `eq:drift_cv`)."""
     figure = Figure(figsize=(WIDTH_IN, 4.2))
     above, below = figure.subplots(2, 1, sharex=True)
@@ -138,7 +138,7 @@ def drift_figure(run: Run) -> Figure:
 
 
 @style.styled
-def time_figure(run: Run) -> Figure:
+def time_figure(run: RunTables) -> Figure:
     """Mean time of a round by what it was spent on, for one seed; a bar for each method."""
     times = {method: own for method in run.methods if (own := mean_seconds(run, method))}
     figure = Figure(figsize=(style.WIDTH_IN, 1.35 + 0.42 * len(times)))

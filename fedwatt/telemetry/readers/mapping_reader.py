@@ -24,7 +24,13 @@ from fedwatt.telemetry.cleaning.segments import DATED_S, split_at_pauses
 from fedwatt.telemetry.readers.files import TableFile, find_tables
 from fedwatt.telemetry.readers.mapping import TIME, ChannelMap, CsvMapping, load_mapping
 from fedwatt.telemetry.readers.stream import KEYS, Candidate, Progress, Spill, VehicleStream
-from fedwatt.telemetry.readers.tables import LOST, Source, TableLayout, WantedColumn, read_tables
+from fedwatt.telemetry.readers.tables import (
+    LOST,
+    SourceFile,
+    TableLayout,
+    WantedColumn,
+    read_tables,
+)
 from fedwatt.telemetry.trip import Vehicle
 
 FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
@@ -125,7 +131,7 @@ class MappingReader:
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
-        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+        def add(frame: pl.DataFrame, source: SourceFile, first_row: int) -> Account:
             tidy = self._tidy(frame, source.path, source.number)
             self._refuse_unreadable_times(frame, tidy, source.where, first_row)
             self._refuse_lost_letters(tidy, source.where, first_row)

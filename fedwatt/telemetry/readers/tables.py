@@ -343,7 +343,7 @@ def read_typed(
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceFile:
     """A file, or a member of an archive: its path, its name in messages, and its number."""
 
     table: TableFile
@@ -355,7 +355,7 @@ class Source:
 def read_tables(
     tables: Sequence[TableFile],
     layout_of: Callable[[TableFile], TableLayout],
-    add: Callable[[pl.DataFrame, Source, int], Account],
+    add: Callable[[pl.DataFrame, SourceFile, int], Account],
     progress: Progress,
 ) -> tuple[Account, tuple[str, ...]]:
     """Hand all rows to `add`; return their account and sentences on files that were passed over.
@@ -373,11 +373,11 @@ def read_tables(
             for member, file in files.items():
                 number += 1
                 where = f"{table.path.name}/{member}" if member else table.path.name
-                source = Source(table, table.path / member, where, number)
+                source = SourceFile(table, table.path / member, where, number)
                 layout = layout_of(table)
 
                 def sink(
-                    frame: pl.DataFrame, account: Account, row: int, source: Source = source
+                    frame: pl.DataFrame, account: Account, row: int, source: SourceFile = source
                 ) -> None:
                     accounts.append(account + add(frame, source, row))
 

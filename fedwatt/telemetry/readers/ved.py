@@ -46,7 +46,7 @@ from fedwatt.telemetry.readers.stream import (
     keep_trip,
 )
 from fedwatt.telemetry.readers.tables import (
-    Source,
+    SourceFile,
     TableLayout,
     WantedColumn,
     read_tables,
@@ -261,7 +261,7 @@ class VedReader:
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
-        def add(frame: pl.DataFrame, source: Source, first_row: int) -> Account:
+        def add(frame: pl.DataFrame, source: SourceFile, first_row: int) -> Account:
             return self._add(frame, source.number, spill, source.table.kind)
 
         account, passed_over = read_tables(self._tables, self._layout, add, progress)

@@ -154,7 +154,7 @@ ORDERS = ("day first", "month first")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
+class ImportAnswers:
     """The user's answers in advance: columns of vehicles and trips, "day first", "month first"."""
 
     vehicle: str = ""
@@ -191,17 +191,17 @@ class Understanding:
 
 
 def understand(
-    paths: Sequence[str | Path] | str | Path, answers: Answers | None = None
+    paths: Sequence[str | Path] | str | Path, answers: ImportAnswers | None = None
 ) -> Understanding:
     """Look at files or folders and decide what they are."""
-    answers = answers or Answers()
+    answers = answers or ImportAnswers()
     files = [table.path for table in find_tables(paths)]
     # One file of a folder is understood as all of the folder is.
     beside = neighbours(files[0]) if len(files) == 1 and files[0].suffix != ".7z" else files
     usual, other_kinds, remarks = survey(beside)
     samples = usual.samples
     first = samples[0]
-    name = known_format(first.columns) if answers == Answers() else ""
+    name = known_format(first.columns) if answers == ImportAnswers() else ""
     if name:
         tables = tables_of(name, first.columns)
         why = f"as files of {tables['name']} have it"
@@ -239,7 +239,7 @@ def understand(
 
 
 def _decided(
-    samples: Sequence[TableSample], clock: Clock, answers: Answers
+    samples: Sequence[TableSample], clock: Clock, answers: ImportAnswers
 ) -> tuple[Tables, Reasons]:
     """Return the mapping of files that no shipped mapping knows, as far as columns tell."""
     first = samples[0]

@@ -15,7 +15,7 @@ from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.transport.control import Node
 from fedwatt.deploy.transport.processes import Flower
 from fedwatt.deploy.vehicle.acceptance import Acceptance
-from fedwatt.deploy.vehicle.handler import Vehicle
+from fedwatt.deploy.vehicle.handler import RequestHandler
 from fedwatt.deploy.vehicle.messages import FAILED, failure
 from fedwatt.errors import RunError
 from fedwatt.files import write_secret
@@ -78,7 +78,7 @@ def faulty_run(folder: Path, rounds: int = ROUNDS) -> FaultyFleet:
     for node, path in enumerate(vehicle_folders(fleet), start=1):
         acceptance = Acceptance() if path.name == REFUSES else OPEN
         state = folder / "state" / path.name
-        vehicles[node] = Vehicle(path, state, credentials(path.name), acceptance)
+        vehicles[node] = RequestHandler(path, state, credentials(path.name), acceptance)
     grid = Loopback(vehicles, names=dict(enumerate(names, start=1)))
 
     def tamper(kind: str, node: int, reply: bytes) -> bytes | None:

@@ -14,7 +14,7 @@ from fedwatt.deploy.operate.dashboard import Dashboard, dashboard
 from fedwatt.deploy.operate.fleet_view import FleetView, RunFacts, ServerFacts, newest_run
 from fedwatt.report.web_server import answering
 from tests.deploy.operate.faulty import FAILS, GOOD, LATE, REFUSES, REVOKED, FaultyFleet
-from tests.watch.test_serve import get, in_browser, looked_at
+from tests.report.test_live import get, in_browser, looked_at
 
 WHY = {
     FAILS: ("failing", "it could not compute a reply; its own log says why"),

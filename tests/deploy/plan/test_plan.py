@@ -9,8 +9,7 @@ from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, Owner, check_certi
 from fedwatt.deploy.plan.plan import make_plan, read_plan
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.errors import DataError, RunError
-from fedwatt.runs import from_toml
-from fedwatt.runs.config import to_toml
+from fedwatt.runs.config import from_toml, to_toml
 from tests.deploy.fleets import config_text, credentials, owner, secured, signed
 
 NOW = datetime.now(UTC)

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedwatt.federation.final_model import GLOBAL_MODELS
+from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.methods import METHODS
-from fedwatt.runs import execute, from_toml
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from tests.deploy.fleets import config_text, deployed, loopback, make_fleet, weights
 from tests.runs.test_execute import Silent
@@ -34,7 +35,7 @@ def test_the_fleet_gives_what_the_simulation_gives(
     if method == "fedprox@krum":
         text = text.replace("participation = 0.7", "participation = 1.0")
         text += "byzantine = 0\n"
-    execute(from_toml(text), tmp_path / "simulated", Silent())
+    Run(from_toml(text), out=tmp_path / "simulated", observer=Silent()).execute()
     real = deployed(text, loopback(fleet, tmp_path / "state"), tmp_path / "real")
     simulated = tmp_path / "simulated"
     for model in GLOBAL_MODELS:

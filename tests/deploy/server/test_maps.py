@@ -10,8 +10,9 @@ from fedwatt.deploy.vehicle.messages import VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.elevation.store import read_field
 from fedwatt.journeys.route_files import fleet_from_bytes
-from fedwatt.runs import execute, from_toml
-from fedwatt.runs.routes import ROUTES
+from fedwatt.runs.config import from_toml
+from fedwatt.runs.journeys import ROUTES
+from fedwatt.runs.run import Run
 from tests.deploy.fleets import deployed, loopback, plan_of, signed, weights
 from tests.deploy.hilly import fleet_with_elevation, hilly
 from tests.runs.test_execute import Silent
@@ -27,7 +28,7 @@ def test_vehicles_learn_the_map_and_the_model_of_a_simulation(fleet: Path, tmp_p
     content = signed(text)
     grid = loopback(fleet, tmp_path / "state")
     real = deployed(content, grid, tmp_path / "real")
-    execute(from_toml(text), tmp_path / "simulated", Silent())
+    Run(from_toml(text), out=tmp_path / "simulated", observer=Silent()).execute()
     learned, expected = (
         read_field(run / "field.parquet") for run in (real, tmp_path / "simulated")
     )

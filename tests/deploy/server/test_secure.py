@@ -10,8 +10,8 @@ from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import pack, unpack
 from fedwatt.errors import SettingError
+from fedwatt.metrics.sums import packed, unpacked
 from fedwatt.runs.tables import read_table
-from fedwatt.sums import packed, unpacked
 from tests.deploy.fleets import column, deployed, loopback, make_fleet, plain, secured, weights
 
 STEPS = ["sum-keys", "sum-shares", "sum-agree", "sum-reveal"]

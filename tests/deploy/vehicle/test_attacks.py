@@ -16,11 +16,11 @@ from fedwatt.deploy.plan.certificates import Owner, owner_certificate
 from fedwatt.deploy.plan.plan import CONTEXT, canonical, make_plan
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.vehicle.answers import MOST_SET_CHANGES, Answers
-from fedwatt.deploy.vehicle.handler import Vehicle
+from fedwatt.deploy.vehicle.handler import RequestHandler
 from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
 from fedwatt.errors import DataError, SettingError
-from fedwatt.runs import from_toml
+from fedwatt.runs.config import from_toml
 from tests.deploy.fleets import (
     OPEN,
     Loopback,
@@ -42,21 +42,23 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def vehicle(fleet: Path, tmp_path: Path) -> Vehicle:
+def vehicle(fleet: Path, tmp_path: Path) -> RequestHandler:
     return loopback(fleet, tmp_path / "state").vehicles[1]
 
 
 def ask(
-    vehicle: Vehicle, kind: str, arrays: dict[str, Any] | None = None, **values: Any
+    vehicle: RequestHandler, kind: str, arrays: dict[str, Any] | None = None, **values: Any
 ) -> Content:
     return unpack(vehicle.handle(pack(Content({"kind": kind, **values}, arrays or {}))))
 
 
-def enrol(vehicle: Vehicle, content: bytes) -> str:
+def enrol(vehicle: RequestHandler, content: bytes) -> str:
     return str(ask(vehicle, "enrol", signed_plan=content).values["status"])
 
 
-def status(vehicle: Vehicle, kind: str, arrays: dict[str, Any] | None = None, **values: Any) -> str:
+def status(
+    vehicle: RequestHandler, kind: str, arrays: dict[str, Any] | None = None, **values: Any
+) -> str:
     return str(ask(vehicle, kind, arrays, **values).values["status"])
 
 
@@ -83,7 +85,7 @@ def _another(value: Any) -> Any:
 
 
 def test_no_field_of_the_configuration_changes_without_a_new_signature(
-    vehicle: Vehicle, fleet: Path
+    vehicle: RequestHandler, fleet: Path
 ) -> None:
     content = signed(config_text(fleet))
     table = json.loads(content)
@@ -101,13 +103,13 @@ def test_no_field_of_the_configuration_changes_without_a_new_signature(
     assert enrol(vehicle, content) == "done"
 
 
-def test_another_owners_signature_does_not_count(vehicle: Vehicle, fleet: Path) -> None:
+def test_another_owners_signature_does_not_count(vehicle: RequestHandler, fleet: Path) -> None:
     key = ed25519.Ed25519PrivateKey.generate()
     foreign = Owner(key, owner_certificate(key))
     assert enrol(vehicle, make_plan(from_toml(config_text(fleet)), foreign)) == "failed"
 
 
-def test_requests_cannot_bring_settings(vehicle: Vehicle, fleet: Path) -> None:
+def test_requests_cannot_bring_settings(vehicle: RequestHandler, fleet: Path) -> None:
     content = signed(config_text(fleet))
     plan = plan_of(content)
     assert enrol(vehicle, content) == "done"
@@ -122,7 +124,9 @@ def test_requests_cannot_bring_settings(vehicle: Vehicle, fleet: Path) -> None:
     assert status(vehicle, "evaluate", weights, **request) == "done"
 
 
-def test_a_round_is_answered_once_and_rounds_only_grow(vehicle: Vehicle, fleet: Path) -> None:
+def test_a_round_is_answered_once_and_rounds_only_grow(
+    vehicle: RequestHandler, fleet: Path
+) -> None:
     content = signed(config_text(fleet))
     enrol(vehicle, content)
     size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
@@ -144,7 +148,7 @@ def test_a_round_is_answered_once_and_rounds_only_grow(vehicle: Vehicle, fleet: 
     assert unpack(train(3, 0.3)).values["status"] == "failed"  # the plan has three rounds
     assert unpack(train(-1, 0.3)).values["status"] == "failed"
     # A restart forgets nothing.
-    again = Vehicle(vehicle.folder, vehicle.state, vehicle.credentials, OPEN)
+    again = RequestHandler(vehicle.folder, vehicle.state, vehicle.credentials, OPEN)
     vehicle.handle = again.handle
     assert unpack(train(1, 0.9)).values["status"] == "failed"
 
@@ -159,7 +163,7 @@ def test_code_cannot_be_named(fleet: Path) -> None:
 
 
 def test_a_plan_that_names_code_is_refused_though_the_owner_signed_it(
-    vehicle: Vehicle, fleet: Path
+    vehicle: RequestHandler, fleet: Path
 ) -> None:
     table = json.loads(signed(config_text(fleet)))
     text = table["plan"]["configuration"].replace('name = "mlp"', 'name = "fedwatt.cli:main"')
@@ -224,7 +228,7 @@ def test_a_revoked_vehicle_is_in_no_sum_though_the_server_lies(
     text = secured(fleet, rounds=1).replace("vehicles = 4", "vehicles = 3")
     content = signed(text, revoked=[serial])
     liar = grid.vehicles[1]
-    liar._enrol = lambda request: Vehicle._enrol(  # type: ignore[method-assign]
+    liar._enrol = lambda request: RequestHandler._enrol(  # type: ignore[method-assign]
         liar, Content({**request.values, "signed_plan": old}, {})
     )
     run = deployed(content, grid, tmp_path / "run")

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedwatt.engine.job import Job
 from fedwatt.engine.kernels.fused_step import traced_step
-from fedwatt.engine.kernels.mlp_gpu import Sizes, columns, gpu_round, movers, warps_for
+from fedwatt.engine.kernels.mlp_gpu import KernelSizes, columns, gpu_round, movers, warps_for
 from fedwatt.engine.kernels.whole_round import c_slope
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
@@ -67,7 +67,7 @@ def test_numbers_of_a_row_are_rounded_once() -> None:
 
 
 def test_the_paper_s_network_fits_a_multiprocessor() -> None:
-    sizes = Sizes(inputs=480, features=8, units1=64, units2=32, batch=64, warps=16)
+    sizes = KernelSizes(inputs=480, features=8, units1=64, units2=32, batch=64, warps=16)
     # Windows 64 x 488, four parts of 64 x 72, hidden and error 64 x 40 each, a matrix 64 x 40 and
     # one of 32, biases of 64, 32 and 1, an error for each of 64 windows.
     assert sizes.shared_numbers == 31232 + 18432 + 2 * 2560 + 2560 + 32 + 64 + 32 + 1 + 64
@@ -81,7 +81,7 @@ def test_a_source_has_its_sizes_rules_and_loss() -> None:
     step = traced_step(job)
     slope = c_slope(job.loss)
     assert slope is not None
-    sizes = Sizes(inputs=32, features=8, units1=64, units2=32, batch=8, warps=16)
+    sizes = KernelSizes(inputs=32, features=8, units1=64, units2=32, batch=8, warps=16)
     source = sizes.source(step, slope, 3)
     assert "#define INPUTS 32\n" in source
     assert source.index("loss_slope") < source.index("struct Later") < source.index("train_round(")

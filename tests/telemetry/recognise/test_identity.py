@@ -9,7 +9,7 @@ from fedwatt.errors import SettingError
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
 from fedwatt.telemetry.recognise.describe import mapping_text
-from fedwatt.telemetry.recognise.understand import Answers, understand
+from fedwatt.telemetry.recognise.understand import ImportAnswers, understand
 from tests.telemetry.recognise.drives import START, drive, drives, fleet
 
 CHANNELS = {"speed_mps": "speed", "voltage": "volt", "current": "amp", "lat": "lat", "lon": "lon"}
@@ -21,7 +21,7 @@ def write(path: Path, rows: pl.DataFrame, **more: str | pl.Expr) -> None:
     rows.select(time=time, **more, **CHANNELS).write_csv(path)
 
 
-def imported(path: Path, answers: Answers | None = None) -> dict[str, int]:
+def imported(path: Path, answers: ImportAnswers | None = None) -> dict[str, int]:
     """Vehicles and how many trips each has, after an import by the mapping."""
     found = understand(path, answers)
     mapping = parse_mapping(mapping_text(found), "kept.toml")
@@ -70,10 +70,10 @@ def test_the_user_has_the_last_word(tmp_path) -> None:
     part = pl.when(pl.col("t") < START + 3000).then(pl.lit("a")).otherwise(pl.lit("b"))
     write(tmp_path / "log.csv", drives(4), van=pl.lit("x"), part=part)
     assert imported(tmp_path) == {"x": 4}
-    assert imported(tmp_path, Answers(vehicle="part")) == {"a": 1, "b": 3}
-    assert understand(tmp_path, Answers(trip="part")).tables["trip"] == {"column": "part"}
+    assert imported(tmp_path, ImportAnswers(vehicle="part")) == {"a": 1, "b": 3}
+    assert understand(tmp_path, ImportAnswers(trip="part")).tables["trip"] == {"column": "part"}
     with pytest.raises(SettingError, match="Unknown column 'prat'"):
-        understand(tmp_path, Answers(vehicle="prat"))
+        understand(tmp_path, ImportAnswers(vehicle="prat"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""Selection of models by validation error: the best round, and the final model.
+
+    w_final = (w_best + w_last) / 2,  or w_best where that mean is broken
+
+Neither of the two can be trusted alone. A small fleet chooses its best round on a handful of
+validation trips, by luck as much as by merit, and the last round's steps still wander. Their mean
+is within 1 % of the better of the two on every fleet that was measured (docs/journeys.md).
+
+A mean of two models is a good model where both lie in one valley of the loss. They do not where
+training has left its best model far behind: under much noise for privacy, at a learning rate that
+is too high, or where another centre of IFCA has taken the lead. So the mean is validated once,
+after the last round, and counts as broken if it validates far worse than w_best.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import inf, isfinite, nan
+from typing import TYPE_CHECKING, Final
+
+import torch
+from torch import Tensor
+
+from fedwatt.federation.records import UNEVALUATED, Row
+
+if TYPE_CHECKING:
+    from fedwatt.federation.state import State
+
+GLOBAL_MODELS: Final = ("kept", "best", "last")
+"""The models that a training leaves, the default first."""
+BROKEN: Final = 1.5
+"""Times the best model's validation RMSE above which a mean is broken. It must be far above 1: the
+best model's is the lowest of all rounds, and with few validation trips a good mean was seen at 1.3
+times as much. This is no choice between two good models, which the same trips would have to make.
+"""
+
+
+def mean_model(best: Tensor, last: Tensor) -> Tensor:
+    """(w_best + w_last) / 2 of each run, [R, D]; equal models are their own mean, bit for bit.
+
+    >>> mean_model(Tensor([[1.0, 4.0]]), Tensor([[3.0, 4.0]]))
+    tensor([[2., 4.]])
+    """
+    return (best + last) / 2
+
+
+def keeps_mean(mean_validation: Tensor, best_validation: Tensor) -> Tensor:
+    """Return whether runs keep the mean, [R], by its validation RMSE and the best model's, [R]
+    each.
+
+    A mean that nobody has validated has an infinite error, and is not kept.
+
+    >>> from math import inf
+    >>> keeps_mean(Tensor([14.9, 15.1, inf]), Tensor([10.0, 10.0, inf]))
+    tensor([ True, False, False])
+    """
+    return mean_validation.isfinite() & (mean_validation <= BROKEN * best_validation)
+
+
+def evaluated(
+    state: "State",
+    seeds: Sequence[int],
+    training: Sequence[Row],
+    errors: Mapping[int, Row],
+    runs: Iterable[int],
+) -> tuple["State", list[Row]]:
+    """Keep the best models so far and write a row for each of `runs`.
+
+    `training` has the columns of every run's training, `errors` those of its evaluation, where it
+    was evaluated. A run whose error is not finite has diverged.
+    """
+    diverged = state.diverged.clone()
+    best_weights = state.best_weights.clone()
+    best_round = state.best_round.clone()
+    best_validation = state.best_validation.clone()
+    best_test = state.best_test.clone()
+    rows = []
+    for run in runs:
+        run_errors = errors.get(run, UNEVALUATED)
+        if run in errors:
+            score = run_errors["validation_rmse"]
+            if not isfinite(score):
+                diverged[run] = state.round
+            elif score < best_validation[run]:
+                best_validation[run] = score
+                best_test[run] = run_errors["test_rmse"]
+                best_weights[run], best_round[run] = state.weights[run], state.round
+        rows.append(
+            {
+                "seed": seeds[run],
+                "round": state.round,
+                **training[run],
+                **run_errors,
+                "best_round": int(best_round[run]),
+                "best_validation_rmse": float(best_validation[run]),
+                "best_test_rmse": float(best_test[run]),
+                "kept_validation_rmse": nan,
+                "kept_test_rmse": nan,
+                "diverged": bool(diverged[run]),
+            }
+        )
+    after = replace(
+        state,
+        diverged=diverged,
+        best_weights=best_weights,
+        best_round=best_round,
+        best_validation=best_validation,
+        best_test=best_test,
+    )
+    return after, rows
+
+
+def stopped_early(state: "State", patience: int) -> "State":
+    """Return the state after an evaluation, without the runs that have not improved for `patience`
+    rounds.
+
+    Each run is evaluated by itself: seeds of one stack may stop at different rounds. Nothing but
+    the state decides, so a run that is continued stops where it would have.
+    """
+    if not patience:
+        return state
+    at_work = (state.stopped == 0) & (state.diverged == 0)
+    worn = at_work & (state.round - state.best_round >= patience)
+    return replace(state, stopped=torch.where(worn, state.round, state.stopped))
+
+
+def concluded(
+    state: "State",
+    seeds: Sequence[int],
+    rows: Sequence[Row],
+    ended: Sequence[int],
+    means: Mapping[int, Row],
+) -> tuple["State", list[Row]]:
+    """Return the state and the rows of a round, with what is known of the models that `ended` runs
+    keep.
+
+    `means` has the columns of the evaluation of each run's mean of its best and its last model,
+    where that was evaluated.
+    """
+    mean_validation = state.mean_validation.clone()
+    for run in ended:  # what was known of an earlier mean is of no use for this one
+        mean_validation[run] = means[run]["validation_rmse"] if run in means else inf
+    state, filled = replace(state, mean_validation=mean_validation), []
+    for row in rows:
+        run = seeds.index(row["seed"])
+        validation = nan
+        test = nan
+        if state.keeps_mean[run]:
+            validation = means[run]["validation_rmse"]
+            test = means[run]["test_rmse"]
+        elif run in ended:
+            validation = row["best_validation_rmse"]
+            test = row["best_test_rmse"]
+        filled.append(row | {"kept_validation_rmse": validation, "kept_test_rmse": test})
+    return state, filled

@@ -1,0 +1,268 @@
+"""Altered fleets for experiments: trips dealt to other clients, and corrupted training data.
+
+A vehicle is a client by nature ("natural"). For studies of heterogeneity its trips can be dealt out
+instead: by a mixture in which every client has a favourite regime ("mild", "moderate", "severe"),
+or by Dirichlet(α) shares of each regime ("dirichlet:0.3"; Hsu et al. 2019). A regime is the speed
+class of a trip. Such clients mix trips of several vehicles: this is an experiment on stored data,
+not something vehicles could do without showing each other their trips.
+
+Corrupted vehicles show how a method copes with bad clients. Only training trips are changed:
+validation and test stay sound, so errors are measured on the truth.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from fedwatt.errors import DataError, SettingError, check, unknown
+from fedwatt.randomness import generator
+from fedwatt.telemetry.channels import CHANNELS
+from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
+from fedwatt.windows.client import DataSettings, split_of_trips
+from fedwatt.windows.splits import SPLITS, natural_key
+
+# Mean speed of a trip, stops included, at which one regime ends and the next begins.
+REGIMES = ("slow", "medium", "fast")
+REGIME_EDGES_MPS = (25 / 3.6, 40 / 3.6)
+# Share of a client's trips that are of its favourite regime, if all regimes were equally common.
+SKEWS: Mapping[str, float] = {"mild": 0.5, "moderate": 0.7, "severe": 0.9}
+DRAWS = 100
+
+
+def trip_regime(*parts: Trip) -> int:
+    """Index into `REGIMES` of a trip, or of its parts; a mean at an edge is of the faster one.
+
+    >>> REGIMES[trip_regime(Trip("1", {"speed_mps": np.array([0.0, 30.0])}))]
+    'fast'
+    """
+    mean_mps = float(np.mean(np.concatenate([trip.channels["speed_mps"] for trip in parts])))
+    return int(np.searchsorted(REGIME_EDGES_MPS, mean_mps, side="right"))
+
+
+def mixture_shares(skew: str, clients: int) -> FloatArray:
+    """Share of each regime's trips that goes to each client, [regimes, clients]; rows add up to 1.
+
+    Favourites go round: client 1 prefers slow trips, client 2 medium ones, and so on.
+
+    >>> mixture_shares("severe", 3)
+    array([[0.9 , 0.05, 0.05], [0.05, 0.9 , 0.05], [0.05, 0.05, 0.9 ]])
+    """
+    favourite = np.arange(clients) % len(REGIMES)
+    other_share = (1 - SKEWS[skew]) / (len(REGIMES) - 1)
+    weights = np.where(favourite == np.arange(len(REGIMES))[:, None], SKEWS[skew], other_share)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def dirichlet_shares(alpha: float, clients: int, rng: np.random.Generator) -> FloatArray:
+    """Shares as in `mixture_shares`, one Dirichlet(α, ..., α) draw a regime."""
+    # By gammas: numpy's own draw is NaN when a small α lets all of them underflow.
+    weights = np.maximum(rng.standard_gamma(alpha, (len(REGIMES), clients)), 1e-300)
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+def repartition(
+    vehicles: Iterable[Vehicle], recipe: str, *, clients: int = 10, seed: int = 0
+) -> list[Vehicle]:
+    """Return the fleet as its recipe asks: the vehicles themselves, or `clients` new ones.
+
+    Every trip goes to exactly one client, and each client's share of a regime is met to within one
+    trip. Clients are named "client-001" and so on, their trips "vehicle/trip".
+    """
+    ordered = sorted(vehicles, key=lambda vehicle: natural_key(vehicle.name))
+    alpha = _alpha(recipe)
+    if recipe == "natural":
+        return ordered
+    if clients < 1:
+        raise SettingError(f"A partition needs at least 1 client, not {clients}.")
+    kinds = sorted({vehicle.kind for vehicle in ordered})
+    if len(kinds) > 1:
+        raise DataError(
+            f"Trips of {' and '.join(kinds)} vehicles cannot be dealt to the same clients. "
+            "Partition each kind by itself."
+        )
+    for attempt in range(DRAWS):
+        rng = generator(seed, "partition", recipe, clients, attempt)
+        if alpha is None:
+            shares = mixture_shares(recipe, clients)
+        else:
+            shares = dirichlet_shares(alpha, clients, rng)
+        dealt = deal(ordered, shares, seed)
+        recorded = [{(v.name, trip.recording) for v, trip in trips} for trips in dealt]
+        if min(map(len, recorded)) >= len(SPLITS):
+            return [_client(number, trips, ordered) for number, trips in enumerate(dealt, start=1)]
+        if alpha is None:
+            break
+    raise DataError(
+        f"The partition '{recipe}' leaves one of {clients} clients with fewer than {len(SPLITS)} "
+        f"trips out of {sum(len(v.trips) for v in ordered)}. Ask for fewer clients or less skew."
+    )
+
+
+def deal(
+    vehicles: Iterable[Vehicle], shares: FloatArray, seed: int
+) -> list[list[tuple[Vehicle, Trip]]]:
+    """Trips of each client; `shares` is [regimes, clients].
+
+    Trips of a regime queue in an order drawn trip by trip, and the queue is cut by the shares. The
+    parts of a trip that was cut at gaps stay together: their driving is the same.
+    """
+    queues: list[list[tuple[float, str, str, list[tuple[Vehicle, Trip]]]]] = [[] for _ in REGIMES]
+    for vehicle in vehicles:
+        recordings: dict[str, list[Trip]] = {}
+        for trip in vehicle.trips:
+            recordings.setdefault(trip.recording, []).append(trip)
+        for name, parts in recordings.items():
+            place = float(generator(seed, "partition order", vehicle.name, name).random())
+            pairs = [(vehicle, part) for part in parts]
+            queues[trip_regime(*parts)].append((place, vehicle.name, name, pairs))
+    dealt: list[list[tuple[Vehicle, Trip]]] = [[] for _ in range(shares.shape[1])]
+    for queue, row in zip(queues, shares, strict=True):
+        queue.sort(key=lambda entry: entry[:3])
+        cuts = np.round(np.cumsum(row) * len(queue)).astype(int)
+        cuts[-1] = len(queue)
+        for client, (start, stop) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
+            dealt[client] += [pair for *_, pairs in queue[start:stop] for pair in pairs]
+    return dealt
+
+
+def _alpha(recipe: str) -> float | None:
+    """α of "dirichlet:α", or None for a recipe that has none."""
+    name, _, value = recipe.partition(":")
+    if name != "dirichlet":
+        if recipe != "natural" and recipe not in SKEWS:
+            raise SettingError(unknown("partition", recipe, ["natural", *SKEWS, "dirichlet:0.3"]))
+        return None
+    try:
+        alpha = float(value)
+    except ValueError:
+        alpha = math.nan
+    if not 0 < alpha < math.inf:
+        raise SettingError(
+            f"partition '{recipe}': the number after 'dirichlet:' must be positive, such as 0.1 "
+            "(very uneven) or 100 (nearly even)."
+        )
+    return alpha
+
+
+def _client(number: int, trips: list[tuple[Vehicle, Trip]], vehicles: list[Vehicle]) -> Vehicle:
+    ordered = sorted(trips, key=lambda pair: (natural_key(pair[0].name), natural_key(pair[1].name)))
+    counts = np.bincount([trip_regime(trip) for _, trip in trips], minlength=len(REGIMES))
+    simulated = any(vehicle.labels == "simulated" for vehicle, _ in trips)
+    return Vehicle(
+        name=f"client-{number:03d}",
+        trips=tuple(
+            replace(
+                trip,
+                name=f"{vehicle.name}/{trip.name}",
+                recording=f"{vehicle.name}/{trip.recording}",
+                start_time_s=math.nan,  # the vehicles' clocks may differ
+            )
+            for vehicle, trip in ordered
+        ),
+        kind=vehicles[0].kind,
+        labels="simulated" if simulated else "measured",
+        facts={
+            "trips_by_regime": dict(zip(REGIMES, counts.tolist(), strict=True)),
+            "vehicles": len({vehicle.name for vehicle, _ in trips}),
+        },
+    )
+
+
+FAULTS = ("label noise", "sensor bias", "stuck channel")
+NOISE_BLOCK_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """A kind of fault and its strength.
+
+    label noise     energy of each minute off by `size` standard deviations of a minute's energy
+    sensor bias     `channel` off by `size` of its own standard deviations, always
+    stuck channel   `channel` keeps one value for the share `size` of every trip
+    """
+
+    kind: str
+    size: float = 0.5
+    channel: str = "speed_mps"
+
+    def __post_init__(self) -> None:
+        if self.kind not in FAULTS:
+            raise SettingError(unknown("fault", self.kind, FAULTS))
+        check(self, "size", math.isfinite(self.size) and self.size != 0, "a number other than 0")
+        if self.kind == "stuck channel":
+            check(self, "size", 0 < self.size <= 1, "a share in (0, 1]")
+        if self.kind == "label noise":
+            check(self, "size", self.size > 0, "positive")
+        is_input = self.channel in CHANNELS and CHANNELS[self.channel].role == "input"
+        check(self, "channel", is_input, "an input, such as speed_mps or ambient_c")
+
+
+def corrupted(vehicle: Vehicle, fault: Fault, settings: DataSettings, seed: int = 0) -> Vehicle:
+    """Return the vehicle with the fault in its training trips; `settings` say which these are."""
+    split_of = split_of_trips(vehicle, settings)
+    training = [trip for trip in vehicle.trips if split_of.get(trip.name) == "train"]
+    channel = "energy_wh" if fault.kind == "label noise" else fault.channel
+    missing = [trip.name for trip in training if channel not in trip.channels]
+    if missing:
+        raise DataError(
+            f"Vehicle '{vehicle.name}', trip '{missing[0]}' has no channel '{channel}' to corrupt. "
+            "Choose one that all its trips have."
+        )
+    spread = _spread([trip.channels[channel] for trip in training], fault)
+
+    def corrupt(trip: Trip) -> Trip:
+        if split_of.get(trip.name) != "train":
+            return trip
+        rng = generator(seed, "fault", fault.kind, vehicle.name, trip.name)
+        changed = _changed(trip.channels[channel], fault, spread, rng)
+        return replace(trip, channels={**trip.channels, channel: changed})
+
+    facts = {
+        **vehicle.facts,
+        "fault": {"kind": fault.kind, "size": fault.size, "channel": channel},
+        "corrupted_split": {
+            "split": list(settings.split),
+            "split_seed": settings.split_seed,
+            "window": settings.window,
+        },
+    }
+    return replace(vehicle, trips=tuple(corrupt(trip) for trip in vehicle.trips), facts=facts)
+
+
+def corrupt_some(
+    vehicles: Iterable[Vehicle], share: float, fault: Fault, settings: DataSettings, seed: int = 0
+) -> Iterator[Vehicle]:
+    """Yield the vehicles, each corrupted with probability `share` by a draw keyed by its name."""
+    if not 0 <= share <= 1:
+        raise SettingError(f"The share of corrupted vehicles must be in [0, 1], not {share}.")
+    return (
+        corrupted(vehicle, fault, settings, seed)
+        if generator(seed, "spoiled", vehicle.name).random() < share
+        else vehicle
+        for vehicle in vehicles
+    )
+
+
+def _spread(series: list[FloatArray], fault: Fault) -> float:
+    if fault.kind != "label noise":
+        return float(np.concatenate(series).std())
+    full_blocks = [values[: len(values) // NOISE_BLOCK_S * NOISE_BLOCK_S] for values in series]
+    sums = np.concatenate([values.reshape(-1, NOISE_BLOCK_S).sum(axis=1) for values in full_blocks])
+    return float(sums.std()) if len(sums) else 0.0
+
+
+def _changed(values: FloatArray, fault: Fault, spread: float, rng: Generator) -> FloatArray:
+    if fault.kind == "sensor bias":
+        return values + fault.size * spread
+    if fault.kind == "stuck channel":
+        stuck = math.ceil(fault.size * len(values))
+        start = int(rng.integers(len(values) - stuck + 1))
+        changed = values.copy()
+        changed[start : start + stuck] = values[start]
+        return changed
+    blocks = -(-len(values) // NOISE_BLOCK_S)
+    error_wh = rng.normal(scale=fault.size * spread / NOISE_BLOCK_S, size=blocks)
+    return values + np.repeat(error_wh, NOISE_BLOCK_S)[: len(values)]

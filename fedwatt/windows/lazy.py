@@ -1,0 +1,243 @@
+"""Lazy fleets: vehicles are made, or read, when they take part; a million open in seconds.
+
+A `Maker` knows how many vehicles there are and what each is called, and makes any of them. It is a
+small value: it travels to other processes and machines, which then make the same vehicles. Nothing
+else about a vehicle is known before it is made. A round's participants are made together, on all
+cores, and released when the next round's are made. What describes the whole fleet, its windows for
+instance, is estimated from a sample that stays in memory, and models are evaluated on a sample: all
+vehicles will never be in memory.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import blake2b
+from typing import ClassVar, Final, overload
+
+import numpy as np
+
+from fedwatt.errors import SettingError, counted
+from fedwatt.telemetry.trip import BoolArray, Vehicle
+from fedwatt.windows.client import Client, DataSettings, Fleet, build_fleet, refuse_all_held_out
+from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.splits import lowest_draws
+from fedwatt.windows.workers import Workers
+
+
+class Maker(ABC):
+    """Makes any vehicle of a fleet; names ascend in natural order with the places."""
+
+    at_once: ClassVar[int] = 1
+    """Vehicles that are best made together."""
+
+    def all(self) -> Iterator[Vehicle]:
+        """All vehicles, as few in memory at a time as are made together."""
+        places = range(self.count)
+        for first in places[:: self.at_once]:
+            yield from self.vehicles(places[first : first + self.at_once])
+
+    def fleet(self, settings: DataSettings | None = None) -> Fleet:
+        """Clients of all vehicles, made ahead; default settings if none are given."""
+        fleet = build_fleet(self.all(), settings or DataSettings(), self.source)
+        return replace(fleet, origin=self.origin)
+
+    def lazy_fleet(self, settings: DataSettings | None = None) -> "LazyFleet":
+        """Return a fleet whose vehicles are made when they take part; default settings if None."""
+        return lazy_fleet(self, settings or DataSettings())
+
+    def place(self, name: str) -> int | None:
+        """Return the place of the vehicle with this name, or None."""
+        return next((k for k in range(self.count) if self.name(k) == name), None)
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """Description of the vehicles' origin, for people."""
+
+    @property
+    @abstractmethod
+    def origin(self) -> Mapping[str, str | int]:
+        """The section [fleet] of a configuration that makes them again."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Vehicles of the fleet."""
+
+    @abstractmethod
+    def name(self, place: int) -> str:
+        """Return the name of the vehicle at a place."""
+
+    @abstractmethod
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """Return the vehicles at these places, with their trips."""
+
+
+SAMPLE: Final = 200
+"""Vehicles at hand that speak for the whole fleet; as many again of those held out."""
+
+
+class LazyClients(Sequence[Client]):
+    """The vehicles of a maker by their places; the last ones asked for are kept."""
+
+    def __init__(self, maker: Maker, settings: DataSettings, held_out: BoolArray) -> None:
+        self.maker = maker
+        self.settings = settings
+        self.held_out = held_out
+        self.here: dict[int, Client] = {}
+        self.stay: dict[int, Client] = {}
+        self.window_counts: dict[int, int] = {}
+        """Place -> n_k of vehicles that were made elsewhere."""
+        self.workers = Workers()
+        self.aside = ThreadPoolExecutor(1)
+        self.coming: Future[dict[int, Client]] | None = None
+
+    def __len__(self) -> int:
+        return self.maker.count
+
+    def __iter__(self) -> Iterator[Client]:
+        raise SettingError(
+            f"This needs the windows of all {len(self):,} vehicles, which are made only when they "
+            "take part. Use a fleet of fewer vehicles, made ahead: fleet.made = 'ahead'."
+        )
+
+    @overload
+    def __getitem__(self, place: int) -> Client: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Client]: ...
+    def __getitem__(self, place: int | slice) -> Client | Sequence[Client]:
+        if isinstance(place, slice):
+            return self.fetch(range(*place.indices(len(self))))
+        client = self.stay.get(place) or self.here.get(place)
+        if client is not None:
+            return client
+        if not -len(self) <= place < len(self):
+            raise IndexError(place)
+        return self.fetch([place % len(self)])[0]
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """Return the vehicles at these places, made on all cores; with `stay` they are never let
+        go.
+        """
+        all_loaded = all(place in self.here or place in self.stay for place in places)
+        if self.coming is not None and not all_loaded:
+            coming, self.coming = self.coming, None
+            self.here |= coming.result()
+        self.here |= self._made(places)
+        clients = [self.stay.get(place) or self.here[place] for place in places]
+        if stay:
+            self.stay |= zip(places, clients, strict=True)
+        return clients
+
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make these vehicles, while others train.
+
+        The next `fetch` of any that are not here waits for them.
+        """
+        if self.coming is None:
+            self.coming = self.aside.submit(self._made, places)
+
+    def _made(self, places: Sequence[int]) -> dict[int, Client]:
+        missing = sorted({p for p in places if p not in self.here and p not in self.stay})
+        made = self.workers.make(self.maker, self.settings, missing)
+        return {
+            place: replace(client, held_out=bool(self.held_out[place]))
+            for place, client in zip(missing, made, strict=True)
+        }
+
+    def __reduce__(self) -> tuple[type, tuple[Maker, DataSettings, BoolArray]]:
+        """Return the arguments with which another process makes the same vehicles."""
+        return LazyClients, (self.maker, self.settings, self.held_out)
+
+
+@dataclass(frozen=True, eq=False)
+class LazyFleet(Fleet):
+    """A fleet of which only a sample and the vehicles at work are ever at hand."""
+
+    clients: LazyClients
+    is_lazy: ClassVar[bool] = True
+
+    def __repr__(self) -> str:
+        """Return the source and size of the fleet."""
+        return f"LazyFleet({self.source!r}, {counted(len(self.clients), 'vehicle')})"
+
+    def name(self, place: int) -> str:
+        """Return the name of the vehicle at a place."""
+        return self.clients.maker.name(place)
+
+    @property
+    def held_out(self) -> BoolArray:
+        """Return whether each vehicle is only ever tested, [vehicles]."""
+        return self.clients.held_out
+
+    @cached_property
+    def at_hand(self) -> Sequence[Client]:
+        """The sample that speaks for the fleet."""
+        return self.clients.fetch(self.sample(SAMPLE), stay=True)
+
+    def fetch(self, places: Sequence[int], *, stay: bool = False) -> list[Client]:
+        """Return these vehicles, made on all cores where they are not loaded yet."""
+        return self.clients.fetch(places, stay=stay)
+
+    def prepare(self, places: Sequence[int]) -> None:
+        """Begin to make the vehicles of the next round."""
+        self.clients.prepare(places)
+
+    def let_go(self) -> None:
+        """Forget the vehicles of the last round."""
+        self.clients.here.clear()
+        self.clients.window_counts.clear()
+
+    def train_windows(self, place: int) -> int:
+        """n_k of the vehicle at a place, which need not be made if it was told."""
+        windows = self.clients.window_counts.get(place)
+        return super().train_windows(place) if windows is None else windows
+
+    def note_windows(self, place: int, windows: int) -> None:
+        """Take note of n_k of a vehicle that was made elsewhere, until the next round."""
+        self.clients.window_counts[place] = windows
+
+    def sample(self, count: int) -> list[int]:
+        """Return a sample as `Fleet.sample`; 0 stands for `SAMPLE`, since all would not fit."""
+        return super().sample(count or SAMPLE)
+
+    def split_hash(self) -> str:
+        """Hex digest of the recipe, and of the splits of the vehicles at hand."""
+        return self._digest(self._sampled.split_hash())
+
+    @cached_property
+    def _data_hash(self) -> str:
+        return self._digest(self._sampled.data_hash())
+
+    @property
+    def _sampled(self) -> Fleet:
+        return Fleet(tuple(self.at_hand), self.settings, self.source)
+
+    def _digest(self, of_sample: str) -> str:
+        text = repr((self.clients.maker, self.settings, of_sample))
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def lazy_fleet(maker: Maker, settings: DataSettings) -> "LazyFleet":
+    """Return the vehicles of a maker as a fleet; none of them is made yet."""
+    refuse_climb(settings, maker.count)
+    refuse_all_held_out(settings, maker.count, maker.source)
+    never = np.zeros(maker.count, dtype=bool)
+    if settings.held_out:
+        names = map(maker.name, range(maker.count))
+        never[lowest_draws(names, settings.held_out, settings.split_seed, "held out")] = True
+    clients = LazyClients(maker, settings, never)
+    origin = maker.origin and {**maker.origin, "made": "on-demand"}
+    return LazyFleet(clients, settings, maker.source, origin=origin)
+
+
+def refuse_climb(settings: DataSettings, vehicles: int) -> None:
+    """Raise if a feature needs climb, which vehicles on demand cannot learn."""
+    if needs_climb(feature_names(settings.features)):
+        raise SettingError(
+            f"The features '{settings.features}' need climb, which is learned from all vehicles' "
+            f"trips, and the {vehicles:,} of this fleet are made only when they take part. "
+            "Leave climb out of data.features, or use fewer vehicles: fleet.made = 'ahead'."
+        )
