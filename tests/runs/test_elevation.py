@@ -89,9 +89,8 @@ def fleet_of(source: Source, data: DataSettings, elevation: ElevationSettings) -
 
 def ascent(fleet, vehicle: int) -> np.ndarray:
     client = fleet.clients[vehicle]
-    column = client.series[:, fleet.features.index("ascent")]
-    scaler = client.scaler
-    return column * scaler.scale[-2] + scaler.center[-2]
+    place = fleet.features.index("ascent")
+    return client.series[:, place] * client.scaler.scale[place] + client.scaler.center[place]
 
 
 def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(stored, tmp_path):
