@@ -103,7 +103,8 @@ def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(store
         settings = ElevationSettings(source=source, minimum_vehicles=1, private=False)
         climbs[source] = ascent(fleet_of(Source(data=str(stored)), data, settings), 0)
     learned, measured, read = climbs.values()
-    assert read == pytest.approx(learned, abs=1e-5)
+    # Maps of vehicles hold undriven nodes beside the published ones.
+    assert read == pytest.approx(learned, abs=0.05)
 
     def minutes(values):
         return values[: len(values) // 60 * 60].reshape(-1, 60).sum(axis=1)
