@@ -34,7 +34,7 @@ $(READY_RELEASE): $(READY)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e ".[dev,release]"
 	touch $@
 
-.PHONY: help setup run test flower lint types reproduce bench docs dist clean
+.PHONY: help setup run test flower lint types reproduce bench docs dist wheel clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -82,6 +82,13 @@ docs: $(READY_DOCS) ## Build the documentation of this version into build/site/V
 dist: $(READY_RELEASE) ## Build the wheel and the source archive into dist/, and check them.
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
+
+wheel: dist ## Install the wheel into a clean environment, and train and predict with it.
+	rm -rf build/wheel
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/pip install --disable-pip-version-check -q -c constraints.txt "$$(ls dist/*.whl)[train]"
+	cd build/wheel && bin/fedwatt run --vehicles 4 --rounds 2 --seeds 1 --out run && bin/fedwatt runs list .
+	cd build/wheel && bin/fedwatt export run --out model.onnx && bin/fedwatt inspect model.onnx
 
 clean: ## Remove .venv, caches and build output; runs and fleets stay.
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

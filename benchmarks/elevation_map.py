@@ -76,7 +76,7 @@ def measured(field: Field, driven: int, elevation_model: Path | None) -> dict[st
         from fedwatt.telemetry.maps import read_terrain_model
 
         agreement = against_baseline(field, read_terrain_model([elevation_model]))
-        record["elevation_model"] = {
+        record["terrain_model"] = {
             "nodes": agreement.nodes,
             "correlation": round(agreement.correlation, 3),
             "slope": round(agreement.slope, 3),

@@ -1,11 +1,11 @@
-"""Tune the rates of the default comparison, on other fleets than the one that it is shown on.
+"""Tune the learning rates of the first run, on other fleets than the one that it is shown on.
 
     python -m benchmarks.first_run_rates [--processes 2]
 
-`fedwatt run` compares FedAvg and FO-RI-FedAvg on the embedded fleet of seed 0. Each method's rate
-is the one with the lowest validation error after the last round, mean over the embedded fleets of
-seeds 1 to 4; results/first_run_rates.json has them all, and
-`fedwatt.runs.config.DEFAULT_METHODS` what was chosen.
+`fedwatt run` compares FedAvg and FO-RI-FedAvg with learned elevation on the built-in fleet of seed
+0. Each method's learning rate is the one with the lowest validation error of the shared model after
+the last round, mean over the built-in fleets of seeds 1 to 4; results/first_run_rates.json has them
+all, and `fedwatt.runs.defaults.FIRST_RUN_RATES` what was chosen.
 """
 
 import argparse
@@ -19,90 +19,70 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from fedwatt.runs.execute import federation_for
 
-from fedwatt.federation import Federation, Training
-from fedwatt.synthetic import synthetic_fleet
+from fedwatt.runs.config import choose, from_tables
+from fedwatt.runs.defaults import BUILT_IN
+from fedwatt.runs.elevation import learned_for
+from fedwatt.runs.source import open_fleet
 
 METHODS: Final = ("fedavg", "fo-ri-fedavg")
-RATES: Final = (0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
+RATES: Final = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 FLEETS: Final = (1, 2, 3, 4)
-SEEDS: Final = (1, 2, 3)
 
 
-def trained(task: tuple[str, float, int, int, int, int]) -> dict[str, Any]:
-    """Errors by round of one method at one rate on the fleet of one seed."""
+def trained(task: tuple[str, int]) -> list[dict[str, Any]]:
+    """Train one method at every learning rate on the fleet of one seed."""
     torch.set_num_threads(1)
-    method, learning_rate, seed, vehicles, trips, rounds = task
-    fleet = synthetic_fleet(vehicles=vehicles, seed=seed, trips=trips)
-    federation = Federation(
-        fleet, training=Training(rounds=rounds, learning_rate=learning_rate), seeds=SEEDS
-    )
-    history = federation.train(method).history
-    by_round = {
-        column: [
-            round(float(np.mean([r[column] for r in history.rounds if r["round"] == t])), 3)
-            for t in range(rounds + 1)
-        ]
-        for column in ("validation_rmse", "test_rmse", "test_rmse_macro")
-    }
-    return {
-        "method": method,
-        "learning_rate": learning_rate,
-        "fleet": seed,
-        "trips": trips,
-    } | by_round
+    method, seed = task
+    config = from_tables(BUILT_IN.applied({"fleet": {"seed": seed}}))
+    learned = learned_for(config)
+    fleet = open_fleet(config, learned)
+    rows = []
+    for rate in RATES:
+        choice = choose({"name": method, "learning_rate": rate})
+        history = federation_for(config, choice, fleet).train(choice.method).history
+        last = [row for row in history.rounds if row["round"] == config.training.rounds]
+        errors = {
+            column: round(float(np.mean([row[column] for row in last])), 3)
+            for column in ("validation_rmse", "test_rmse_macro")
+        }
+        rows.append({"method": method, "learning_rate": rate, "fleet": seed} | errors)
+    return rows
 
 
-def chosen(trainings: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The rate of each method with the lowest final validation error, mean over fleets."""
+def chosen(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return each method's learning rate with the lowest validation error, mean over fleets."""
     rates: dict[str, dict[float, list[float]]] = {}
-    for training in trainings:
-        last = training["validation_rmse"][-1]
-        error = last if isfinite(last) else np.inf
-        rates.setdefault(training["method"], {}).setdefault(training["learning_rate"], []).append(
-            error
-        )
+    for row in rows:
+        error = row["validation_rmse"] if isfinite(row["validation_rmse"]) else np.inf
+        rates.setdefault(row["method"], {}).setdefault(row["learning_rate"], []).append(error)
     return {
-        method: min(
-            errors_by_rate, key=lambda learning_rate: float(np.mean(errors_by_rate[learning_rate]))
-        )
-        for method, errors_by_rate in rates.items()
+        method: min(errors, key=lambda rate: float(np.mean(errors[rate])))
+        for method, errors in rates.items()
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=Path("results/first_run_rates.json"))
-    parser.add_argument("--vehicles", type=int, default=20)
-    parser.add_argument("--trips", type=int, default=12)
-    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    size = (options.vehicles, options.trips, options.rounds)
-    tasks = [(*task, *size) for task in product(METHODS, RATES, FLEETS)]
+    rows: list[dict[str, Any]] = []
     with get_context("spawn").Pool(options.processes) as pool:
-        trainings = []
-        for training in pool.imap_unordered(trained, tasks):
-            trainings.append(training)
-            last = training["validation_rmse"][-1]
-            print(
-                f"{training['method']} at {training['rate']} on fleet {training['fleet']}: {last}",
-                flush=True,
-            )
-    trainings.sort(
-        key=lambda training: (training["method"], training["learning_rate"], training["fleet"])
-    )
+        for part in pool.imap_unordered(trained, product(METHODS, FLEETS)):
+            rows += part
+            print(*part, sep="\n", flush=True)
+    rows.sort(key=lambda row: (row["method"], row["learning_rate"], row["fleet"]))
     result = {
-        "vehicles": options.vehicles,
-        "trips": options.trips,
-        "rounds": options.rounds,
-        "seeds": SEEDS,
+        "features": BUILT_IN.sections["data"]["features"],
+        "rounds": BUILT_IN.sections["training"]["rounds"],
         "fleets": FLEETS,
-        "chosen": chosen(trainings),
-        "found": trainings,
+        "chosen": chosen(rows),
+        "trainings": rows,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(result) + "\n", encoding="utf-8")
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(result["chosen"])
 
 

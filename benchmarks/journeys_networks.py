@@ -7,19 +7,23 @@ is another split of trips. Vehicles find their time offset, learn elevations tog
 and fine-tune the best-validated model. FOLDER then holds the personalised weights [vehicles, D],
 which `journeys_ved.py` reads, as seed-0-share-3-climate.npz and so on: "share" is the number of
 vehicles that must drive a place before its elevation is shared, and "no-climate" networks read
-neither heater nor air conditioning. One network takes about half a minute on one core.
+neither heater nor air conditioning. seed-0-share-3-climate-without-ved-10.npz leaves a vehicle out
+of map and network (`--left-out`): it reads the others' map, extends it by its own training trips,
+and fine-tunes the others' network. One network takes about half a minute on one core.
 Needs torch, numpy, scipy and pyarrow.
 """
 
 import argparse
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from benchmarks.terrain_cells import vehicles_of
-from fedwatt.elevation.learn import add_elevation, learn
+from benchmarks.terrain_cells import NAMES, vehicles_of
+from fedwatt.elevation.learn import add_elevation, learn, own_fields, survey_fleet
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation
 from fedwatt.evaluation.finetune import personalised_models
@@ -48,12 +52,31 @@ def settings(seed: int, inputs: str = "climate") -> DataSettings:
     return DataSettings(features=recipe, split_seed=seed, stride=5, evaluation_stride=5, align=True)
 
 
-def elevated(folder: Path, seed: int, share: int) -> tuple[Vehicle, ...]:
-    """Return the vehicles of a split, with climb from the elevations that they learned."""
+def elevated(folder: Path, seed: int, share: int, left_out: str = "") -> tuple[Vehicle, ...]:
+    """Return the vehicles of a split, with climb from the elevations that they learned.
+
+    The vehicle `left_out` contributes nothing to the shared map.
+    """
     data = settings(seed)
     elevation = ElevationSettings(minimum_vehicles=share, private=share > 1)
     vehicles = tuple(prepared(vehicle, data) for vehicle in vehicles_of(folder))
-    return tuple(add_elevation(vehicles, learn(vehicles, elevation, data)))
+    members = frozenset(vehicle.name for vehicle in vehicles if vehicle.name != left_out)
+    learned = learn(vehicles, elevation, data, contributors=members)
+    if left_out:
+        alone = [vehicle for vehicle in vehicles if vehicle.name == left_out]
+        surveys = survey_fleet(alone, None, learned.shared.grid, elevation, data)
+        extended = own_fields(*surveys, learned.shared, elevation)
+        learned = replace(learned, own={**learned.own, **extended})
+    return tuple(add_elevation(vehicles, learned))
+
+
+def fleet_of(
+    vehicles: Sequence[Vehicle], seed: int, inputs: str = "climate", left_out: str = ""
+) -> Fleet:
+    """Return the windows of the vehicles; the one that is left out does not train."""
+    fleet = build_fleet(vehicles, settings(seed, inputs), "VED")
+    clients = (replace(client, held_out=client.name == left_out) for client in fleet.clients)
+    return replace(fleet, clients=tuple(clients))
 
 
 def trained(fleet: Fleet, seed: int) -> np.ndarray:
@@ -65,9 +88,22 @@ def trained(fleet: Fleet, seed: int) -> np.ndarray:
     return np.stack([model.weights.numpy() for model in models])
 
 
-def network_file(folder: Path, seed: int, share: int, inputs: str) -> Path:
+def network_file(folder: Path, seed: int, share: int, inputs: str, left_out: str = "") -> Path:
     """Return the file of a network's weights."""
-    return folder / f"seed-{seed}-share-{share}-{inputs}.npz"
+    without = f"-without-{left_out}" if left_out else ""
+    return folder / f"seed-{seed}-share-{share}-{inputs}{without}.npz"
+
+
+def network_weights(
+    vehicles: Sequence[Vehicle], file: Path, seed: int, inputs: str, left_out: str = ""
+) -> np.ndarray:
+    """Return personalised weights [vehicles, D] from a file, trained first where it is missing."""
+    if not file.exists():
+        began = time.monotonic()
+        np.savez(file, weights=trained(fleet_of(vehicles, seed, inputs, left_out), seed))
+        print(f"{file} after {time.monotonic() - began:.0f} s", flush=True)
+    weights: np.ndarray = np.load(file)["weights"]
+    return weights
 
 
 def main() -> None:
@@ -76,20 +112,18 @@ def main() -> None:
     options.add_argument("--fleet", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--seeds", default=SEEDS)
+    options.add_argument("--left-out", default="", help="splits in which each vehicle is left out")
     chosen = options.parse_args()
     torch.set_num_threads(1)
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for share in SHARES:
-        for seed in map(int, chosen.seeds.split(",")):
-            for inputs in INPUTS:
-                file = network_file(chosen.out, seed, share, inputs)
-                if file.exists():
-                    continue
-                began = time.monotonic()
-                vehicles = elevated(chosen.fleet, seed, share)
-                fleet = build_fleet(vehicles, settings(seed, inputs), "VED")
-                np.savez(file, weights=trained(fleet, seed))
-                print(f"{file} after {time.monotonic() - began:.0f} s", flush=True)
+    tasks = [(int(s), k, i, "") for s in chosen.seeds.split(",") for k in SHARES for i in INPUTS]
+    left_out_splits = [int(seed) for seed in chosen.left_out.split(",") if seed]
+    tasks += [(seed, SHARES[0], INPUTS[0], name) for seed in left_out_splits for name in NAMES]
+    for seed, share, inputs, left_out in tasks:
+        file = network_file(chosen.out, seed, share, inputs, left_out)
+        if not file.exists():
+            vehicles = elevated(chosen.fleet, seed, share, left_out)
+            network_weights(vehicles, file, seed, inputs, left_out)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,23 @@
 """Windows and recorded trips of VED: errors by split, vehicle and temperature, and intervals.
 
-    python -m benchmarks.journeys_networks --fleet FLEET --out NETWORKS
-    python -m benchmarks.journeys_ved --fleet FLEET --networks NETWORKS
+    python -m benchmarks.journeys_networks --fleet FLEET --out NETWORKS --left-out 0,1,2
+    python -m benchmarks.journeys_ved --fleet FLEET --networks NETWORKS --left-out 0,1,2
     python -m benchmarks.journeys_ved                       writes docs and tables from the record
 
 The 12 vehicles of VED with 20 or more usable all-electric trips (two of VED's three purely electric
 cars are among them), eight splits of trips; 6 and 7 took no part in any choice. Every vehicle takes
-the mean of its federated network and its ridges, corrects it in the trip and by its trip balance,
-and has intervals calibrated on the other vehicles. Fills the part "windows" and its keys of
-"summary" in results/journeys_ved.json; only aggregates are stored, and relative errors of whole
-test trips under the trip's name.
+the mean of its federated network and its ridge, remembers what its earlier trips took beyond their
+predictions, corrects in the trip and by its trip balance, and has intervals calibrated on the other
+vehicles. Fills the parts "windows" and "left_out" (each vehicle outside map, network, ridge and
+calibration) and their keys of "summary" in results/journeys_ved.json; only aggregates are stored,
+and relative errors of whole test trips under the trip's name.
 """
 
 import argparse
 import json
-from collections.abc import Mapping
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +25,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.journeys_networks import INPUTS, SEEDS, SHARES, elevated, network_file, settings
+from benchmarks.journeys_networks import (
+    INPUTS,
+    SEEDS,
+    SHARES,
+    elevated,
+    fleet_of,
+    network_file,
+    network_weights,
+    settings,
+)
 from benchmarks.journeys_tables import write_tables
+from benchmarks.terrain_cells import NAMES
 from fedwatt.edge.trips import ZERO_AT_REST
 from fedwatt.files import write_text
-from fedwatt.journeys.filter import coldness, in_trip
+from fedwatt.journeys.balance import trip_means, trip_numbers
+from fedwatt.journeys.filter import TripPrior, coldness, in_trip
 from fedwatt.journeys.intervals import (
     KINDS,
     contribution,
@@ -38,13 +52,14 @@ from fedwatt.journeys.intervals import (
     score_sums,
     validation_scores,
 )
-from fedwatt.journeys.mixture import Mixture, chosen_mixture
-from fedwatt.journeys.ridge import fleet_ridge, local_ridge, mixed_ridge, series_features
+from fedwatt.journeys.memory import PastTrip, remembered_offset
+from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
+from fedwatt.journeys.ridge import fleet_ridge, mixed_ridge, series_features, window_features
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.models import get_model
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray
-from fedwatt.windows import Client, build_fleet
+from fedwatt.windows import Client, Fleet
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import feature_columns, trip_features
 
@@ -61,7 +76,7 @@ class Rows:
 
     squares: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
     trips: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    covered: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    covered: dict[str, dict[str, dict[str, list[float]]]] = field(default_factory=dict)
 
     def add(self, row: str, vehicle: str, ambient_c: float, error_wh: FloatArray) -> None:
         """Count errors of windows [n]."""
@@ -78,6 +93,28 @@ class Rows:
             vehicle: round(float(np.sqrt(own[band][0] / own[band][1])), 3)
             for vehicle, own in cells.items()
             if own.get(band, [0, 0])[1]
+        }
+
+    def cover(self, calibration: str, kind: str, vehicle: str, share: float) -> None:
+        """Count the share of a trip's errors that an interval covers."""
+        cells = self.covered.setdefault(calibration, {}).setdefault(kind, {})
+        cells.setdefault(vehicle, []).append(share)
+
+    def record(self) -> dict[str, Any]:
+        """Return the aggregates that are stored."""
+        bands = ["all", *(name for _, _, name in BANDS)]
+        covered = {
+            calibration: {
+                kind: {name: round(100 * float(np.mean(own)), 2) for name, own in cells.items()}
+                for kind, cells in kinds.items()
+            }
+            for calibration, kinds in self.covered.items()
+        }
+        return {
+            "rmse_wh": {r: {band: self.rmse(r, band) for band in bands} for r in self.squares},
+            "trips_percent": self.trips,
+            "covered_percent": covered["own trips"],
+            "covered_percent_without_own_trips": covered["no own trips"],
         }
 
 
@@ -136,125 +173,213 @@ def network_predictions(client: Client, weights: torch.Tensor, series: Any, ends
     return np.concatenate(parts)
 
 
-def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: str) -> Any:
-    """Return everything of one split: errors by row, vehicle and band, trips, and intervals."""
-    vehicles = elevated(folder, seed, share)
-    fleet = build_fleet(vehicles, settings(seed, inputs), "VED")
-    file = network_file(networks, seed, share, inputs)
-    weights = torch.from_numpy(np.load(file)["weights"])
+@dataclass(frozen=True, eq=False)
+class VehicleModel:
+    """Everything that predicts a vehicle's test trips.
+
+    weights  of its network [D]
+    mixture  its window model
+    prior    of its trips, in Wh
+    past     all its trips: a test trip uses those that ended before it began
+    factors  by name of a calibration and kind, half the width of an interval in deviations
+    """
+
+    client: Client
+    weights: torch.Tensor
+    mixture: Mixture
+    ridge: FloatArray
+    prior: TripPrior
+    past: Sequence[PastTrip]
+    factors: Mapping[str, Mapping[str, float]]
+
+
+def vehicle_models(
+    fleet: Fleet, vehicles: Sequence[Vehicle], weights: torch.Tensor, seed: int
+) -> tuple[dict[str, VehicleModel], dict[str, Any]]:
+    """Return the model of every vehicle, held-out ones included, and facts about the fleet."""
     shared = fleet_ridge(fleet.clients)
     mixtures = []
-    validated = []
+    scaled = []
     for client, own in zip(fleet.clients, weights, strict=True):
-        network = network_predictions(client, own, client.series, client.ends["validation"])
-        mixtures.append(chosen_mixture(client, shared, network))
-        validated.append((client, mixtures[-1].predict(client, "validation", network)))
-    prior = fitted_prior(residual_sums(*vehicle) for vehicle in validated)
-    scores = [validation_scores(*vehicle, prior) for vehicle in validated]
-    means = fleet_means(map(score_sums, scores))
-    parts = [contribution(vehicle, means) for vehicle in scores]
-    whole = fleet_intervals(parts)
-    rows = Rows()
-    for place, vehicle in enumerate(vehicles):
-        client = fleet.clients[place]
-        others = whole.without(parts[place])
-        factors = {kind: others.factor(kind, scores[place][kind]) for kind in KINDS}
-        local = local_ridge(client)
-        mixed = mixed_ridge(client, shared)
-        members = {
-            "network": Mixture(1.0, np.zeros(len(local))),
-            "local ridge": Mixture(0.0, local),
-            "mixed-effects ridge": Mixture(0.0, mixed),
-            "mean of members": replace(mixtures[place], balance=None),
+        network = {
+            split: network_predictions(client, own, client.series, client.ends[split])
+            for split in ("validation", "test")
         }
-        in_vehicle = replace(prior, factor=1.0)
-        _test_trips(
-            rows,
-            vehicle,
+        mixture = chosen_mixture(client, shared, network["validation"])
+        mixtures.append(mixture)
+        scaled.append({s: mixture.predict(client, s, network[s]) for s in network})
+    members = [place for place, client in enumerate(fleet.clients) if not client.held_out]
+    validated = [(fleet.clients[place], scaled[place]["validation"]) for place in members]
+    prior = fitted_prior(residual_sums(*vehicle) for vehicle in validated)
+    scores = [
+        validation_scores(client, predicted["validation"], prior)
+        for client, predicted in zip(fleet.clients, scaled, strict=True)
+    ]
+    means = fleet_means(score_sums(scores[place]) for place in members)
+    parts = {place: contribution(scores[place], means) for place in members}
+    calibrated = fleet_intervals(parts.values())
+    models = {}
+    for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
+        others = calibrated.without(parts[place]) if place in parts else calibrated
+        ridge = mixed_ridge(client, shared)
+        predicted = scaled[place] | {"train": window_features(client, "train") @ ridge}
+        models[client.name] = VehicleModel(
             client,
             weights[place],
-            members,
-            (in_wh(in_vehicle, client.label_scale_wh), factors, mixtures[place]),
-            seed,
+            mixtures[place],
+            ridge,
+            in_wh(replace(prior, factor=1.0), client.label_scale_wh),
+            past_trips(client, vehicle, predicted, seed),
+            {
+                "own trips": {kind: others.factor(kind, scores[place][kind]) for kind in KINDS},
+                "no own trips": {kind: others.factor(kind) for kind in KINDS},
+            },
         )
-    bands = ["all", *(name for _, _, name in BANDS)]
-    return {
-        "rmse_wh": {row: {band: rows.rmse(row, band) for band in bands} for row in rows.squares},
-        "trips_percent": rows.trips,
-        "covered_percent": {
-            kind: {name: round(100 * float(np.mean(own)), 2) for name, own in cells.items()}
-            for kind, cells in rows.covered.items()
-        },
+    return models, {
         "balanced": sum(mixture.balance is not None for mixture in mixtures),
-        "left_out_members": sum(mixture.network not in (0.0, 1 / 3) for mixture in mixtures),
-        "calibrated_on": {"vehicles": whole.vehicles - 1, "trips": whole.trips},
+        "left_out_members": sum(float(m.network) != float(WEIGHTS[0]) for m in mixtures),
+        "calibrated_on": {
+            "vehicles": calibrated.vehicles - (len(members) == len(vehicles)),
+            "trips": calibrated.trips,
+        },
         "noise_factor": round(prior.noise_wh / 0.09, 3),
     }
 
 
-def _test_trips(
-    rows: Rows,
-    vehicle: Vehicle,
-    client: Client,
-    weights: torch.Tensor,
-    members: Mapping[str, Mixture],
-    model: tuple[Any, Mapping[str, float], Mixture],
-    seed: int,
-) -> None:
+def past_trips(
+    client: Client, vehicle: Vehicle, predicted: Mapping[str, FloatArray], seed: int
+) -> list[PastTrip]:
+    """Return all trips with their mean residuals; of training trips, those of the ridge."""
+    splits = split_of_trips(vehicle, settings(seed))
+    past = []
+    for split, values in predicted.items():
+        trips = [trip for trip in vehicle.trips if splits.get(trip.name) == split]
+        residual = client.labels[split].astype(np.float64) - values
+        number = trip_numbers(client.ends[split], client.window)
+        means = trip_means(residual, number)
+        for trip, mean in zip(trips, means, strict=True):
+            end_s = trip.start_time_s + trip.seconds * trip.interval_s
+            cold = coldness(float(np.median(trip.channels["ambient_c"])))
+            windows = trip.seconds / client.window
+            past.append(PastTrip(trip.start_time_s, end_s, cold, float(mean), windows))
+    return past
+
+
+def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: str) -> Any:
+    """Return everything of one split: errors by row, vehicle and band, trips, and intervals."""
+    vehicles = elevated(folder, seed, share)
+    file = network_file(networks, seed, share, inputs)
+    weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs))
+    models, facts = vehicle_models(fleet_of(vehicles, seed, inputs), vehicles, weights, seed)
+    rows = Rows()
+    for vehicle in vehicles:
+        _test_trips(rows, vehicle, models[vehicle.name], seed)
+    return rows.record() | facts
+
+
+def left_out_record(folder: Path, networks: Path, seed: int, name: str) -> Any:
+    """Return the errors and coverage of a vehicle that nothing shared has seen."""
+    share, inputs = SHARES[0], INPUTS[0]
+    vehicles = elevated(folder, seed, share, name)
+    file = network_file(networks, seed, share, inputs, name)
+    weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs, name))
+    fleet = fleet_of(vehicles, seed, inputs, name)
+    models, facts = vehicle_models(fleet, vehicles, weights, seed)
+    rows = Rows()
+    vehicle = next(vehicle for vehicle in vehicles if vehicle.name == name)
+    _test_trips(rows, vehicle, models[name], seed)
+    return rows.record() | {"calibrated_on": facts["calibrated_on"]}
+
+
+def _test_trips(rows: Rows, vehicle: Vehicle, model: VehicleModel, seed: int) -> None:
     """Add the errors of a vehicle's test trips to the rows."""
-    prior, factors, mixture = model
     splits = split_of_trips(vehicle, settings(seed))
     training = [trip for trip in vehicle.trips if splits.get(trip.name) == "train"]
     energy_wh = sum(float(trip.channels["energy_wh"].sum()) for trip in training)
     wh_per_m = energy_wh / sum(trip.metres for trip in training)
     for trip in vehicle.trips:
-        if splits.get(trip.name) != "test":
-            continue
-        own = trip_windows(trip, client)
-        x = series_features(own.series, own.asked, client.window)
-        network = network_predictions(client, weights, own.series, own.asked)
-        cold = coldness(own.ambient_c)
-        found: dict[str, FloatArray] = {}
-        for row, member in members.items():
-            found[row] = client.energy_wh(member.network * network + x @ member.linear)
-            error = found[row][own.inside] - own.measured_wh
-            rows.add(row, vehicle.name, own.ambient_c, error[::5])
-        windows_wh = found["mean of members"]
-        inside_wh = windows_wh[own.inside]
-        corrected, deviation = in_trip(
-            prior, inside_wh, own.measured_wh, 60, cold=cold, speed_mps=own.speed_mps
-        )
-        error = corrected - own.measured_wh
-        rows.add("in trip", vehicle.name, own.ambient_c, error)
-        rows.add("in trip, after ten minutes", vehicle.name, own.ambient_c, error[LATER_S:])
-        later = (inside_wh - own.measured_wh)[LATER_S:]
-        rows.add("mean of members, after ten minutes", vehicle.name, own.ambient_c, later)
-        usual = prior.window_deviation_wh(inside_wh, own.speed_mps, cold)
-        covered = rows.covered
-        off = np.abs(inside_wh - own.measured_wh)
-        inside = {
-            "windows": np.mean(off <= factors["windows"] * usual),
-            "in_trip": np.mean(np.abs(error) <= factors["in_trip"] * deviation),
-        }
-        measured = float(trip.channels["energy_wh"].sum())
-        balanced = own.total_wh(windows_wh)
-        totals = {"mean of members": balanced}
-        if mixture.balance is not None:
-            mean = own.series[60:-60].mean(axis=0, dtype=np.float64)
-            shift = float(mixture.balance.shift(mean[None])[0]) * client.label_scale_wh
-            balanced += shift * trip.seconds / 60
-        totals["balanced"] = balanced
-        totals["mean Wh/km"] = wh_per_m * trip.metres
-        size = prior.trip_deviation_wh(
-            balanced, trip.seconds / 60, trip.metres / trip.seconds, cold, 60
-        )
-        inside["trips"] = float(abs(balanced - measured) <= factors["trips"] * size)
-        for kind, value in inside.items():
-            covered.setdefault(kind, {}).setdefault(vehicle.name, []).append(float(value))
-        if trip.metres >= LEAST_M:
-            for row, total in totals.items():
-                percent = round(100 * (total / measured - 1), 2)
-                rows.trips.setdefault(row, {}).setdefault(vehicle.name, {})[trip.name] = percent
+        if splits.get(trip.name) == "test":
+            _test_trip(rows, vehicle.name, trip, model, wh_per_m)
+
+
+def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m: float) -> None:
+    """Add the errors of one test trip; without the trip's past, they are those of 5 s strides."""
+    client = model.client
+    windows = trip_windows(trip, client)
+    network = network_predictions(client, model.weights, windows.series, windows.asked)
+    ridge = series_features(windows.series, windows.asked, client.window) @ model.ridge
+    mixture = replace(model.mixture, balance=None)
+    linear = series_features(windows.series, windows.asked, client.window) @ mixture.linear
+    cold = coldness(windows.ambient_c)
+    offset = remembered_offset(model.past, trip.start_time_s, cold)
+    mean = mixture.network * network + linear if mixture.network else linear
+    scaled = {"network": network, "mixed-effects ridge": ridge, "mean of members": mean}
+    scaled["with earlier trips"] = mean + offset
+    energies = {row: client.energy_wh(values) for row, values in scaled.items()}
+    measured_wh = windows.measured_wh
+    for row, values in energies.items():
+        rows.add(row, name, windows.ambient_c, (values[windows.inside] - measured_wh)[::5])
+    windows_wh = energies["with earlier trips"]
+    inside_wh = windows_wh[windows.inside]
+    prior = model.prior
+    speed_mps = windows.speed_mps
+    corrected, deviation = in_trip(
+        prior, inside_wh, measured_wh, 60, cold=cold, speed_mps=speed_mps
+    )
+    error = corrected - measured_wh
+    rows.add("in trip", name, windows.ambient_c, error)
+    rows.add("in trip, after ten minutes", name, windows.ambient_c, error[LATER_S:])
+    later = (inside_wh - measured_wh)[LATER_S:]
+    rows.add("with earlier trips, after ten minutes", name, windows.ambient_c, later)
+    total_wh = float(trip.channels["energy_wh"].sum())
+    totals = {
+        "mean of members": windows.total_wh(energies["mean of members"]),
+        "with earlier trips": windows.total_wh(windows_wh),
+        "mean Wh/km": wh_per_m * trip.metres,
+    }
+    totals["balanced"] = totals["with earlier trips"]
+    if model.mixture.balance is not None:
+        means = windows.series[60:-60].mean(axis=0, dtype=np.float64)
+        shift = float(model.mixture.balance.shift(means[None])[0]) * client.label_scale_wh
+        totals["balanced"] += shift * trip.seconds / 60
+    window_deviation = prior.window_deviation_wh(inside_wh, speed_mps, cold)
+    trip_deviation = prior.trip_deviation_wh(
+        totals["balanced"], trip.seconds / 60, trip.metres / trip.seconds, cold, 60
+    )
+    scores = {
+        "windows": np.abs(inside_wh - measured_wh) / window_deviation,
+        "in_trip": np.abs(error) / deviation,
+        "trips": np.atleast_1d(np.abs(totals["balanced"] - total_wh) / trip_deviation),
+    }
+    for calibration, factors in model.factors.items():
+        for kind, score in scores.items():
+            rows.cover(calibration, kind, name, float(np.mean(score <= factors[kind])))
+    if trip.metres >= LEAST_M:
+        for row, predicted_wh in totals.items():
+            percent = round(100 * (predicted_wh / total_wh - 1), 2)
+            rows.trips.setdefault(row, {}).setdefault(name, {})[trip.name] = percent
+
+
+Task = tuple[Path, Path, int, int, str, str]
+"""Fleet, networks, split, share, inputs, and the vehicle that is left out or ""."""
+
+
+def measured(task: Task) -> Any:
+    """Return the record of a task."""
+    torch.set_num_threads(1)
+    fleet, networks, seed, share, inputs, left_out = task
+    if left_out:
+        return left_out_record(fleet, networks, seed, left_out)
+    return split_record(fleet, networks, seed, share, inputs)
+
+
+def cells_of(record: dict[str, Any], task: Task) -> tuple[dict[str, Any], str]:
+    """Return the part of the record that a task fills, and its key there."""
+    _, _, seed, share, inputs, left_out = task
+    if left_out:
+        return record.setdefault("left_out", {}).setdefault(str(seed), {}), left_out
+    windows = record.setdefault("windows", {})
+    return windows.setdefault(f"share {share}, {inputs}", {}), str(seed)
 
 
 def main() -> None:
@@ -265,25 +390,35 @@ def main() -> None:
     options.add_argument("--fleet", type=Path)
     options.add_argument("--networks", type=Path)
     options.add_argument("--seeds", default=SEEDS)
+    options.add_argument("--left-out", default="", help="splits in which each vehicle is left out")
     options.add_argument("--again", action="store_true", help="measure recorded splits again")
+    options.add_argument("--jobs", type=int, default=1)
+    options.add_argument("--record", type=Path, default=RECORD)
     chosen = options.parse_args()
-    torch.set_num_threads(1)
-    record = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.exists() else {}
+    record = {}
+    if chosen.record.exists():
+        record = json.loads(chosen.record.read_text(encoding="utf-8"))
     if chosen.fleet is not None:
-        windows = record.setdefault("windows", {})
-        for share in SHARES:
-            for inputs in INPUTS:
-                splits = windows.setdefault(f"share {share}, {inputs}", {})
-                for seed in chosen.seeds.split(","):
-                    if seed in splits and not chosen.again:
-                        continue
-                    splits[seed] = split_record(
-                        chosen.fleet, chosen.networks, int(seed), share, inputs
-                    )
-                    overall = np.mean(list(splits[seed]["rmse_wh"]["in trip"]["all"].values()))
-                    print(f"share {share}, {inputs}, split {seed}: {overall:.2f} Wh", flush=True)
-                    write_text(RECORD, json.dumps(record, indent=1, sort_keys=True) + "\n")
-    write_tables(RECORD)
+        folders = (chosen.fleet, chosen.networks)
+        seeds = [int(seed) for seed in chosen.seeds.split(",") if seed]
+        left_out = [int(seed) for seed in chosen.left_out.split(",") if seed]
+        tasks: list[Task] = [(*folders, s, k, i, "") for k in SHARES for i in INPUTS for s in seeds]
+        tasks += [(*folders, s, SHARES[0], INPUTS[0], name) for s in left_out for name in NAMES]
+        missing = []
+        for task in tasks:
+            cells, key = cells_of(record, task)
+            if chosen.again or key not in cells:
+                missing.append(task)
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(chosen.jobs, mp_context=context) as pool:
+            running = {pool.submit(measured, task): task for task in missing}
+            for finished in as_completed(running):
+                cells, key = cells_of(record, running[finished])
+                cells[key] = finished.result()
+                print(running[finished][2:], "done", flush=True)
+                write_text(chosen.record, json.dumps(record, indent=1, sort_keys=True) + "\n")
+    if chosen.record == RECORD:
+        write_tables(RECORD)
 
 
 if __name__ == "__main__":

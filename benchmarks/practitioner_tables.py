@@ -142,7 +142,7 @@ def fedwatt_windows(journeys: Mapping[str, Any], inputs: str) -> Cells:
     return {
         (seed, vehicle): {"": rmse_wh}
         for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, rmse_wh in found["rmse_wh"]["mean of members"]["all"].items()
+        for vehicle, rmse_wh in found["rmse_wh"]["with earlier trips"]["all"].items()
     }
 
 

@@ -1,11 +1,11 @@
 """Cost of secure aggregation beside plain rounds: bytes and seconds, by the size of the fleet.
 
-    python benchmarks/secure.py              the table of docs/privacy.md
+    python benchmarks/secure.py              the table of docs/scale.md
     python benchmarks/secure.py --tenth      100 and 1,000 vehicles with a tenth of drop-outs
 
 A round is a training and an evaluation of its model. Under masks both are secure sums with signed
 keys; a fifth of the vehicles drops out of each, at all its stages. Writes results/secure.json and
-the table of docs/privacy.md. Seconds are of one core (process time), so a busy machine lengthens
+the table of docs/scale.md. Seconds are of one core (process time), so a busy machine lengthens
 them little. About five minutes.
 """
 
@@ -169,7 +169,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the table of docs/privacy.md."""
+    """Return the table of docs/scale.md."""
     lines = [
         "| vehicles | survive | plain, kB | under masks, kB | ratio | seconds on board "
         "| seconds on the server |",
@@ -205,7 +205,7 @@ def record_tenth(few: dict[str, Any], many: dict[str, Any]) -> None:
         f"sends and receives {kilobytes[0]:.0f} and {kilobytes[1]:.0f} kB (`python "
         "benchmarks/secure.py --tenth`, results/secure_tenth.json)."
     )
-    write_blocks(ROOT / "docs" / "privacy.md", {"tenth": about})
+    write_blocks(ROOT / "docs" / "scale.md", {"tenth": about})
     print(about)
 
 
@@ -216,7 +216,7 @@ def main() -> None:
         return
     rows = [measure(vehicles) for vehicles in FLEETS]
     (ROOT / "results" / "secure.json").write_text(json.dumps(rows, indent=2) + "\n")
-    write_blocks(ROOT / "docs" / "privacy.md", {"costs": table(rows)})
+    write_blocks(ROOT / "docs" / "scale.md", {"costs": table(rows)})
     print(table(rows))
 
 

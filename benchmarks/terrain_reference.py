@@ -263,8 +263,7 @@ def covered(client: Client, windows: Windows) -> Client:
         wh = WINDOW * window_means(energy, rows[split])
         scaled = (wh - client.label_center_wh) / client.label_scale_wh
         labels[split] = scaled.astype(np.float32)
-    known = {split: np.ones(len(rows[split]), np.bool_) for split in client.known}
-    return replace(client, ends=rows, labels=labels, known=known, strata={})
+    return replace(client, ends=rows, labels=labels, strata={})
 
 
 # ------------------------------------------------------------------------------ tasks

@@ -48,14 +48,14 @@ BEFORE = (
 """What is in a run folder before enough vehicles have enrolled for the run to begin."""
 
 State = Annotated[
-    Path, typer.Option("--state", help="Folder with the vehicle's state between rounds.")
+    Path, typer.Option("--state", help="Use this folder for the vehicle's state between rounds.")
 ]
 Run = Annotated[Path, typer.Argument(help="Run folder, or a folder of runs: the newest counts.")]
-Port = Annotated[int, typer.Option("--port", help="Port of the page; 0: any that is free.", min=0)]
-Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; all who reach it see the page.")
+Port = Annotated[int, typer.Option("--port", help="Listen on this port.", min=0)]
+Host = Annotated[str, typer.Option("--host", help="Listen on this address.")]
+Address = Annotated[
+    str, typer.Option("--address", help="Use this address of the server, host:port.")
 ]
-Address = Annotated[str, typer.Option("--address", help="Address of the server, host:port.")]
 LOCAL = "127.0.0.1:9092"
 
 
@@ -103,11 +103,13 @@ def vehicle(
     keys: Keys,
     address: Address = LOCAL,
     state: State = Path("state"),
-    threads: Annotated[int, typer.Option(help="Threads that training may use.")] = 1,
-    nice: Annotated[int, typer.Option(help="Niceness of the computing process, 0 to 19.")] = 10,
-    poll: Annotated[float, typer.Option(help="Longest pause between polls, s.")] = 1.0,
+    threads: Annotated[int, typer.Option(help="Limit the threads of training.")] = 1,
+    nice: Annotated[
+        int, typer.Option(help="Set the niceness of the computing process, 0 to 19.")
+    ] = 10,
+    poll: Annotated[float, typer.Option(help="Limit the pause between polls, s.")] = 1.0,
     patience: Annotated[
-        float, typer.Option(help="Seconds to retry when the server refuses the key.")
+        float, typer.Option(help="Retry for so many seconds when the server refuses the key.")
     ] = 120.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
@@ -174,7 +176,9 @@ def run_plan(
 
 @app.command(rich_help_panel=SERVER)
 def status(
-    run: Annotated[Path | None, typer.Option("--run", help="Run folder; repeatable.")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Use this run folder; repeatable.")
+    ] = None,
     store: StoreFolder = STORE,
     address: Address = LOCAL,
     as_json: Json = False,
@@ -236,7 +240,7 @@ def dashboard(
 def backup(
     file: Annotated[Path, typer.Argument(help="Tar file to write.")],
     runs: Annotated[
-        list[Path] | None, typer.Option("--run", help="Run folder; repeatable.")
+        list[Path] | None, typer.Option("--run", help="Use this run folder; repeatable.")
     ] = None,
     private_keys: Annotated[
         bool, typer.Option("--private-keys", help="Include private keys; lock such a file away.")

@@ -8,11 +8,11 @@ import typer
 from fedwatt.cli.console import console
 from fedwatt.cli.options import OUT_HELP, Assignments, Config, Methods, Rounds, configuration
 
-OwnerKey = Annotated[Path, typer.Option("--key", help="Private key of the owner.")]
-Keys = Annotated[Path, typer.Option("--keys", help="Folder with keys and certificates.")]
-StoreFolder = Annotated[Path, typer.Option("--store", help="Key store of the server.")]
+OwnerKey = Annotated[Path, typer.Option("--key", help="Sign with this private key of the owner.")]
+Keys = Annotated[Path, typer.Option("--keys", help="Use this folder of keys and certificates.")]
+StoreFolder = Annotated[Path, typer.Option("--store", help="Use this key store of the server.")]
 STORE = Path("server")
-DAYS_HELP = "Days until it expires."
+DAYS_HELP = "Let it expire after so many days."
 OWNER_KEY = Path("owner/key.pem")
 
 
@@ -31,7 +31,7 @@ def request(
     keys: Keys,
     hostname: Annotated[
         list[str] | None,
-        typer.Option("--hostname", help="Name or address of a server; repeatable."),
+        typer.Option("--hostname", help="Add a name or address of a server; repeatable."),
     ] = None,
 ) -> None:
     """Make a key here, and a request that the owner signs."""
@@ -44,9 +44,7 @@ def request(
 
 def sign(
     requests: Annotated[list[Path], typer.Argument(help="Requests, or folders that hold one.")],
-    role: Annotated[
-        str, typer.Option(help="Role of the certificate: vehicle or server.")
-    ] = "vehicle",
+    role: Annotated[str, typer.Option(help="Choose the role: vehicle or server.")] = "vehicle",
     key: OwnerKey = OWNER_KEY,
     days: Annotated[int, typer.Option(help=DAYS_HELP, min=1)] = 365,
 ) -> None:
@@ -79,7 +77,7 @@ def plan(
     out: Annotated[Path, typer.Option(help=OUT_HELP)] = Path("plan.json"),
     days: Annotated[float, typer.Option(help=DAYS_HELP)] = 90.0,
     revoke: Annotated[
-        list[str] | None, typer.Option("--revoke", help="Serial number to revoke; repeatable.")
+        list[str] | None, typer.Option("--revoke", help="Revoke this serial number; repeatable.")
     ] = None,
     method: Methods = None,
     rounds: Rounds = None,
@@ -151,9 +149,9 @@ def add(
 
 def quickstart(
     folder: Annotated[Path, typer.Argument(help="New folder for the trial.")] = Path("trial"),
-    rounds: Annotated[int, typer.Option(help="Number of rounds.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(help="Set the number of rounds.", min=1)] = 5,
 ) -> None:
-    """Make a trial on this machine: keys, a plan with secure aggregation, three vehicles."""
+    """Make a local trial: keys, a plan with secure aggregation, three vehicles."""
     from fedwatt.deploy.plan.quickstart import make_trial, trial_configuration
 
     names = make_trial(folder, trial_configuration(rounds))

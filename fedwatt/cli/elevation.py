@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import console
+from fedwatt.cli.console import Json, console, print_json
 from fedwatt.cli.data.shared import Fleet
+from fedwatt.cli.options import OUT_HELP
+from fedwatt.cli.panels import Panels
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.windows import DataSettings
@@ -15,8 +17,8 @@ from fedwatt.windows import DataSettings
 if TYPE_CHECKING:
     from fedwatt.elevation.elevation_map import Field
 
-app = typer.Typer(help="Learn a fleet's hills and look at them.", no_args_is_help=True)
-FieldFile = Annotated[Path, typer.Argument(help="File made by 'elevation learn', or a run folder.")]
+app = typer.Typer(cls=Panels, no_args_is_help=True)
+FieldFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a run folder.")]
 DEFAULTS = ElevationSettings()
 DATA = DataSettings()
 
@@ -24,29 +26,24 @@ DATA = DataSettings()
 @app.command("learn")
 def learn_(
     fleet: Fleet,
-    out: Annotated[Path, typer.Option(help="File of the new field (Parquet).")],
+    out: Annotated[Path, typer.Option(help=OUT_HELP)],
     minimum_vehicles: Annotated[
-        int, typer.Option(help="Vehicles that must have driven a node before it is published, k.")
+        int, typer.Option("--min-vehicles", help="Publish nodes of at least so many vehicles, k.")
     ] = DEFAULTS.minimum_vehicles,
-    cell: Annotated[float, typer.Option(help="Metres between nodes.")] = DEFAULTS.cell_m,
+    cell: Annotated[float, typer.Option(help="Set the metres between nodes.")] = DEFAULTS.cell_m,
     split_seed: Annotated[
-        int, typer.Option(help="Which trips are for training; only these are used.")
+        int, typer.Option(help="Set data.split_seed of the runs to come.")
     ] = DATA.split_seed,
     split: Annotated[
         tuple[float, float, float],
-        typer.Option(help="Shares of training, validation and test trips."),
+        typer.Option(help="Set data.split of the runs to come."),
     ] = DATA.split,
-    window: Annotated[
-        int, typer.Option(help="Samples of a window; shorter trips are not used.")
-    ] = DATA.window,
+    window: Annotated[int, typer.Option(help="Set data.window of the runs to come.")] = DATA.window,
     held_out: Annotated[
-        int, typer.Option(help="Vehicles that contribute nothing: those a run holds out.")
+        int, typer.Option(help="Set data.held_out of the runs to come.")
     ] = DATA.held_out,
 ) -> None:
-    """Learn the elevation field that the vehicles of a fleet may share.
-
-    The split must be that of the runs that will use it (data.split, split_seed, window, held_out).
-    """
+    """Learn the elevation map that the vehicles of a fleet may share."""
     from fedwatt.elevation.sources import publish_field
 
     settings = ElevationSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
@@ -55,16 +52,16 @@ def learn_(
         field, driven = publish_field(fleet, out, settings, data)
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
-        f"and are in {out}; the others stay on board."
+        f"and are in {out}; the others stay in the vehicles."
     )
 
 
 @app.command("map")
 def map_(
     field: FieldFile,
-    out: Annotated[Path, typer.Option(help="A .png, .svg, .pdf or .html file.")],
+    out: Annotated[Path, typer.Option(help=OUT_HELP)],
 ) -> None:
-    """Draw a field as shaded relief with contours; .html pans and zooms without a network."""
+    """Draw a map as shaded relief with contours; an .html file pans and zooms."""
     from fedwatt.elevation.store import driven_nodes, read_field
     from fedwatt.report.figures.elevation import write_map
 
@@ -78,34 +75,30 @@ def compare_(
     field: FieldFile,
     truth: Annotated[
         Path,
-        typer.Argument(
-            help="A fleet with measured elevation, or a terrain model: .hgt, GeoTIFF, or a .csv "
-            "or .parquet file of points (latitude_deg, longitude_deg, elevation_m)."
-        ),
+        typer.Argument(help="Fleet with measured elevation, or .hgt, GeoTIFF, .csv or .parquet."),
     ],
-    figure: Annotated[
-        Path | None, typer.Option(help="Terrain model: draw the comparison into this .svg file.")
-    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Hold a learned field against real elevation.
-
-    Against a fleet, where its trips drive; against a terrain model, at the field's nodes.
-    """
+    """Compare a learned map with measured elevation or a terrain model."""
     from fedwatt.elevation.store import read_field
 
     learned = read_field(map_file(field))
     fleet = (truth / "fleet.json").is_file()
-    if fleet and figure is not None:
-        raise SettingError("--figure draws a comparison with a terrain model, not with a fleet.")
-    rows = _against_fleet(learned, truth) if fleet else _against_model(learned, truth, figure)
+    if fleet and plot is not None:
+        raise SettingError("--plot draws a comparison with a terrain model, not with a fleet.")
+    rows = _against_fleet(learned, truth) if fleet else _against_model(learned, truth, plot)
+    if as_json:
+        print_json(rows)
+        return
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column(justify="right")
     for name, value in rows.items():
         table.add_row(name, value)
     console.print(table)
-    if figure is not None:
-        console.print(f"Figure: {figure}")
+    if plot is not None:
+        console.print(f"Figure: {plot}")
 
 
 def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:

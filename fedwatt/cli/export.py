@@ -6,58 +6,65 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedwatt.cli.console import console
-from fedwatt.cli.options import Trust
+from fedwatt.cli.options import OUT_HELP, Method, Trust
 
 if TYPE_CHECKING:
     from fedwatt.edge.card import ModelCard
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Folder of a finished run.", metavar="RUN")],
-    out: Annotated[Path, typer.Option(help="Model file to write, such as model.onnx.")],
+    run: Annotated[Path, typer.Argument(help="Run folder.", metavar="RUN")],
+    out: Annotated[Path, typer.Option("--out", help=OUT_HELP)],
     vehicle: Annotated[
         Path | None,
-        typer.Option(help="Folder of a vehicle: its scaling and error bars go into the file."),
+        typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
     ] = None,
-    method: Annotated[str | None, typer.Option(help="Method; the run's first if left out.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed; the run's first if left out.")] = None,
-    model: Annotated[
-        str,
+    method: Method = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Set the seed of all random draws. [default: the run's first]"),
+    ] = None,
+    weights: Annotated[
+        str | None,
         typer.Option(
-            help="'kept', as a rule the mean of 'best' (by validation) and 'last'; one of these; "
-            "or 'personalised', the vehicle's own."
+            "--weights",
+            help="Choose kept (final), best, last, personalised. [default: as vehicles use]",
         ),
-    ] = "kept",
-    form: Annotated[str, typer.Option(help="Weights as float32, float16 or int8.")] = "float32",
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Choose float32, float16 or int8.")] = "float32",
     elevation: Annotated[
         Path | None,
-        typer.Option(help="Elevation field for a model with hills; the run's own if left out."),
+        typer.Option(
+            "--elevation-map", help="Read the elevation map in this file. [default: the run's]"
+        ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(
-            help="State folder of the vehicle, for a run of a real fleet: its own model and hills."
-        ),
+        typer.Option(help="Use this folder for the vehicle's state between rounds."),
     ] = None,
     routes: Annotated[
-        bool, typer.Option("--routes", help="Also predict trips from their routes alone.")
+        bool, typer.Option("--routes", help="Predict trips from their routes, too.")
     ] = False,
     licence: Annotated[
-        str, typer.Option(help="Licence of the model, for its card, such as CC-BY-4.0.")
+        str, typer.Option(help="Name the licence of the model, such as CC-BY-4.0.")
     ] = "",
     trust: Trust = None,
 ) -> None:
-    """Write a model file (ONNX) with everything that a vehicle needs to use it."""
+    """Export a model as one ONNX file with all that a vehicle needs."""
     from fedwatt.edge.export_run import export_run
 
+    if weights is None:
+        personalised = vehicle is not None and state is None and (run / "personalised").is_dir()
+        weights = "personalised" if personalised else "kept"
     folders: dict[str, Any] = {"vehicle": vehicle, "elevation": elevation, "state": state}
     with console.status("Exporting ..."):
-        options: dict[str, Any] = {"method": method, "seed": seed, "model": model, "form": form}
+        options: dict[str, Any] = {"method": method, "seed": seed, "model": weights, "form": dtype}
         trained, card = export_run(run, out, routes=routes, licence=licence, **options, **folders)
     size = out.stat().st_size / 1000
     console.print(
-        f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, {model}), "
-        f"{card.form}, {size:.0f} kB. 'fedwatt inspect {out}' says what it was trained on."
+        f"{out}: {card.backbone.upper()} trained by {card.method} (seed {trained.seed}, "
+        f"{weights}), {card.form}, {size:.0f} kB. "
+        f"'fedwatt inspect {out}' shows its card."
     )
     if card.vehicle:
         _show_vehicle(card)

@@ -7,25 +7,25 @@ import typer
 from rich.padding import Padding
 from rich.table import Table
 
-from fedwatt.cli.console import console, write_page
+from fedwatt.cli.console import Json, console, print_json, write_page
 
 
 def inspect(
     model: Annotated[
         str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
     ],
-    html: Annotated[Path | None, typer.Option(help="Write the card as a page.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Show a model's training data, errors, inputs and limits.
-
-    All of it is coarse: no vehicle and no place is named.
-    """
+    """Show a model's training data, errors, inputs and limits."""
     from fedwatt.edge.card_page import render, sections
     from fedwatt.edge.energy_model import read_card
     from fedwatt.edge.pretrained import PRETRAINED, pretrained_card
 
     card = pretrained_card(model) if model in PRETRAINED else sections(read_card(Path(model)))
-    for title, rows in card:
+    if as_json:
+        print_json({title: [[name, value] for name, value in rows] for title, rows in card})
+    for title, rows in () if as_json else card:
         console.print(title, style="bold")
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim", min_width=22)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from fedwatt.runs.config import RunConfig
     from fedwatt.runs.defaults import RunRecipe
 
-METHOD_HELP: Final = "Method, such as fedavg; 'fedwatt list' shows all."
-OUT_HELP: Final = "File or folder to write."
-SEEDS_HELP: Final = "Seeds, trained together, such as 1,2,3."
+METHOD_HELP: Final = "Choose a method; 'fedwatt list' shows all."
+OUT_HELP: Final = "Write to this file or folder."
+SEEDS_HELP: Final = "Set the seeds, trained together, such as 1,2,3."
 
 Config = Annotated[
     Path | None,
@@ -36,15 +36,20 @@ Method = Annotated[
 Data = Annotated[
     str | None,
     typer.Option(
-        "--data", help="Folder of a fleet. [default: the built-in fleet]", metavar="FLEET"
+        "--data",
+        help="Use the fleet in this folder. [default: the built-in fleet]",
+        metavar="FLEET",
     ),
 ]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", metavar="N", help="Number of rounds. [default: 40, or the recipe's]"),
+    typer.Option(
+        "--rounds", metavar="N", help="Set the number of rounds. [default: 40, or the recipe's]"
+    ),
 ]
 Vehicles = Annotated[
-    int | None, typer.Option("--vehicles", metavar="N", help="Number of vehicles. [default: all]")
+    int | None,
+    typer.Option("--vehicles", metavar="N", help="Set the number of vehicles. [default: all]"),
 ]
 Seeds = Annotated[
     str | None, typer.Option("--seeds", help=f"{SEEDS_HELP} [default: 1,2,3]", metavar="LIST")
@@ -52,12 +57,14 @@ Seeds = Annotated[
 LearningRate = Annotated[
     float | None,
     typer.Option(
-        "--learning-rate", metavar="X", help="Learning rate of all methods. [default: their own]"
+        "--learning-rate",
+        metavar="X",
+        help="Set the learning rate of all methods. [default: their own]",
     ),
 ]
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="NAME", help="Device: auto, cpu or cuda. [default: auto]"),
+    typer.Option("--device", metavar="NAME", help="Choose auto, cpu or cuda. [default: auto]"),
 ]
 Assignments = Annotated[
     list[str] | None,
@@ -77,7 +84,7 @@ Trust = Annotated[
         "--trust",
         metavar="CODE",
         callback=_trust,
-        help="Let files name this code (./sam.py or package.module).",
+        help="Trust this code when files name it (./sam.py).",
     ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue what is in the folder --out.")]

@@ -1,14 +1,17 @@
 """`fedwatt predict`: a recorded or planned trip through a model file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from fedwatt.cli.console import console, write_figure, write_page
+from fedwatt.cli.console import Json, console, print_json, write_figure, write_page
 from fedwatt.cli.options import Trust
 from fedwatt.cli.route import Capacity, Soc, parse_soc
+
+if TYPE_CHECKING:
+    from fedwatt.edge.forecast import Forecast
 
 
 def predict(
@@ -17,15 +20,16 @@ def predict(
     ],
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
     route: Annotated[
-        bool, typer.Option("--route", help="The file has the points of a route, not seconds.")
+        bool, typer.Option("--route", help="Read points of a route, not seconds.")
     ] = False,
     soc: Soc = None,
     capacity: Capacity = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw energy over time, SVG.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write a page of the trip.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    as_json: Json = False,
     trust: Trust = None,
 ) -> None:
-    """Predict a trip's energy and state of charge on arrival, with prediction intervals."""
+    """Predict a trip's energy and state of charge on arrival, with intervals."""
     from fedwatt.edge.forecast import forecast
     from fedwatt.journeys.charge import usable_wh
 
@@ -36,6 +40,23 @@ def predict(
         soc=None if soc is None else parse_soc(soc),
         capacity_wh=None if capacity is None else usable_wh(capacity),
     )
+    if as_json:
+        facts = {name: value for name, value, *_ in made.rows()}
+        print_json({"answer": made.answer(), **facts, "remarks": [*made.remarks()]})
+    else:
+        _show(made)
+    if plot is not None:
+        from fedwatt.edge.figures import energy_figure
+
+        write_figure(plot, energy_figure(made.prediction))
+    if html is not None:
+        from fedwatt.edge.page import render
+
+        write_page(html, render(made))
+
+
+def _show(made: "Forecast") -> None:
+    """Print the answer, the numbers behind it, and remarks."""
     console.print(f"{made.answer()}.", style="bold")
     table = Table(title=made.title, show_header=False)
     table.add_column()
@@ -45,11 +66,3 @@ def predict(
     console.print(table)
     for sentence in made.remarks():
         console.print(sentence)
-    if plot is not None:
-        from fedwatt.edge.figures import energy_figure
-
-        write_figure(plot, energy_figure(made.prediction))
-    if html is not None:
-        from fedwatt.edge.page import render
-
-        write_page(html, render(made))

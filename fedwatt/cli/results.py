@@ -16,7 +16,7 @@ def report(
     runs: Runs,
     out: Annotated[
         Path | None,
-        typer.Option(help="File or folder to write. [default: the run; needed for several]"),
+        typer.Option(help="Write to this file or folder. [default: the run]"),
     ] = None,
     pdf: Annotated[bool, typer.Option("--pdf", help="Write the figures as PDF, too.")] = False,
 ) -> None:
@@ -30,7 +30,7 @@ def report(
 
 def watch(
     run: Annotated[Path, typer.Argument(help="Run folder; the run may begin later.")],
-    port: Annotated[int, typer.Option(help="Port of the page; 0: any that is free.", min=0)] = 8600,
+    port: Annotated[int, typer.Option(help="Listen on this port.", min=0)] = 8600,
     open: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Serve a live page of a run on this machine."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedwatt.cli.console import console, ruled_table, write_page
+from fedwatt.cli.console import Json, console, print_json, ruled_table, write_page
 from fedwatt.cli.options import Trust
 from fedwatt.errors import SettingError
 
@@ -18,41 +18,38 @@ Routes = Annotated[
     list[Path],
     typer.Argument(
         metavar="ROUTE...",
-        help="GPX, GeoJSON or CSV of points, or VEHICLE_FOLDER/TRIP; several are compared.",
+        help="GPX, GeoJSON or CSV of points, or VEHICLE_FOLDER/TRIP; repeatable.",
     ),
 ]
 AnyModel = Annotated[
     str,
-    typer.Option(
-        help="Pre-trained model (leaf-24, plug-in-hybrid, electric-car), a model file of "
-        "'fedwatt adapt' or 'fedwatt export --routes', or a run folder."
-    ),
+    typer.Option(help="Use leaf-24, plug-in-hybrid, electric-car, a model file or a run."),
 ]
 Temperature = Annotated[
-    float | None, typer.Option(help="Outside temperature, °C; a recorded trip knows its own.")
+    float | None, typer.Option(help="Set the outside temperature, °C. [default: as recorded]")
 ]
-Soc = Annotated[str | None, typer.Option(help="State of charge at departure, such as 62%.")]
+Soc = Annotated[str | None, typer.Option(help="Set the state of charge at the start, such as 62%.")]
 Depart = Annotated[
-    str | None, typer.Option(help="Departure, such as 2026-11-16T08:00, for times of arrival.")
+    str | None, typer.Option(help="Set the time of departure, such as 2026-11-16T08:00.")
 ]
 Capacity = Annotated[
-    float | None, typer.Option(help="Usable capacity, kWh; the model's own if it has one.")
+    float | None, typer.Option(help="Set the usable capacity, kWh. [default: the model's]")
 ]
 Consumption = Annotated[
     float | None,
-    typer.Option(help="Mean consumption on the vehicle's display, Wh/km; scales the model."),
+    typer.Option(help="Set the mean consumption on the display, Wh/km."),
 ]
-Mass = Annotated[float | None, typer.Option(help="Mass of the vehicle, kg.")]
-Load = Annotated[float, typer.Option(help="Load beyond the driver, kg.")]
+Mass = Annotated[float | None, typer.Option(help="Set the mass of the vehicle, kg.")]
+Load = Annotated[float, typer.Option(help="Set the load beyond the driver, kg.")]
 Elevation = Annotated[
     Path | None,
-    typer.Option(help="Elevations for routes without: SRTM .hgt, GeoTIFF, or a folder of them."),
+    typer.Option("--dem", help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
 ]
 OwnTrips = Annotated[
     Path | None,
-    typer.Option(help="Folder of the vehicle's own trips: its driving teaches the model."),
+    typer.Option("--vehicle", help="Use the vehicle in this folder of a fleet."),
 ]
-Kind = Annotated[str, typer.Option(help="For a run folder, its class: passenger, truck or bus.")]
+Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
 
 
 def route(
@@ -68,10 +65,11 @@ def route(
     elevation: Elevation = None,
     vehicle: OwnTrips = None,
     kind: Kind = "passenger",
-    html: Annotated[Path | None, typer.Option(help="Write a page of the routes.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    as_json: Json = False,
     trust: Trust = None,
 ) -> None:
-    """Predict energy, duration and state of charge of routes, with 50 and 90 % intervals."""
+    """Predict energy, duration and state of charge of routes, with intervals."""
     from fedwatt.edge.pretrained import route_model
     from fedwatt.edge.route_forecast import Departure, plan_routes
     from fedwatt.journeys.charge import usable_wh
@@ -95,7 +93,15 @@ def route(
     )
     with console.status("Predicting ..."):
         planned = plan_routes(route_model(model, plan), routes, plan)
-    _show(planned)
+    if as_json:
+        routes_json = [
+            {"route": planned_route.name, "answer": planned_route.answer()}
+            | dict(planned_route.rows())
+            for planned_route in planned.routes
+        ]
+        print_json({"routes": routes_json, "remarks": [*planned.remarks()]})
+    else:
+        _show(planned)
     if html is not None:
         from fedwatt.edge.route_page import render_routes
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 Participation = Annotated[
     float | None,
-    typer.Option("--participation", metavar="X", help="Share of vehicles that train in a round."),
+    typer.Option(
+        "--participation", metavar="X", help="Set the share of vehicles that train in a round."
+    ),
 ]
 Personalise = Annotated[
     bool | None,
@@ -48,7 +50,10 @@ Baselines = Annotated[
 ]
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a live page of the run.")]
 SeedsPerTask = Annotated[
-    int, typer.Option("--seeds-per-task", metavar="N", help="Seeds of one task with --ray; 0: all.")
+    int,
+    typer.Option(
+        "--seeds-per-task", metavar="N", help="Set the seeds of one task with --ray; 0: all."
+    ),
 ]
 
 

@@ -11,26 +11,24 @@ from fedwatt.errors import SettingError
 
 def serve(
     model: Annotated[
-        str, typer.Argument(help="Model file, or the name of a pre-trained model such as leaf-24.")
+        str, typer.Argument(help="Model file, or a pre-trained model such as leaf-24.")
     ],
-    host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's needs a token.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 8765,
+    host: Annotated[str, typer.Option(help="Listen on this address.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Listen on this port.")] = 8765,
     token: Annotated[
         str,
         typer.Option(
             envvar="FEDWATT_TOKEN",
-            help="Secret that requests must send as 'Authorization: Bearer TOKEN'.",
+            help="Require 'Authorization: Bearer TOKEN' of requests.",
             show_envvar=True,
         ),
     ] = "",
     name: Annotated[
         list[str] | None,
-        typer.Option(help="Further host name under which clients reach this service."),
+        typer.Option(help="Answer to this host name, too; repeatable."),
     ] = None,
 ) -> None:
-    """Answer route and trip requests over HTTP, in JSON."""
+    """Serve route and trip predictions over HTTP, in JSON."""
     if not _is_loopback(host) and len(token) < SHORTEST_TOKEN:
         raise SettingError(
             f"Other machines can reach {host}: give a --token of at least {SHORTEST_TOKEN} "

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def tune(
     config: options.Config = None,
-    trials: Annotated[int, typer.Option(help="Trials of each method.", min=1)] = 20,
+    trials: Annotated[int, typer.Option(help="Set the trials of each method.", min=1)] = 20,
     method: options.Methods = None,
     data: options.Data = None,
     rounds: options.Rounds = None,

@@ -50,7 +50,7 @@ def pack(content: Content) -> bytes:
     """
     values: dict[str, Any] = {}
     lengths: dict[str, Any] = {}
-    arrays = {name: np.ascontiguousarray(array) for name, array in content.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in content.arrays.items()}
     for name, value in content.values.items():
         texts = value if isinstance(value, list) else [value]
         if not texts or not isinstance(texts[0], bytes):

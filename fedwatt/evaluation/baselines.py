@@ -129,15 +129,15 @@ def baseline_rows(
     *,
     alone: Sequence[Federation] = (),
     personalisation: Personalisation | None = None,
-    whole: bool = True,
+    pooled: bool = True,
     on_done: Callable[[str], None] = lambda name: None,
 ) -> list[Row]:
     """Return test errors of all baselines by vehicle and stratum.
 
     `share` is the part of the rounds in which a vehicle trains, `personalisation` the fine-tuning
     after them. `alone` are the same vehicles with the features that each could have by itself, such
-    as climb in the elevation map that it learned alone; by default `fleet` itself. Without the
-    `whole` fleet, as where only a sample is at hand, there is no centralised network.
+    as climb in the elevation map that it learned alone; by default `fleet` itself. Unless
+    `pooled`, as where only a sample is at hand, there is no centralised network.
     """
     clients = fleet.fleet.clients
     feature_sets = tuple(alone) or (fleet,)
@@ -153,22 +153,22 @@ def baseline_rows(
     mean = joined([mean_baseline(clients[k]) for k in vehicles])
     rows = rows_of("mean", mean.test)
     ridge = joined(
-        [ridge_baseline([own.fleet.clients[k] for own in feature_sets]) for k in vehicles]
+        [ridge_baseline([features.fleet.clients[k] for features in feature_sets]) for k in vehicles]
     )
     rows += rows_of("ridge", ridge.test)
     network = local_networks(feature_sets, vehicles, share, personalisation)
     rows += rows_of("network", network.test)
     local = lowest_validation_error([mean, ridge, network], windows.offsets)
     rows += rows_of(LOCAL_ONLY, local.test)
-    if whole:
+    if pooled:
         rows += rows_of("pooled", centralised_network(fleet, vehicles, share))
     return rows
 
 
 def joined(baselines: Sequence[LinearBaseline]) -> Selected:
     """Return the baselines of all vehicles as those of one run."""
-    test = np.concatenate([own.test for own in baselines])
-    return Selected(test[None], np.array([[own.validation_error for own in baselines]]))
+    test = np.concatenate([model.test for model in baselines])
+    return Selected(test[None], np.array([[model.validation_error for model in baselines]]))
 
 
 def lowest_validation_error(models: Sequence[Selected], offsets: IntArray) -> Selected:
@@ -176,10 +176,10 @@ def lowest_validation_error(models: Sequence[Selected], offsets: IntArray) -> Se
 
     Models of one run count for all runs; `offsets` [K + 1] separate the vehicles' test windows.
     """
-    runs = max(len(own.test) for own in models)
-    tests = [np.broadcast_to(own.test, (runs, own.test.shape[1])) for own in models]
+    runs = max(len(model.test) for model in models)
+    tests = [np.broadcast_to(model.test, (runs, model.test.shape[1])) for model in models]
     errors = np.array(
-        [np.broadcast_to(own.validation_error, (runs, len(offsets) - 1)) for own in models]
+        [np.broadcast_to(model.validation_error, (runs, len(offsets) - 1)) for model in models]
     )
     best = errors.argmin(axis=0)
     test = np.empty(tests[0].shape)

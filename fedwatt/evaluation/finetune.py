@@ -87,18 +87,18 @@ def personalise(
     pool = federation.pool
     runs = len(weights)
     count = len(federation.fleet.clients)
-    own = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
+    chosen = np.arange(count) if vehicles is None else np.asarray(vehicles, dtype=np.int64)
     parts = [(split, np.empty((runs, len(split.starts)))) for split in (pool.validation, pool.test)]
-    if len(own) < count:
+    if len(chosen) < count:
         for windows, predictions in parts:
             predictions[:] = predict(model, weights[:, : model.layout.size], pool, windows)
-    for one in personalised_models(federation, weights, settings, own.tolist(), initial):
+    for result in personalised_models(federation, weights, settings, chosen.tolist(), initial):
         for windows, predictions in parts:
-            where = slice(windows.offsets[one.vehicle], windows.offsets[one.vehicle + 1])
-            predicted = predict(model, one.weights[None], pool, windows.of([one.vehicle]))
-            predictions[one.run, where] = predicted[0]
+            where = slice(windows.offsets[result.vehicle], windows.offsets[result.vehicle + 1])
+            predicted = predict(model, result.weights[None], pool, windows.of([result.vehicle]))
+            predictions[result.run, where] = predicted[0]
         if keep is not None:
-            keep(one)
+            keep(result)
     return Predictions(*(predictions for _, predictions in parts))
 
 
@@ -138,7 +138,7 @@ def _chosen(
 
     best = anchor.clone()
     tuned = [(0.0, 0)] * len(stack)
-    lowest = [error_of(own, vehicle) for own, vehicle in zip(anchor, stack, strict=True)]
+    lowest = [error_of(weights, vehicle) for weights, vehicle in zip(anchor, stack, strict=True)]
     for learning_rate in rates:
         for steps, candidates in _trained(federation, anchor, run, stack, learning_rate, settings):
             for row, vehicle in enumerate(stack):

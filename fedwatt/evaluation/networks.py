@@ -78,9 +78,9 @@ def local_networks(
         winner = _lowest(candidates)
         candidates = [
             _fine_tuned(
-                own, vehicles, personalisation, np.flatnonzero((winner == number).any(axis=0))
+                models, vehicles, personalisation, np.flatnonzero((winner == number).any(axis=0))
             )
-            for number, own in enumerate(candidates)
+            for number, models in enumerate(candidates)
         ]
     winner = _lowest(candidates)
     tests = feature_sets[0].pool.test.of(vehicles)
@@ -99,7 +99,7 @@ def local_networks(
 
 def _lowest(candidates: Sequence[_Candidates]) -> IntArray:
     """Return the number of the feature set with the lowest validation error, [R, K]."""
-    lowest: IntArray = np.argmin([own.validation_error for own in candidates], axis=0)
+    lowest: IntArray = np.argmin([models.validation_error for models in candidates], axis=0)
     return lowest
 
 
@@ -171,12 +171,12 @@ def _fine_tuned(
         return candidates.weights[run, [place_of[vehicle] for vehicle in stack]]
 
     tuned = personalised_models(fleet, weights[:, 0], settings, list(place_of), begin)
-    for one in tuned:
-        if one.steps:
-            place = place_of[one.vehicle]
-            weights[one.run, place] = one.weights
-            errors[one.run, place] = validation_error(
-                fleet.model, one.weights, fleet.pool, one.vehicle
+    for model in tuned:
+        if model.steps:
+            place = place_of[model.vehicle]
+            weights[model.run, place] = model.weights
+            errors[model.run, place] = validation_error(
+                fleet.model, model.weights, fleet.pool, model.vehicle
             )
     return _Candidates(fleet, weights, errors)
 

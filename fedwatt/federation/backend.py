@@ -36,8 +36,8 @@ class Present:
     available: Tensor  # A_t
     available_next: Tensor  # A_{t+1}, as far as it is known by now
 
-    def others(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
-        """Return the vehicles that are available and none of those `known`."""
+    def idle(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
+        """Return the available vehicles, without those `excluded`."""
         present = self.members.population[self.available[run].numpy()]
         remaining: NDArray[np.int64] = present[~np.isin(present, list(excluded))]
         return remaining

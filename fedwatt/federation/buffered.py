@@ -117,7 +117,7 @@ class SimulatedBuffer(SimulatedVehicles):
         }
         return replace(
             joined(parts) if parts else no_work(state.weights),
-            asked=calls,
+            called=calls,
             places=self.asynchronous.buffer,
             clock={run: float(clock[run]) for run in state.at_work},
             events=events,
@@ -160,7 +160,7 @@ class SimulatedBuffer(SimulatedVehicles):
     ) -> list[Flight]:
         """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
         seed = self.local.seeds[run]
-        idle = present.others(run, busy)
+        idle = present.idle(run, busy)
         chosen = starting(seed, version, draws, idle, missing)
         self.local.fleet.fetch(chosen)
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]

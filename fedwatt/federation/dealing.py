@@ -63,7 +63,7 @@ class RoundStart:
 class Share:
     """Some participants of a round, and what they remember, in their order."""
 
-    asked: tuple[Participant, ...]
+    participants: tuple[Participant, ...]
     memory: Rows
 
 
@@ -128,8 +128,8 @@ def train_share(local: Federation, method: Method, start: RoundStart, share: Sha
     terms = local.terms
     watch = Stopwatch()
     local.fleet.let_go()
-    local.fleet.fetch([participant.vehicle for participant in share.asked])
-    calls = [terms.call(participant, members) for participant in share.asked]
+    local.fleet.fetch([participant.vehicle for participant in share.participants])
+    calls = [terms.call(participant, members) for participant in share.participants]
     windows = tuple(members.windows(call.vehicle) for call in calls)
     place = {(call.run, call.vehicle): row for row, call in enumerate(calls)}
     working = in_stack_order(call for call in calls if call.steps)
@@ -231,7 +231,7 @@ class DealtBackend(SimulatedVehicles):
         """Have the participants of all runs trained, and put together what comes back."""
         terms = self.local.terms
         members = present.members
-        participants = terms.asked(state.round, members, present.available, state.at_work)
+        participants = terms.participants(state.round, members, present.available, state.at_work)
         self.local.fleet.let_go()
         if not participants:
             return no_work(state.weights)
@@ -254,9 +254,9 @@ class DealtBackend(SimulatedVehicles):
         calls = [call for part in parts for call in part.calls]
         done = [part.work for part in parts if part.work.calls]
         if not done:
-            return replace(no_work(state.weights), asked=calls)
+            return replace(no_work(state.weights), called=calls)
         work = self._at_home(joined(done))
-        return replace(work, asked=calls, together=self._together(method, parts))
+        return replace(work, called=calls, together=self._together(method, parts))
 
     def _share(
         self, state: State, participants: Sequence[Participant], places: Sequence[int]

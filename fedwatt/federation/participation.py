@@ -197,12 +197,12 @@ class Terms:
         They are drawn by each run's seed unless a server has a secret one for it. A vehicle whose
         reply will be lost is called with no steps.
         """
-        participants = self.asked(round, members, available, live, calling_seed=calling_seed)
+        participants = self.participants(round, members, available, live, calling_seed=calling_seed)
         members.fleet.let_go()
         members.fleet.fetch([participant.vehicle for participant in participants])
         return [self.call(participant, members) for participant in participants]
 
-    def asked(
+    def participants(
         self,
         round: int,
         members: Members,

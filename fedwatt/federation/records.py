@@ -259,8 +259,8 @@ class Clients:
         against = np.array(self.columns.get("turns_against", 0.0), dtype=np.float64)
         flagged = (z > TOO_LONG) | (against >= TURNS)
         lengths = {
-            "length_ratio": _known(ratio),
-            "length_z": _known(z),
+            "length_ratio": _normalised(ratio),
+            "length_z": _normalised(z),
             "flagged": flagged.tolist(),
         }
         return Clients(self.columns | lengths, self.runs)
@@ -289,11 +289,11 @@ class Clients:
             "drift_mean": mean_drift(drifts),
             "drift_cv": drift_dispersion(drifts),
             "agreement": agreement,
-            "roughness_mean": _known_mean(roughness),
+            "roughness_mean": _finite_mean(roughness),
             "pearson": pearson(roughness, drifts),
             "spearman": spearman(roughness, drifts),
             "clock": clock,
-            "staleness_mean": _known_mean(columns["staleness"][replied]),
+            "staleness_mean": _finite_mean(columns["staleness"][replied]),
         }
 
 
@@ -304,7 +304,7 @@ def clients(
 
     `records` are the columns that the method's rules fill.
     """
-    calls = work.asked
+    calls = work.called
     done = {call: row for row, call in enumerate(work.calls)}
     answered = [done.get(call, -1) for call in calls]
     counted = [*work.counted.tolist(), False]  # the last one, at -1, is whoever did not answer
@@ -330,11 +330,11 @@ def clients(
     return Clients(columns, [call.run for call in calls]).with_lengths()
 
 
-def _known(values: NDArray[np.float64]) -> list[float]:
+def _normalised(values: NDArray[np.float64]) -> list[float]:
     """Return the numbers, the one NaN in place of any other, so that rows can be compared."""
     return [value if value == value else nan for value in values.tolist()]
 
 
-def _known_mean(values: NDArray[np.float64]) -> float:
+def _finite_mean(values: NDArray[np.float64]) -> float:
     finite = [value for value in values.tolist() if value == value]
     return sum(finite) / len(finite) if finite else nan

@@ -203,7 +203,7 @@ class SimulatedBackend(SimulatedVehicles):
         self._prepare(state, present)
         working = [call for call in calls if call.steps]
         meanwhile = partial(self._look_ahead, state, present)
-        return replace(self.trained(method, state, working, watch, meanwhile), asked=calls)
+        return replace(self.trained(method, state, working, watch, meanwhile), called=calls)
 
     def _prepare(self, state: State, present: Present) -> None:
         """Let the next round's vehicles be made while this round's train."""
@@ -211,7 +211,7 @@ class SimulatedBackend(SimulatedVehicles):
         following = state.round + 1
         if self.local.fleet.is_lazy and following < terms.training.rounds:
             available = present.available_next
-            participants = terms.asked(following, present.members, available, state.at_work)
+            participants = terms.participants(following, present.members, available, state.at_work)
             self.local.fleet.prepare([participant.vehicle for participant in participants])
 
     def _look_ahead(self, state: State, present: Present) -> None:

@@ -107,7 +107,7 @@ def _conclude(member: _Member, begun: _Begun, deltas: Tensor | None) -> RoundRec
     work = no_work(state.weights)
     if begun.stack is not None and deltas is not None:
         work = finish_round(federation, method, begun.stack, deltas)
-    work = replace(work, asked=begun.calls)
+    work = replace(work, called=begun.calls)
     member.state, record = federation.conclude(method, state, begun.present, work, begun.watch)
     member.history.add(member.state.round, len(federation.seeds), record)
     return record

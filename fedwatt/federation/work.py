@@ -46,8 +46,8 @@ class Work:
     uploads: Rows
     columns: dict[str, list[float]]
     """What the rules recorded of each vehicle, and its `drift`."""
-    asked: Sequence[Call] = ()
-    """All who were called, in the order of their records; whoever has no row did not answer."""
+    called: Sequence[Call] = ()
+    """All vehicles that were called, in the order of their records; without a row: no reply."""
     places: int = 0
     """Places of the buffer that replies fill; 0: as many as there are replies."""
     clock: Mapping[int, float] = field(default_factory=dict)

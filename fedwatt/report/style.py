@@ -104,9 +104,6 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(STYLE)
             figure = draw(*args, **kwargs)
-            # Arranged once and for all here, not again for each kind of file.
-            figure.draw_without_rendering()
-            figure.set_layout_engine("none")
             return figure
 
     return drawn

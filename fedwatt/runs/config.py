@@ -374,7 +374,9 @@ def differences(old: RunConfig, new: RunConfig) -> list[str]:
         for name in dict.fromkeys((*old_section, *other)):
             if old_section.get(name) != other.get(name):
                 key = f"{section}.{name}" if section else name
-                changes.append(f"{key} {_shown(old_section.get(name))} → {_shown(other.get(name))}")
+                changes.append(
+                    f"{key} {_as_toml(old_section.get(name))} → {_as_toml(other.get(name))}"
+                )
     return changes
 
 
@@ -387,7 +389,7 @@ def _sections(config: RunConfig) -> dict[str, dict[str, Any]]:
     return {"": top} | tables | methods
 
 
-def _shown(value: Any) -> str:
+def _as_toml(value: Any) -> str:
     """Return a value as one may write it in TOML, on one line; "nothing" where there is none."""
     return "nothing" if value is None else json.dumps(value, ensure_ascii=False)
 

@@ -110,10 +110,11 @@ def elevation_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> d
     `learnings` is how often it was begun: one that was cut off counts as if it had been finished.
     """
     population = sum(not client.held_out for client in fleet.clients)
-    own = elevation_budget(config.elevation, population=population)
-    if own is None:
+    budget = elevation_budget(config.elevation, population=population)
+    if budget is None:
         return {}
-    return asdict(own) | {"epsilon": own.epsilon(max(learnings, 1) * config.elevation.releases)}
+    releases = max(learnings, 1) * config.elevation.releases
+    return asdict(budget) | {"epsilon": budget.epsilon(releases)}
 
 
 def vehicle_field(
@@ -132,7 +133,7 @@ def vehicle_field(
             raise SettingError(
                 "The run needs no elevation map: "
                 + ("its climb is measured." if climbs else "climb is not among its features.")
-                + " Leave --elevation out."
+                + " Leave --elevation-map out."
             )
         return None
     if file is not None or not config.elevation.learns:
@@ -141,13 +142,13 @@ def vehicle_field(
         raise DataError(
             f"The elevation map of {run} was learned on a deployed fleet, and that of vehicle "
             f"'{vehicle}' is on its own disk. Give its --state folder here as well, or the file of "
-            "a map with --elevation."
+            "a map with --elevation-map."
         )
     learned = learned_for(config)
     if learned is None or vehicle not in learned.own:
         raise DataError(
             f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
-            "no elevation map for it. Give one with --elevation ('fedwatt elevation learn' makes "
+            "no elevation map for it. Give one with --elevation-map ('fedwatt elevation learn' makes "
             "it)."
         )
     return learned.own[vehicle]

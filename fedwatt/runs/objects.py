@@ -66,9 +66,9 @@ def named(method: Method) -> MethodChoice:
     return MethodChoice(label, replace(method, name=label))
 
 
-def _rule_name(rule: object, known: Mapping[str, object]) -> str:
+def _rule_name(rule: object, built_in: Mapping[str, object]) -> str:
     """Return the name of a rule of fedwatt, or a reference to its class."""
-    names = (name for name, entry in known.items() if type(entry) is type(rule))
+    names = (name for name, entry in built_in.items() if type(entry) is type(rule))
     return next(names, None) or reference_to(type(rule))
 
 

@@ -58,20 +58,20 @@ def provenance(device: torch.device, *, deterministic: bool = False) -> dict[str
     }
 
 
-def same_kind(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def same_kind(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return the differences of two provenances that numbers may depend on.
 
     The number of threads is not among it, and neither is the commit: engines of one version give
     the same numbers.
     """
-    on_gpu = one.get("device") != "cpu"
+    on_gpu = first.get("device") != "cpu"
     names = ("engine", "device", *(("driver", "cuda") if on_gpu else ("processor", "compiler")))
-    found = [name for name in names if one.get(name) != other.get(name)]
-    versions = [item.get("versions", {}) for item in (one, other)]
-    found += [name for name in ("torch", "numpy") if len({v.get(name) for v in versions}) > 1]
-    if not (one.get("deterministic") and other.get("deterministic")):
-        found.append("deterministic")
-    return found
+    differing = [name for name in names if first.get(name) != second.get(name)]
+    versions = [item.get("versions", {}) for item in (first, second)]
+    differing += [name for name in ("torch", "numpy") if len({v.get(name) for v in versions}) > 1]
+    if not (first.get("deterministic") and second.get("deterministic")):
+        differing.append("deterministic")
+    return differing
 
 
 @cache

@@ -59,19 +59,19 @@ class Simulation(RunBackend):
 
     def open(self, run: Run) -> Fleet:
         """Learn the elevation map, from which features are made, and build the vehicles."""
-        given = self.fleet_given if self.at_hand is None else self.at_hand.fleet
-        if given is None and run.out is not None and (run.out / "deployment.json").exists():
+        fleet = self.fleet_given if self.at_hand is None else self.at_hand.fleet
+        if fleet is None and run.out is not None and (run.out / "deployment.json").exists():
             raise DataError(
                 f"The vehicles of {run.out} are deployed, and their trips with them. Pass a fleet "
                 "that is here: fedwatt.load(RUN, fleet=...)."
             )
-        if given is None:
+        if fleet is None:
             self.learned = learned_for(run.config)
             if self.learned is not None:
                 run.observer.on_elevation(self.learned, run.config.elevation)
-            given = open_fleet(run.config, self.learned, run.observer)
-        self.opened = given
-        return given
+            fleet = open_fleet(run.config, self.learned, run.observer)
+        self.opened = fleet
+        return fleet
 
     def fleet(self, run: Run) -> Fleet:
         """Return the vehicles, opened when they are first needed."""
@@ -136,10 +136,12 @@ class Simulation(RunBackend):
         return baseline_rows(
             evaluated,
             share,
-            alone=[federation_for(config, choice, own, model=self.model_given) for own in alone],
+            alone=[
+                federation_for(config, choice, own_map, model=self.model_given) for own_map in alone
+            ],
             personalisation=config.personalisation,
             on_done=run.observer.on_baseline,
-            whole=not fleet.is_lazy,
+            pooled=not fleet.is_lazy,
         )
 
     def evaluate(

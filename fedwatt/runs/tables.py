@@ -41,9 +41,9 @@ def write_table(
     write_atomically(folder / f"{name}.parquet", lambda path: pq.write_table(table, path))
 
 
-def arrow_table(known: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Rows with the `known` columns and all others that any of them has."""
-    kinds = dict(known)
+def arrow_table(declared_kinds: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Rows with the declared columns and all others that any of them has."""
+    kinds = dict(declared_kinds)
     for row in rows:
         if not row.keys() <= kinds.keys():
             kinds |= {column: type(value) for column, value in row.items() if column not in kinds}

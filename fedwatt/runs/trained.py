@@ -192,19 +192,19 @@ class Trained:
         return path
 
     def report(
-        self, *others: "Trained", out: str | Path | None = None, baselines: bool = True
+        self, *compared: "Trained", out: str | Path | None = None, baselines: bool = True
     ) -> Path:
-        """Write the report, alone or compared with `others`, and return the path of its page.
+        """Write the report, alone or with other results `compared`; return the path of its page.
 
         It goes into the run folder or `out`. What is in no run folder gets `baselines` worked out.
         """
         from fedwatt.report.write import write_report
 
-        if out is None and (others or self.folder is None):
+        if out is None and (compared or self.folder is None):
             raise SettingError("Say which folder the report goes to: report(out='reports/first').")
         with ExitStack() as stack:
             folders = []
-            for trained in (self, *others):
+            for trained in (self, *compared):
                 folder = trained.folder
                 if folder is None:
                     scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="fedwatt-"))

@@ -30,17 +30,20 @@ BUILT_IN = {
 
 
 def sources_of(
-    methods: Iterable[str], model: str, data: DataSettings, known: Mapping[str, Mapping[str, str]]
+    methods: Iterable[str],
+    model: str,
+    data: DataSettings,
+    recorded: Mapping[str, Mapping[str, str]],
 ) -> Sources:
-    """Return the code behind the names of a configuration: as it is `known`, or else as it is
+    """Return the code behind the names of a configuration: as it was `recorded`, or else as it is
     now.
     """
-    found: Sources = {}
+    sources: Sources = {}
     for kind, name in _names(methods, model, data):
         if name not in BUILT_IN[kind] and plugins.refers(name, kind):
-            source = known.get(f"{kind}s", {}).get(name) or plugins.resolve(name, kind).source
-            found.setdefault(f"{kind}s", {})[name] = source
-    return found
+            source = recorded.get(f"{kind}s", {}).get(name) or plugins.resolve(name, kind).source
+            sources.setdefault(f"{kind}s", {})[name] = source
+    return sources
 
 
 def _names(methods: Iterable[str], model: str, data: DataSettings) -> Iterator[tuple[str, str]]:
@@ -62,16 +65,16 @@ def refuse_uninstalled(sources: Sources) -> None:
 
 
 def changed_code(recorded: Any, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return the baselines of each kind whose code differs from what config.toml recorded."""
+    """Return the references of each kind whose code differs from what config.toml recorded."""
     if not isinstance(recorded, Mapping) or not all(
-        isinstance(own, Mapping) for own in recorded.values()
+        isinstance(names, Mapping) for names in recorded.values()
     ):
         raise SettingError("[plugins] is written by fedwatt; leave it as it was, or leave it out.")
-    found = {
-        kind: [n for n, hashed in own.items() if recorded.get(kind, {}).get(n, hashed) != hashed]
-        for kind, own in present.items()
+    sources = {
+        kind: [n for n, hashed in names.items() if recorded.get(kind, {}).get(n, hashed) != hashed]
+        for kind, names in present.items()
     }
-    return {kind: names for kind, names in found.items() if names}
+    return {kind: names for kind, names in sources.items() if names}
 
 
 def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[str, list[str]]:
@@ -81,5 +84,5 @@ def changed_since(text: str, present: Mapping[str, Mapping[str, str]]) -> dict[s
 
 def sentence(changed: Mapping[str, list[str]], since: str) -> str:
     """Return which code has changed since when."""
-    names = " and ".join(f"'{name}'" for own in changed.values() for name in own)
+    names = " and ".join(f"'{name}'" for kind in changed.values() for name in kind)
     return f"The code of {names} has changed since {since}."

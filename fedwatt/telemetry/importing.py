@@ -46,8 +46,8 @@ USUAL_CLEANING = {
 """How each kind of recording is cleaned unless something else is asked for."""
 ONE_VEHICLE = (
     "Warning: the fleet has one vehicle, so there is nothing to federate yet. If the recording "
-    "holds several, import it with the column that names them ('auto' with --vehicle COLUMN, or "
-    "[vehicle] in the mapping); 'fedwatt data merge' adds other fleets."
+    "holds several, import it with the column that names them ('auto' with --vehicle-column NAME, "
+    "or [vehicle] in the mapping); 'fedwatt data merge' adds other fleets."
 )
 
 

@@ -63,8 +63,8 @@ def _rise_m(trip: Trip) -> FloatArray | None:
     if "climb_m" not in trip.channels or "descent_m" not in trip.channels:
         return None
     rise_m = trip.channels["climb_m"] - trip.channels["descent_m"]
-    known = trip.channels.get("climb_known")
-    return rise_m if known is None else np.where(known > 0, rise_m, np.nan)
+    finite = trip.channels.get("climb_known")
+    return rise_m if finite is None else np.where(finite > 0, rise_m, np.nan)
 
 
 STANDING_MPS = 0.3
@@ -133,17 +133,19 @@ def window_strata(trips: Sequence[LabelledTrip], window: int) -> Strata:
     return strata
 
 
-def _window_values(stratum: Stratum, one: LabelledTrip, window: int) -> FloatArray | None:
+def _window_values(stratum: Stratum, labelled: LabelledTrip, window: int) -> FloatArray | None:
     """Return a stratum's value of each window, NaN where a second is not known, [W]."""
-    per_second = stratum.per_second(one.trip)
+    per_second = stratum.per_second(labelled.trip)
     if per_second is None:
         return None
-    values = window_means(np.nan_to_num(per_second), one.ends, length=window)
+    values = window_means(np.nan_to_num(per_second), labelled.ends, length=window)
     if stratum.per_metre:
-        speed_mps = window_means(one.trip.channels["speed_mps"], one.ends, length=window)
+        speed_mps = window_means(labelled.trip.channels["speed_mps"], labelled.ends, length=window)
         moving = speed_mps > STANDING_MPS
         values = np.divide(values, speed_mps, out=np.zeros_like(values), where=moving)
-    unknown = window_means((~np.isfinite(per_second)).astype(float), one.ends, length=window) > 0
+    unknown = (
+        window_means((~np.isfinite(per_second)).astype(float), labelled.ends, length=window) > 0
+    )
     return np.where(unknown, np.nan, values)
 
 

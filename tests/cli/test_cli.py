@@ -179,7 +179,7 @@ def test_fleets_are_described(folder: Path) -> None:
 def test_methods_are_listed(folder: Path, refused) -> None:
     done = fedwatt("list", cwd=folder)
     assert done.returncode == 0
-    for word in ("fedprox", "fo-ri-fedavg", "energy-per-km", "leafspy"):
+    for word in ("fedprox", "fo-ri-fedavg", "energy-per-km", "eved"):
         assert word in done.stdout
     listed = " ".join(done.stdout.split())
     for kind, names in (("rule", LOCAL_RULES), ("defence", DEFENCES), ("server", SERVERS)):
@@ -295,7 +295,7 @@ def test_bad_fleets_are_one_sentence(folder: Path, refused) -> None:
     assert re.search(
         r"Vehicle 'car-001', trip 'trip-001': channel 'speed_mps' is not a finite number in 1 of "
         r"\d+ samples, first at second 5\.",
-        refused("run", "--data", "holey"),
+        refused("run", "--plain", "--data", "holey"),
     )
     broken_fleet(folder, "torn")
     table = folder / "torn" / "car-001" / "trips.parquet"

@@ -22,7 +22,7 @@ def fleet(tmp_path_factory) -> Path:
 def field(type_in, fleet, tmp_path) -> Path:
     out = tmp_path / "hills.parquet"
     status, told = type_in(
-        "elevation", "learn", str(fleet), "--out", str(out), "--minimum-vehicles", "2"
+        "elevation", "learn", str(fleet), "--out", str(out), "--min-vehicles", "2"
     )
     assert status == 0
     assert "driven by 2 or more vehicles" in told
@@ -47,7 +47,7 @@ def test_a_field_says_whose_training_trips_it_is_from(type_in, fleet, field, tmp
     assert read_provenance(field) == Provenance.by(cars, usual)
     out = tmp_path / "other.parquet"
     options = ("--split", "0.5", "0.2", "0.3", "--split-seed", "3", "--window", "30")
-    asked = ("--held-out", "1", "--minimum-vehicles", "2")
+    asked = ("--held-out", "1", "--min-vehicles", "2")
     status, _ = type_in("elevation", "learn", str(fleet), "--out", str(out), *options, *asked)
     assert status == 0
     never = held_out_vehicles(cars, 1, 3)

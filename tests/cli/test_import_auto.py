@@ -107,7 +107,7 @@ def test_a_fleet_has_to_have_a_name(type_in, german) -> None:
 
 
 def test_answers_are_for_auto_and_must_be_known(type_in, german) -> None:
-    for given in (("--dry-run",), ("--vehicle", "Kennzeichen"), ("--dates", "day first")):
+    for given in (("--dry-run",), ("--vehicle-column", "Kennzeichen"), ("--dates", "day first")):
         status, printed = type_in("data", "import", "csv", german.name, *given, "--out", "x")
         assert status == 2
         assert f"Only 'data import auto' takes {given[0]}" in printed

@@ -120,7 +120,7 @@ def test_hills_from_the_command_line(tmp_path, monkeypatch):
         "m.onnx",
         "--vehicle",
         "car",
-        "--elevation",
+        "--elevation-map",
         "hills.parquet",
     )
     assert "It reads climb from positions" in says(*export)

@@ -12,7 +12,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Asynchronous, Availability, Federation, State, Training
 from fedwatt.federation.buffered import Flight, packed, unpacked
 from fedwatt.federation.participation import device_speed, lost_replies
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import SimulatedBackend
 from fedwatt.federation.work import Work
 from fedwatt.methods import get
 from fedwatt.models import MLP
@@ -113,7 +113,7 @@ def test_a_buffer_is_divided_by_its_size() -> None:
 class Uniform:
     """Synchronous rounds in which every reply counts the same."""
 
-    fleet: SimulatedFleet
+    fleet: SimulatedBackend
 
     def __getattr__(self, question: str) -> Any:
         return getattr(self.fleet, question)

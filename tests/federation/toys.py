@@ -170,7 +170,7 @@ def toy_states(
         watch = Stopwatch()
         present = toy.simulated.present(state)
         calls = [Call(0, k, STEPS[k]) for k in called]
-        work = replace(toy.simulated.trained(method, state, calls, watch), asked=calls)
+        work = replace(toy.simulated.trained(method, state, calls, watch), called=calls)
         state, _ = toy.conclude(method, state, present, work, watch)
         yield toy, state
 

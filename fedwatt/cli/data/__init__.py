@@ -1,10 +1,11 @@
-"""`fedwatt data`: make fleets, from nothing or from recordings, change them and look at them."""
+"""`fedwatt data`: make fleets: import, generate, change and describe them."""
 
 import typer
 
 from fedwatt.cli.data import change, generate, importing
+from fedwatt.cli.panels import Panels
 
-app = typer.Typer(help="Make, change and describe fleets.", no_args_is_help=True)
+app = typer.Typer(cls=Panels, no_args_is_help=True)
 app.command("import")(importing.import_)
 app.command("map")(importing.map_)
 app.command("generate")(generate.generate)

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from fedwatt.cli.console import console, write_figure
+from fedwatt.cli.console import Json, console, print_table, write_figure
 from fedwatt.cli.data.shared import Fleet, Out, Seed, refuse_filled, say_made
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ def merge(
     ],
     out: Out,
 ) -> None:
-    """Merge fleets; a vehicle whose name clashes gets its fleet's name before its own."""
+    """Merge fleets; names that clash get the fleet's name in front."""
     from fedwatt.telemetry.store import merge_fleets
 
     refuse_filled(out)
@@ -42,7 +41,7 @@ def partition(
     clients: Annotated[int, typer.Option(help="Set the number of clients.", min=1)] = 10,
     seed: Seed = 0,
 ) -> None:
-    """Deal a fleet's trips to new clients by driving regime, to study skewed data."""
+    """Partition a fleet's trips by driving regime, to study skewed data."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows.experiments import repartition
 
@@ -69,10 +68,7 @@ def corrupt(
     split_seed: Annotated[int, typer.Option(help="Set data.split_seed of the runs to come.")] = 0,
     window: Annotated[int, typer.Option(help="Set data.window of the runs to come.", min=1)] = 60,
 ) -> None:
-    """Corrupt the training trips of some vehicles, to test how well methods cope.
-
-    Runs on the fleet must split it the same way: same split seed and window, default shares.
-    """
+    """Corrupt training trips of some vehicles, to test methods against faults."""
     from fedwatt.telemetry.store import fleet_source, read_fleet, write_fleet
     from fedwatt.windows import DataSettings
     from fedwatt.windows.experiments import Fault, corrupt_some
@@ -87,23 +83,23 @@ def corrupt(
 
 def describe(
     fleet: Fleet,
-    plot: Annotated[Path | None, typer.Option(help="Draw the fleet into this SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Summarise a fleet: vehicles, trips, hours, energy, windows and what cleaning left out."""
+    """Summarise a fleet: vehicles, trips, energy, and what cleaning left out."""
     from fedwatt.telemetry.cleaning.account import Account
     from fedwatt.telemetry.store import fleet_source, read_fleet
     from fedwatt.windows import DataSettings
 
     window = DataSettings().window
-    table = Table(title=fleet_source(fleet), title_justify="left")
-    for i, name in enumerate((*COLUMNS, f"{window} s windows")):
-        table.add_column(name, justify="left" if i < 2 else "right")
+    rows = []
     account = Account()
     for vehicle in read_fleet(fleet):
-        table.add_row(*_row(vehicle, window))
+        rows.append(_row(vehicle, window))
         account += Account.from_json(vehicle.facts.get("account", {}))
-    console.print(table)
-    if account.entries:
+    headings = (*COLUMNS, f"{window} s windows")
+    print_table(fleet_source(fleet), headings, rows, as_json=as_json)
+    if account.entries and not as_json:
         console.print("\n".join(account.sentences()))
     if plot is not None:
         from fedwatt.report.figures.fleet import fleet_facts, fleet_figure

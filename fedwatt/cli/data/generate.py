@@ -58,7 +58,7 @@ def electrify(
     seed: shared.Seed = 0,
     min_trips: Annotated[int, typer.Option(help=shared.MIN_TRIPS, min=3)] = 10,
 ) -> None:
-    """Drive simulated electric vehicles over recorded speed: real driving, simulated energy."""
+    """Simulate electric vehicles at the recorded speed of any cars."""
     from fedwatt.synthetic.electrified import electrified_vehicles
     from fedwatt.telemetry.readers import VED_CLEANING, import_ved
     from fedwatt.telemetry.store import write_fleet

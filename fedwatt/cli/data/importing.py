@@ -15,7 +15,7 @@ from fedwatt.errors import SettingError
 
 if TYPE_CHECKING:
     from fedwatt.telemetry.cleaning import Cleaning
-    from fedwatt.telemetry.recognise.understand import Answers, Understanding
+    from fedwatt.telemetry.recognise.understand import ImportAnswers, Understanding
 
 LONGEST_READING = 12
 LEAST_TRIPS = 3
@@ -61,16 +61,21 @@ MaxGap = Annotated[
     typer.Option(help="Cut trips at longer gaps, s. [default: 10, or by the rows' interval]"),
 ]
 VehicleColumn = Annotated[
-    str, typer.Option("--vehicle", help="Take vehicles from this column (auto).", metavar="COLUMN")
+    str,
+    typer.Option(
+        "--vehicle-column", help="Take vehicles from this column (auto).", metavar="COLUMN"
+    ),
 ]
 TripColumn = Annotated[
-    str, typer.Option("--trip", help="Take trips from this column (auto).", metavar="COLUMN")
+    str, typer.Option("--trip-column", help="Take trips from this column (auto).", metavar="COLUMN")
 ]
 Dates = Annotated[str, typer.Option(help="Read dates 'day first' or 'month first' (auto).")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the files are (auto).")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything; write and send nothing.")
+]
 Dem = Annotated[
     Path | None,
-    typer.Option(help="Add elevation and grade from .hgt, GeoTIFF (extra 'elevation') or points."),
+    typer.Option(help="Read elevation from a terrain model (.hgt, GeoTIFF, points)."),
 ]
 Osm = Annotated[
     Path | None,
@@ -84,7 +89,7 @@ OnlyEnriched = Annotated[
 def import_(
     kind: Recording,
     paths: Paths,
-    out: Annotated[Path | None, typer.Option(help="Write the new fleet here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
     powertrain: Powertrain = "ev,phev-electric",
     mapping: Mapping = None,
     vehicle: VehicleColumn = "",
@@ -100,7 +105,7 @@ def import_(
     osm: Osm = None,
     only_enriched: OnlyEnriched = False,
 ) -> None:
-    """Turn recordings into a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
+    """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
     from fedwatt.telemetry.importing import Maps, Recordings, import_fleet
     from fedwatt.telemetry.recognise.understand import ImportAnswers
@@ -114,7 +119,8 @@ def import_(
         if dry_run:
             return
     else:
-        _refuse_answers(kind, answers | {"dry-run": dry_run})
+        columns = {"vehicle-column": vehicle, "trip-column": trip}
+        _refuse_answers(kind, columns | {"dates": dates, "dry-run": dry_run})
     if out is None:
         raise SettingError("Name the new fleet: --out FLEET, or --dry-run to leave it at this.")
     if understanding:
@@ -169,7 +175,7 @@ def map_(
     paths: Annotated[
         list[Path], typer.Argument(help="Look at these files or folders.", metavar="PATH...")
     ],
-    out: Annotated[Path | None, typer.Option(help="Write the mapping to this file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
 ) -> None:
     """Propose a mapping from columns to channels, as TOML to check and edit."""
     from fedwatt.telemetry.recognise.describe import mapping_text
@@ -184,7 +190,7 @@ def map_(
         console.print(f"{out} {advice}", soft_wrap=True)
 
 
-def understood(paths: list[Path], answers: "Answers") -> "Understanding":
+def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
     from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
     from fedwatt.telemetry.recognise.understand import understand
@@ -238,7 +244,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
     run = quote(str(Path("runs") / out.name))
     return (
         f"fedwatt run --data {quote(str(out))}{target} --out {run}",
-        f"fedwatt export {run} --vehicle {quote(str(folder))} --model personalised --out car.onnx",
+        f"fedwatt export {run} --vehicle {quote(str(folder))} --out car.onnx",
         f"fedwatt predict car.onnx {quote(str(folder / trip))} --html trip.html",
     )
 

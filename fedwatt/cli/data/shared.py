@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     pass
 
 Fleet = Annotated[Path, typer.Argument(help="Read this folder, made by 'fedwatt data'.")]
-Out = Annotated[Path, typer.Option(help="Write the new fleet to this folder.")]
+Out = Annotated[Path, typer.Option("--out", help="Write to this file or folder.")]
 Seed = Annotated[int, typer.Option(help="Set the seed of all random draws.")]
 Kind = Annotated[str, typer.Option(help="Choose passenger, truck or bus.")]
 MIN_TRIPS = "Leave out vehicles with fewer usable trips."

@@ -187,8 +187,6 @@ class DeployedBackend(ABC):
         work = self.concluded(work)
         counts = zip(work.calls, work.counted, strict=True)
         counted = {name(call.vehicle) for call, counts_in in counts if counts_in}
-        for silent in called.keys() - counted:
-            self.roster.unanswered(silent)
         progress = Progress.unpacked(state.events)
         progress = replace(
             progress,
@@ -196,15 +194,13 @@ class DeployedBackend(ABC):
             round=state.round + 1,
             back_offs=self.back_offs("train", progress, called, state.round),
         )
-        return replace(work, asked=calls, events=progress.packed())
+        return replace(work, called=calls, events=progress.packed())
 
     def repeat(
         self, round: int, began: float, called: Collection[str], answered: Collection[str]
     ) -> None:
         """Pause before a round is asked again that too few have answered."""
         seconds = self.roster.requests.clock() - began
-        for silent in set(called) - set(answered):
-            self.roster.unanswered(silent)
         in_time = seconds < self.config.deploy.round_seconds
         self.quorum.unanswered(round, len(called), len(answered), in_time=in_time)
 
@@ -219,7 +215,7 @@ class DeployedBackend(ABC):
         Bonawitz et al., MLSys 2019, section 2.2: ⌈share · |S_t|⌉ more are called, and the round
         closes when as many as are needed have replied. Such a run is not that of a simulation.
         """
-        reserve = present.others(0, [call.vehicle for call in calls])
+        reserve = present.idle(0, [call.vehicle for call in calls])
         count = min(ceil(self.config.deploy.over_selection * len(calls)), len(reserve))
         draws = generator(self.terms.seeds[0], "over-selection", round)
         chosen = sorted(draws.choice(reserve, count, replace=False).tolist())

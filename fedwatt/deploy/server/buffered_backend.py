@@ -93,8 +93,6 @@ class BufferedBackend(PlainBackend):
             for name, update in arrived.items()
             if update.reply is not None and not update.too_old(state.round, settings.max_staleness)
         }
-        for silent in arrived.keys() - contents.keys():
-            self.roster.unanswered(silent)
         if not contents:
             self.repeat(state.round, began, arrived, ())
             return None
@@ -109,7 +107,7 @@ class BufferedBackend(PlainBackend):
         if state.round + 1 == self.terms.training.rounds:
             self.training.clear()  # nobody waits for these, and all evaluate the last model
         called = list(calls.values())
-        return replace(work, asked=called, places=settings.buffer, events=progress.packed())
+        return replace(work, called=called, places=settings.buffer, events=progress.packed())
 
     def _until_full(
         self, state: State, present: Present, places: Mapping[str, int]

@@ -116,8 +116,6 @@ class PublishedMap:
     seconds: float
     """How long a vehicle may take to extend it."""
     holders: set[int] = field(default_factory=set)
-    doubted: set[int] = field(default_factory=set)
-    """Holders that are sent it once more; one that has it confirms at once."""
 
     @classmethod
     def of(cls, published: Field, roster: Roster) -> "PublishedMap":
@@ -148,13 +146,12 @@ class PublishedMap:
             else:
                 log.warning("node %d could not take the map; its own log says why", node)
                 self.offers.pause([node], AGAIN_SECONDS)
-        without = roster.online.keys() - (self.holders - self.doubted)
+        without = roster.online.keys() - self.holders
         names = {m.node: name for name, m in roster.members.items() if m.node in without}
         ready = self.offers.ready(names)
         held_out = roster.held_out()
         contents = {node: self.requests[names[node] not in held_out] for node in ready}
         self.offers.send(contents, self.seconds)
-        self.doubted -= contents.keys()
 
     def wait(self, roster: Roster) -> None:
         """Wait until all connected vehicles have the map, or time is up; RunError if none has."""

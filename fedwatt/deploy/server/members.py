@@ -215,11 +215,6 @@ class Roster:
         """Tell whether a vehicle is connected and outside its hours."""
         return self.away.get(self.members[name].node, 0.0) > self.requests.clock()
 
-    def unanswered(self, name: str) -> None:
-        """Note that a vehicle did not do what it was asked to."""
-        if self.published is not None:
-            self.published.doubted.add(self.members[name].node)
-
     def resize(self, name: str, windows: int) -> None:
         """Note that a vehicle now has other training windows than it enrolled with."""
         member = self.members[name]

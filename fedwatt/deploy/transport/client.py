@@ -12,7 +12,6 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -30,24 +29,16 @@ SMALL: Final = 65_536
 WAIT_HEADER: Final = "fedwatt-wait"
 """Of a poll: seconds for which the server may hold it."""
 HEARD_HEADER: Final = "fedwatt-heard"
-"""Of its response: the poll counted as a heartbeat; its value are seconds over which vehicles
-spread their reconnection after the server was gone."""
+"""Of its response: the poll counted as a heartbeat."""
 WAIT_SECONDS: Final = 50.0
 """Less than the minute after which Flower takes a silent vehicle for gone."""
 ANSWER_SECONDS: Final = 30.0
-NOTICEABLE_SECONDS: Final = 3.0
-"""Difference of clocks that is worth a sentence; the header is in whole seconds."""
 KEEP_SECONDS: Final = 60.0
 """How long an idle connection is kept; the server keeps it for longer."""
 
 
 class RefusedError(Exception):
-    """The server does not accept this vehicle's key (yet, or any more).
-
-    `clock` is a sentence about this vehicle's clock, if that is wrong: its key signs the time.
-    """
-
-    clock = ""
+    """The server does not accept this vehicle's key (yet, or any more), or its clock."""
 
 
 class UntrustedError(Exception):
@@ -175,10 +166,7 @@ class FleetClient:
                 raise UntrustedError(str(error)) from error
             raise ConnectionError(str(error)) from error
         if not response.is_success:
-            refused = refusal(response.status_code, content.decode("utf-8", "replace"))
-            if isinstance(refused, RefusedError):
-                refused.clock = clock_trouble(response.headers.get("date", ""), time.time())
-            raise refused
+            raise refusal(response.status_code, content.decode("utf-8", "replace"))
         return content, response.headers
 
     def _read(self, response: httpx.Response, most: int) -> bytes:
@@ -213,23 +201,6 @@ class FleetClient:
             "flwr-timestamp": stamp,
             "flwr-signature": b64encode(signature).decode(),
         }
-
-
-def clock_trouble(date: str, now: float) -> str:
-    """Return a sentence about a clock that differs from a `Date` header; "" if it does not.
-
-    >>> clock_trouble("Sun, 06 Nov 1994 08:49:37 GMT", 784111765.2)
-    "This vehicle's clock is 12 s behind the server's. Set it."
-    """
-    try:
-        # Whole seconds, cut off: half a second is missing on average.
-        ahead = now - parsedate_to_datetime(date).timestamp() - 0.5
-    except ValueError:
-        return ""
-    if abs(ahead) < NOTICEABLE_SECONDS:
-        return ""
-    where = "ahead of" if ahead > 0 else "behind"
-    return f"This vehicle's clock is {abs(ahead):.0f} s {where} the server's. Set it."
 
 
 def refusal(status: int, text: str) -> Exception:

@@ -40,7 +40,8 @@ from fedwatt.errors import DataError, RunError
 log = logging.getLogger("fedwatt.deploy")
 
 Handle = Callable[[bytes], bytes]
-RECONNECT_SECONDS: Final = 2.0
+RECONNECT_SECONDS: Final = 1.0
+LONGEST_RECONNECT_SECONDS: Final = 8.0
 FIRST_PAUSE: Final = 0.1
 """Seconds between a reply and the first poll for the next request."""
 RETRY_SECONDS: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
@@ -65,43 +66,45 @@ def serve(
 
     Requests of more than `largest` bytes are dropped. A server that was just started, or has not
     noticed that this vehicle was cut off, refuses its key as it refuses a wrong one, so a refusal
-    is final only after `patience_seconds`. So does one that finds the vehicle's clock wrong, which
-    is then said.
+    is final only after `patience_seconds`.
     """
     since: float | None = None  # when the server first refused the key
     silent = False
-    session: Session | None = None
+    pause = RECONNECT_SECONDS
     while goes_on():
         try:
-            with FleetClient(connection) as client:
-                session = Session(client, handle, largest, goes_on)
-                with session:
-                    log.info("%s is connected to %s", name, connection.server)
-                    since = None
-                    silent = False
-                    session.answer_all(poll_seconds)
+            with (
+                FleetClient(connection) as client,
+                Session(client, handle, largest, goes_on) as session,
+            ):
+                log.info("%s is connected to %s", name, connection.server)
+                since = None
+                silent = False
+                pause = RECONNECT_SECONDS
+                session.answer_all(poll_seconds)
         except UntrustedError as error:
             raise RunError(f"{connection.server} is not to be trusted: {error}.") from error
         except RefusedError as error:
             now = time.monotonic()
             if now - (since or now) >= patience_seconds:
-                reason = f"{connection.server} does not accept this vehicle's key: {error}."
-                raise RunError(f"{reason} {error.clock}".strip()) from error
+                raise RunError(
+                    f"{connection.server} does not accept this vehicle's key: {error}. It also "
+                    "refuses a key whose vehicle has a wrong clock."
+                ) from error
             if since is None:
                 since = now
                 log.warning(
-                    "%s does not accept this vehicle's key yet; giving up in %.0f s. %s",
+                    "%s does not accept this vehicle's key or clock yet; giving up in %.0f s",
                     connection.server,
                     patience_seconds,
-                    error.clock,
                 )
         except ConnectionError:
             if not silent:
                 silent = True
                 log.warning("%s does not answer; trying until it does", connection.server)
-        if goes_on():
-            spread = 0.0 if session is None else session.spread
-            time.sleep(RECONNECT_SECONDS + random.uniform(0.0, spread))
+        if goes_on():  # thousands of vehicles come back at different times
+            time.sleep(pause + random.uniform(0.0, pause))
+            pause = min(2 * pause, LONGEST_RECONNECT_SECONDS)
 
 
 class Session:
@@ -124,7 +127,6 @@ class Session:
         self.heard = -WAIT_SECONDS
         """When a poll last counted as a heartbeat."""
         self.polling = False
-        self.spread = 0.0
         self._ended = threading.Event()
 
     def __enter__(self) -> "Session":
@@ -182,7 +184,6 @@ class Session:
             self.polling = False
         if HEARD_HEADER in answered:
             self.heard = time.monotonic()
-            self.spread = min(float(answered[HEARD_HEADER]), 600.0)
         response = fleet_pb2.PullMessagesResponse()
         response.ParseFromString(content)
         if not response.messages_list:

@@ -149,7 +149,7 @@ def unused_ids(sample: TableSample, free: Sequence[str]) -> tuple[str, ...]:
         return ()
     return (
         f"Nothing uses {', '.join(possible)}. If one of these columns names vehicles, add "
-        "--vehicle COLUMN.",
+        "--vehicle-column NAME.",
     )
 
 

@@ -36,7 +36,6 @@ class Malicious(ThreadingHTTPServer):
     body = b""
     headers: ClassVar[dict[str, str]] = {}
     endless = False
-    clock_s = 0
     seen: list[dict[str, str]]
 
 
@@ -62,9 +61,6 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("content-length", str(len(self.server.body)))
         self.end_headers()
         self.wfile.write(self.server.body)
-
-    def date_time_string(self, timestamp: float | None = None) -> str:
-        return super().date_time_string(time.time() + self.server.clock_s)
 
     def log_message(self, format: str, *values: Any) -> None:
         pass
@@ -188,14 +184,6 @@ def test_bandwidth(server: Malicious, connection: Connection) -> None:
         content, _ = client.call("pull-messages", request, most=30_000)
     assert len(content) == 20_000
     assert 0.4 <= time.monotonic() - began < 5
-
-
-def test_a_wrong_clock_is_said(server: Malicious, connection: Connection) -> None:
-    server.status = 401
-    server.clock_s = -100
-    with pytest.raises(RefusedError) as refused:
-        poll(connection)
-    assert refused.value.clock == "This vehicle's clock is 100 s ahead of the server's. Set it."
 
 
 def test_pace_by_hand() -> None:

@@ -1,6 +1,7 @@
 """A malicious server against a vehicle's real request handler; a test per attack of the page."""
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,16 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import tomli_w
-from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedwatt.deploy.plan.certificates import Owner, owner_certificate
+from fedwatt.deploy.plan.certificates import SERVER, VEHICLE, Owner, owner_certificate
 from fedwatt.deploy.plan.plan import CONTEXT, canonical, make_plan
+from fedwatt.deploy.server.run_state import RUN_LOCK
 from fedwatt.deploy.vehicle.acceptance import Acceptance
 from fedwatt.deploy.vehicle.answers import MOST_SET_CHANGES, Answers
 from fedwatt.deploy.vehicle.handler import RequestHandler
 from fedwatt.deploy.vehicle.messages import REPLIES, VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
-from fedwatt.errors import DataError, SettingError
+from fedwatt.errors import DataError, RunError, SettingError
+from fedwatt.files import holding
+from fedwatt.privacy.secure.identity import public_bytes
 from fedwatt.runs.config import from_toml
 from tests.deploy.fleets import (
     OPEN,
@@ -250,20 +255,96 @@ def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path)
         Answers(tmp_path).check_set(["car-0", "car-1"])
 
 
-def test_the_page_lists_what_leaves_a_vehicle(fleet: Path, tmp_path: Path) -> None:
-    """The kinds on docs/privacy.md are those of a captured run, and every byte is declared."""
+def listed(secure: bool) -> dict[str, set[str]]:
+    """Return the fields that docs/privacy.md lists, by kind of request."""
     page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
-    for text in (secured(fleet, rounds=1), config_text(fleet, "ditto", rounds=1)):
-        grid: Loopback = loopback(fleet, tmp_path / text[-20:].strip().replace('"', ""))
-        deployed(text, grid, tmp_path / f"run-{len(text)}")
-        secure = "[secure]" in text
-        for _, kind, body in grid.sent:
-            assert f"`{kind}`" in page
-            summed = secure and kind in ("train", "evaluate", "final", "personalise")
-            content = unpack(body)
-            fields = {*content.values, *content.arrays} - {"status"}
-            declared = set(REPLIES[VECTOR if summed else kind])
-            extra = {"windows"} if kind == "enrol" and not secure else set()
-            assert fields <= declared | extra, kind
-            assert declared <= fields, kind
-            assert pack(content) == body  # no byte beside the fields
+    _, _, replies = page.partition("**Replies**")
+    under_masks, _, plain = replies.partition("Under a plan without secure aggregation")
+    fields: dict[str, set[str]] = {}
+    for text in (under_masks,) if secure else (under_masks, plain.partition("Trips, positions")[0]):
+        for line in text.splitlines():
+            if line.startswith("| `"):
+                kinds, contents = line.strip("| ").split(" | ", 1)
+                for kind in re.findall("`([^`]+)`", kinds):
+                    more = fields.get(kind, set()) if kind == "enrol" else set()
+                    fields[kind] = more | set(re.findall("`([^`]+)`", contents))
+    return fields
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_the_page_lists_what_leaves_a_vehicle(secure: bool, fleet: Path, tmp_path: Path) -> None:
+    """Fields of every kind on docs/privacy.md are those in the bytes of a captured run."""
+    page = listed(secure)
+    text = secured(fleet, rounds=1) if secure else config_text(fleet, "ditto", rounds=1)
+    grid: Loopback = loopback(fleet, tmp_path / "state")
+    deployed(text, grid, tmp_path / "run")
+    captured: dict[str, set[str]] = {}
+    for _, kind, body in grid.sent:
+        content = unpack(body)
+        assert pack(content) == body, "no byte beside the fields"
+        fields = {*content.values, *content.arrays} - {"status"}
+        assert captured.setdefault(kind, fields) == fields
+    steps = {"sum-keys", "sum-shares", "sum-agree", "sum-reveal"} if secure else {"personalise"}
+    assert captured.keys() == {"enrol", "train", "evaluate", "final", *steps}
+    for kind, fields in captured.items():
+        assert fields == page[kind], kind
+    # Every kind that a vehicle may send is on the page, maps included, with its declared fields.
+    declared = {kind: set(fields) for kind, fields in REPLIES.items() if kind != VECTOR}
+    for kind in declared if not secure else declared.keys() - {"train", "evaluate", "final"}:
+        if kind not in ("enrol", "personalise"):
+            assert page[kind] == declared[kind], kind
+    assert page.keys() == declared.keys() | {"elevation", "routes"}
+
+
+def test_certificates_of_other_roles_and_names_are_in_no_sum(fleet: Path) -> None:
+    """One key cannot stand for several vehicles, nor a server's for a vehicle."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    public = public_bytes(key.public_key())
+    trust = credentials("car-001").trust(plan_of(signed(secured(fleet))))
+
+    def check(name: str, role: str, claimed: str) -> None:
+        certificate = owner().issue(name, role, key.public_key(), 10)
+        trust.check_voucher(claimed, public, certificate.public_bytes(Encoding.DER))
+
+    check("car-002", VEHICLE, "car-002")
+    for name, role, claimed, reason in (
+        ("car-002", SERVER, "car-002", "not that of a vehicle"),
+        ("car-002", VEHICLE, "car-003", "not that of its certificate"),
+        ("car-002", VEHICLE, "", "not that of its certificate"),
+    ):
+        with pytest.raises(DataError, match=reason):
+            check(name, role, claimed)
+    stranger = owner().issue(
+        "car-002", VEHICLE, ec.generate_private_key(ec.SECP256R1()).public_key(), 10
+    )
+    with pytest.raises(DataError, match="not that of its certificate"):
+        trust.check_voucher("car-002", public, stranger.public_bytes(Encoding.DER))
+    with pytest.raises(DataError, match="has sent no certificate"):
+        trust.check_voucher("car-002", public, b"none")
+
+
+def test_a_second_run_into_the_same_folder_is_refused(fleet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with holding(out, RUN_LOCK, ""), pytest.raises(RunError, match="A run is going on in"):
+        deployed(config_text(fleet, rounds=1), loopback(fleet, tmp_path / "a"), out)
+    deployed(config_text(fleet, rounds=1), loopback(fleet, tmp_path / "a"), out)
+    with pytest.raises(RunError):
+        deployed(config_text(fleet, rounds=2), loopback(fleet, tmp_path / "b"), out)
+
+
+def test_damaged_and_replayed_messages_of_a_sum_are_refused(fleet: Path, tmp_path: Path) -> None:
+    """Every request of a run once more, in any order and cut off anywhere, tells nothing new."""
+    grid = loopback(fleet, tmp_path / "state")
+    deployed(secured(fleet, rounds=1), grid, tmp_path / "run")
+    vehicle = grid.vehicles[1]
+    requests = [(kind, body) for node, kind, body in grid.asked if node == 1]
+    sent = {body for node, kind, body in grid.sent if node == 1}
+    for kind, body in requests[::-1]:
+        reply = vehicle.handle(body)
+        if kind not in ("enrol", "sum-agree", "sum-reveal"):
+            assert unpack(reply).values["status"] == "failed", kind
+        elif unpack(reply).values["status"] == "done" and kind != "enrol":
+            # The last exchange is still in memory: the same shares once more, or a new signature.
+            assert kind == "sum-agree" or reply in sent
+        for end in (0, 7, len(body) // 2, len(body) - 1):
+            assert unpack(vehicle.handle(body[:end])).values == {"status": "failed"}

@@ -89,7 +89,7 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
             van=pl.Series(["north"] * 450 + ["south"] * 450)
         ).rename({"van": "depot"})),
         True,
-        ("Nothing uses 'depot' (2 values: north, south)", "add --vehicle COLUMN"),
+        ("Nothing uses 'depot' (2 values: north, south)", "add --vehicle-column NAME"),
     ),
     (
         "rows in random order",
