@@ -337,11 +337,13 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
         "with earlier trips": windows.total_wh(windows_wh),
         "mean Wh/km": wh_per_m * trip.metres,
     }
-    totals["balanced"] = totals["with earlier trips"]
+    shift_wh = 0.0
     if model.mixture.balance is not None:
         means = windows.series[60:-60].mean(axis=0, dtype=np.float64)
         shift = float(model.mixture.balance.shift(means[None])[0]) * client.label_scale_wh
-        totals["balanced"] += shift * trip.seconds / 60
+        shift_wh = shift * trip.seconds / 60
+    totals["balanced"] = totals["with earlier trips"] + shift_wh
+    totals["balanced, without earlier trips"] = totals["mean of members"] + shift_wh
     window_deviation = prior.window_deviation_wh(inside_wh, speed_mps, cold)
     trip_deviation = prior.trip_deviation_wh(
         totals["balanced"], trip.seconds / 60, trip.metres / trip.seconds, cold, 60

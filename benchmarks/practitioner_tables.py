@@ -129,11 +129,11 @@ def fedwatt_routes(journeys: Mapping[str, Any], peers: Mapping[str, Any]) -> Cel
 
 
 def fedwatt_trips(journeys: Mapping[str, Any], inputs: str) -> Cells:
-    """Return fedwatt's errors of trips with known speed; none where they are not recorded."""
+    """Return fedwatt's errors of trips with known speed, as an exported model makes them."""
     return {
         (seed, vehicle): {trip: abs(error) for trip, error in trips.items()}
         for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, trips in found["trips_percent"]["balanced"].items()
+        for vehicle, trips in found["trips_percent"]["balanced, without earlier trips"].items()
     }
 
 
@@ -142,7 +142,7 @@ def fedwatt_windows(journeys: Mapping[str, Any], inputs: str) -> Cells:
     return {
         (seed, vehicle): {"": rmse_wh}
         for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, rmse_wh in found["rmse_wh"]["with earlier trips"]["all"].items()
+        for vehicle, rmse_wh in found["rmse_wh"]["mean of members"]["all"].items()
     }
 
 

@@ -157,7 +157,8 @@ def _fleet(pipe: Connection, vehicles: int, participants: int, trips: int, steps
     """A process with one fleet: a round of a method whenever it is asked for one."""
     import torch
 
-    from fedwatt.federation import Federation, Training, client_state
+    from fedwatt.federation import Federation, Training
+    from fedwatt.federation import state as client_state
     from fedwatt.methods import get
     from fedwatt.synthetic import synthetic_fleet
     from fedwatt.windows import paged

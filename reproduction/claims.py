@@ -18,12 +18,14 @@ from reproduction.judges import (
     LOW_OVERHEAD,
     NOT_TESTABLE,
     SAME,
+    SUPPORTED,
     MissingCell,
 )
 from reproduction.record import Record
 from reproduction.show import facts_line
 from reproduction.study import View
 
+NUMBERS: Final = ("None", "One", "Two", "Three", "Four", "Five", "Six", "Seven")
 ASSERTIONS: Final = {
     "C1": "Roughness-controlled pull reduces client drift and steadies aggregation.",
     "C2": "Fractional-order steps converge more stably or faster than integer-order ones.",
@@ -78,6 +80,18 @@ def headline_verdicts(view: View) -> list[Verdict]:
     for verdict in verdicts(view):
         headlines.setdefault(verdict.claim, verdict)
     return list(headlines.values())
+
+
+def headline(view: View) -> str:
+    """Return the sentence that counts the supported claims."""
+    outcomes = {verdict.claim: verdict.outcome for verdict in headline_verdicts(view)}
+    supported = [claim for claim, outcome in outcomes.items() if outcome == SUPPORTED]
+    verb = "is" if len(supported) == 1 else "are"
+    listed = f" ({' and '.join(supported)})" if supported else ""
+    return (
+        f"{NUMBERS[len(supported)]} of the paper's {NUMBERS[len(ASSERTIONS)].lower()} claims "
+        f"{verb} supported{listed}."
+    )
 
 
 def verdicts(view: View) -> list[Verdict]:

@@ -11,7 +11,6 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from fedwatt.cli.console import console, errors
-from fedwatt.cli.options import Ray
 from reproduction.verify_cli import verify
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ def reproduce(
         Path | None,
         typer.Option(help="Folder of compact records: taken up at the start, written at the end."),
     ] = None,
-    ray: Ray = None,
     deterministic: Annotated[
         bool,
         typer.Option(
@@ -76,7 +74,7 @@ def reproduce(
         console.print(_listed())
         return
     chosen = select(studies or ["all"])
-    lab, setting = _opened(scale, data, dataset or (), method, (device, out, records, ray))
+    lab, setting = _opened(scale, data, dataset or (), method, (device, out, records))
     lab.scale = replace(lab.scale, deterministic=deterministic)
     if plan:
         console.print(plan_table(lab, setting, chosen))
@@ -89,11 +87,11 @@ def _opened(
     data: list[Path] | None,
     datasets: Sequence[str],
     methods: list[str] | None,
-    place: tuple[str, Path, Path | None, str | None],
+    place: tuple[str, Path, Path | None],
 ) -> "tuple[Lab, Setting]":
     """Return the cells that are there, and what to make of the data that is there.
 
-    `place` is where cells are trained and kept: device, folder, folder of records, Ray cluster.
+    `place` is where cells are trained and kept: device, folder, folder of records.
     """
     from reproduction.cell import METHODS
     from reproduction.data import find_sources, usual_folder
@@ -105,8 +103,8 @@ def _opened(
     sources = find_sources(data or ([usual] if usual is not None else []))
     size = scale_of(scale)
     setting = setting_for(size, sources, datasets, methods or METHODS)
-    device, out, records, ray = place
-    return Lab(size, out / size.name, sources, device, records, ray), setting
+    device, out, records = place
+    return Lab(size, out / size.name, sources, device, records), setting
 
 
 def _run(lab: "Lab", setting: "Setting", chosen: "Sequence[Study]") -> None:
@@ -142,8 +140,8 @@ def report(
     from reproduction.lab import Lab
     from reproduction.page import write_page
     from reproduction.record import scale_of_records
-    from reproduction.recorded_setting import setting_of
     from reproduction.scale import scale_of
+    from reproduction.study import setting_of
 
     with TemporaryDirectory() as scratch:
         lab = Lab(scale_of(scale_of_records(records)), Path(scratch), records=records)

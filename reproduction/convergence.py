@@ -6,6 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fedwatt.report.statistics import estimate
+from fedwatt.report.table import shown
 from reproduction.by_round import rounds_to
 from reproduction.paired import Paired, paired
 from reproduction.record import REACH, Record
@@ -95,3 +97,25 @@ def finals(record: Record) -> dict[int, float]:
 def against(record: Record, other: Record) -> Paired:
     """Return final errors of one training minus another's, seed by seed."""
     return paired(finals(record), finals(other), record.diverged, other.diverged)
+
+
+def level(record: Record) -> float:
+    """Return mean final test RMSE of the seeds that did not diverge, Wh; NaN if all did."""
+    return estimate(list(finals(record).values())).mean
+
+
+def divergence(name: str, record: Record) -> str:
+    """Return which seeds diverged, and when."""
+    cases = ", ".join(f"seed {seed} by round {at}" for seed, at in record.diverged.items())
+    return f"{name} diverged ({cases})"
+
+
+def level_text(record: Record) -> str:
+    """Return the same in words, with a word on seeds that diverged."""
+    lost = len(record.diverged)
+    left = level(record)
+    if not lost:
+        return f"{shown(left, 2)} Wh"
+    if not isfinite(left):
+        return "nothing finite"
+    return f"{shown(left, 2)} Wh in the seeds that did not diverge ({lost} did)"

@@ -20,6 +20,9 @@ from fedwatt.report.style import (
 from reproduction.record import Record
 from reproduction.study import NOTHING
 
+ROOMY = 70
+"""Characters of tick labels that fit beside each other."""
+
 
 @styled
 def curves(records: Mapping[str, Record | None], column: str, title: str) -> Figure:
@@ -117,7 +120,8 @@ def sweep(
     if not ends:
         note(axes, NOTHING)
         return figure
-    axes.set_xticks(at, places)
+    crowded = len(places) > 1 and max(map(len, places)) * len(places) > ROOMY
+    axes.set_xticks(at, ["\n".join(p.rsplit(" ", 1)) for p in places] if crowded else places)
     # Places that have not run keep their tick.
     axes.set_xlim(-0.05 * len(at), 1.05 * len(at) - 1)
     axes.set_title(title)

@@ -76,6 +76,8 @@ def measured(record: Record | None, column: str, view: View) -> Mapping[int, flo
     if record is None:
         return {}
     if column.startswith("drift"):
+        if column == "drift_cv" and record.rounds["participants"].max(initial=0) < 2:
+            return {}  # drift has no dispersion over a single participant
         return record.around(column, view.setting.scale.at(200), REACH)
     return record.final(column)
 

@@ -20,6 +20,9 @@ from reproduction.controls import control_cells_of, stress_cells_of
 from reproduction.convergence import (
     against,
     convergence,
+    divergence,
+    level,
+    level_text,
     rounds_to_stability,
     update_variance,
 )
@@ -27,16 +30,8 @@ from reproduction.data import PRINTED_AS
 from reproduction.grids import GRIDS, KINDS, SHARES, SIZES, grid_of, variant
 from reproduction.main_results import own_trials, plain, tuned
 from reproduction.mechanism import carrier, coupling_values
-from reproduction.outcomes import (
-    divergence,
-    gap_text,
-    higher_ones,
-    level,
-    level_text,
-    lower_ones,
-)
 from reproduction.overhead import contender_name, engine_name, load_note
-from reproduction.paired import Paired, detectable, paired
+from reproduction.paired import Paired, detectable, gap_text, higher_ones, lower_ones, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.record import FLAT, REACH, Record
 from reproduction.settle import mean_pull, step_length

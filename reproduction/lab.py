@@ -26,7 +26,7 @@ from reproduction.record import (
 )
 from reproduction.scale import Scale
 from reproduction.settle import prerequisites, settled
-from reproduction.tasks import stays_here, train_group_here, train_on_ray
+from reproduction.train import train_group
 
 if TYPE_CHECKING:
     from reproduction.study import Setting  # which draws: a machine that only trains cannot
@@ -58,8 +58,6 @@ class Lab:
     device: str = "auto"
     records: Path | None = None
     """Folder of compact records: read at the start and written at the end."""
-    ray: str | None = None
-    """Address of a Ray cluster to train on; None: this process."""
     setting: dict[str, Any] = field(default_factory=dict)
     """Datasets and methods the records were made for; empty where they do not say."""
     _fleets: dict[tuple[Selection, DataSettings], Fleet] = field(default_factory=dict)
@@ -233,29 +231,16 @@ class Lab:
 
     def _train_all(self, groups: Sequence[Sequence[Cell]], observer: Observer) -> None:
         """Train groups of cells, each on one fleet, and keep their records."""
-
-        def keep(cell: Cell, record: Record) -> None:
-            key = key_of(cell, self.scale)
-            write_record(self.cells, key, record)
-            self.add(key, record)
-            observer.cell_ends(cell, record)
-
-        away: dict[int, list[Sequence[Cell]]] = {}
         for group in groups:
             fleet = self.fleet(group[0], observer.say)
-            if self.ray is not None and not stays_here(group[0]):
-                away.setdefault(id(fleet), []).append(group)
-                continue
             for cell in group:
                 observer.cell_begins(cell)
-            shared = (self.scale, fleet, self.device)
-            records = train_group_here(group, shared, observer.round_done)
+            records = train_group(group, self.scale, fleet, self.device, observer.round_done)
             for cell, record in zip(group, records, strict=True):
-                keep(cell, record)
-        for remote in away.values():
-            assert self.ray is not None
-            shared = (self.scale, self.fleet(remote[0][0]), self.device)
-            train_on_ray(remote, shared, self.out / "tasks", self.ray, keep)
+                key = key_of(cell, self.scale)
+                write_record(self.cells, key, record)
+                self.add(key, record)
+                observer.cell_ends(cell, record)
 
     def _hash(self, fleet: Fleet) -> str:
         """Return of the fleet's telemetry, computed once."""

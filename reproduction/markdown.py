@@ -20,27 +20,24 @@ from fedwatt.report.facts import labels
 from fedwatt.report.table import shown
 from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell
-from reproduction.claims import ASSERTIONS, RULES, headline_verdicts, verdicts
+from reproduction.claims import RULES, headline, headline_verdicts, verdicts
 from reproduction.controls import baseline_cells, control_cells_of
-from reproduction.convergence import against
+from reproduction.convergence import against, level
 from reproduction.data import PURE_EVS, RECORDED
 from reproduction.hours import progress
-from reproduction.judges import SUPPORTED
 from reproduction.lab import Lab
 from reproduction.main_results import plain, tuned
-from reproduction.outcomes import gap_text, level
 from reproduction.page import LabView
-from reproduction.paired import LEVEL, Paired, detectable
+from reproduction.paired import LEVEL, Paired, detectable, gap_text
 from reproduction.record import FLAT, Record, scale_of_records
-from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
 from reproduction.settle import prerequisites, step_length
+from reproduction.study import setting_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- verdict -->"
 END = "<!-- /verdict -->"
 """Marks around the verdict in README.md."""
-NUMBERS: Final = ("None", "One", "Two", "Three", "Four", "Five", "Six", "Seven")
 FLEET_STUDIES: Final = ("scalability", "vehicle-types", "scaling")
 """Studies on the fleet that can have any size, whichever dataset is the first."""
 
@@ -116,18 +113,6 @@ def _second_missing(view: LabView, facts: Sequence[tuple[str, Any]]) -> str:
     return (
         f"On `{second[0]}` {len(missing)} of {len(rows)} lack cells ({hours:.0f} h); the report "
         "lists them."
-    )
-
-
-def headline(view: LabView) -> str:
-    """Return the sentence that counts the supported claims."""
-    outcomes = {verdict.claim: verdict.outcome for verdict in headline_verdicts(view)}
-    supported = [claim for claim, outcome in outcomes.items() if outcome == SUPPORTED]
-    verb = "is" if len(supported) == 1 else "are"
-    listed = f" ({' and '.join(supported)})" if supported else ""
-    return (
-        f"{NUMBERS[len(supported)]} of the paper's {NUMBERS[len(ASSERTIONS)].lower()} claims "
-        f"{verb} supported{listed}."
     )
 
 

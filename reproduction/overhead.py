@@ -185,7 +185,7 @@ def show_components(view: View) -> Findings:
                     bars(
                         milliseconds,
                         {part: LOOKS[part].colour for part in CLIENT_SIDE},
-                        "Milliseconds a round",
+                        "Milliseconds per round",
                     ),
                     "Probe and spectral ratio are diagnostics.",
                     facts,
@@ -260,7 +260,7 @@ def show_scalability(view: View) -> Findings:
             Picture(
                 "scalability",
                 "Time per round by participants",
-                sweep([str(p) for p in PARTICIPANTS], values, "Milliseconds a round", "|S_t|"),
+                sweep([str(p) for p in PARTICIPANTS], values, "Milliseconds per round", "|S_t|"),
                 "A hundred vehicles, one seed.",
                 facts,
             ),

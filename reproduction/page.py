@@ -12,7 +12,7 @@ from fedwatt.report.page import inline, saved
 from fedwatt.report.style import LOOKS, PARTS, looks, name_of
 from fedwatt.report.write import VARIABLES
 from reproduction.cell import Cell
-from reproduction.claims import RULES, headline_verdicts, verdicts
+from reproduction.claims import RULES, headline, headline_verdicts, verdicts
 from reproduction.hours import progress, progress_table
 from reproduction.lab import Lab
 from reproduction.made_with import made_with_table
@@ -53,6 +53,7 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
     text = pages.get_template("reproduction.html.jinja").render(
         scale=setting.scale,
         verdicts=verdicts(view),
+        headline=headline(view),
         headlines=headline_verdicts(view),
         rules=RULES,
         studies=rendered,

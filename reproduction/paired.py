@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import nctdtrinc, stdtr, stdtrit
 
 from fedwatt.report.statistics import Estimate, estimate
+from fedwatt.report.table import shown
 
 LEVEL: Final = 0.05
 """A difference counts if its p, corrected, is below this."""
@@ -127,3 +128,32 @@ def holm(ps: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(ps) - rank) * p))
         adjusted[i] = highest
     return adjusted
+
+
+def lower_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
+    """Return which comparisons the one side wins."""
+    corrected = holm([test.p for test in tests.values()])
+    return {n: t.below(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
+
+
+def higher_ones(tests: Mapping[str, Paired]) -> dict[str, bool]:
+    """Return which comparisons it loses."""
+    corrected = holm([test.p for test in tests.values()])
+    return {n: t.above(p, LEVEL) for (n, t), p in zip(tests.items(), corrected, strict=True)}
+
+
+def gap_text(
+    test: Paired, first: str = "", second: str = "", unit: str = "", digits: int = 2
+) -> str:
+    """Return a difference with its interval, or who diverged."""
+    difference = test.difference
+    if test.decided:
+        return test.losses(first, second)
+    if not difference.seeds:
+        return "no seed that both finished"
+    if difference.seeds < 2 or difference.copies:
+        return shown(difference.mean, digits) + unit
+    mean, low, high = (
+        shown(value, digits) for value in (difference.mean, difference.low, difference.high)
+    )
+    return f"{mean} [{low}, {high}]{unit}"

@@ -106,7 +106,7 @@ def show_rates(view: View) -> Findings:
             Picture(
                 f"rates-{name}",
                 headline,
-                sweep(ticks, values, "Validation RMSE, Wh per window", "rate η₀"),
+                sweep(ticks, values, "Validation RMSE, Wh per window", "learning rate η₀"),
                 "Trips and seeds of tuning. Each method is compared at the lowest point of its "
                 "own line, rates beyond the range left out.",
                 facts_line([record for by_rate in shown_records.values() for record in by_rate]),

@@ -1,17 +1,20 @@
 """Studies: a table or figure of the paper, the cells it needs, and how it shows them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from matplotlib.figure import Figure
 
-from fedwatt.errors import SettingError, unknown
+from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.report.table import ReportTable
 from reproduction.cell import METHODS, Cell
 from reproduction.data import DATASETS, PLAIN, PRINTED_AS, RICH, Sources
 from reproduction.record import Record
 from reproduction.scale import Scale
+
+if TYPE_CHECKING:
+    from reproduction.lab import Lab
 
 NOTHING: Final = "Nothing has run."
 """What stands in the place of a figure, and of what it was measured on, without any records."""
@@ -90,6 +93,24 @@ def setting_for(
     driven = scale.name != "smoke" and sources.has("ved-electrified")
     fleet = "ved-electrified" if driven or plain == ("ved-electrified",) else "synthetic"
     return Setting(scale, plain, rich, fleet, tuple(m for m in METHODS if m in methods))
+
+
+def setting_of(lab: "Lab") -> Setting:
+    """Return the setting that a lab's records were made in."""
+    if not lab.setting:
+        raise RunError(f"{lab.records or lab.out} holds records that do not tell their setting.")
+    return from_table(lab.scale, lab.setting)
+
+
+def from_table(scale: Scale, table: Mapping[str, Any]) -> Setting:
+    """Return the setting that `Setting.table` took apart."""
+    return Setting(
+        scale,
+        tuple(table["ved"]),
+        tuple(table["eved"]),
+        str(table["fleet"]),
+        tuple(m for m in METHODS if m in table["methods"]),
+    )
 
 
 class View(Protocol):

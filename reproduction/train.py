@@ -44,6 +44,20 @@ Lost = dict[int, int]
 """Place of a diverged seed → the round in which it did."""
 
 
+def is_timing(cell: Cell) -> bool:
+    """Return whether a cell measures the time of this machine."""
+    return cell.purpose == "time" or cell.work in ("latency", "turns")
+
+
+def train_group(
+    cells: Sequence[Cell], scale: Scale, fleet: Fleet, device: str, on_round: OnRound
+) -> list[Record]:
+    """Return the records of cells that train in one stack."""
+    if len(cells) > 1:
+        return train_cells(cells, scale, fleet, device, on_round)
+    return [train_cell(cells[0], scale, fleet, device, on_round)]
+
+
 def train_cell(cell: Cell, scale: Scale, fleet: Fleet, device: str, on_round: OnRound) -> Record:
     """Return the record of a cell whose settings are known."""
     if cell.work == "federated":

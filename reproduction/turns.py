@@ -13,17 +13,12 @@ with a bootstrap interval over periods.
 
 Probes are due in global rounds, as the paper has them, or by the age of a vehicle's index.
 
-    python -m reproduction.turns --data FOLDER [--dataset ved] [--records results/reproduction]
-
-measures a dataset and adds it to the records, also where nothing is installed to draw with.
 """
 
-import argparse
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -255,37 +250,3 @@ def _timed(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
-
-
-def main() -> None:
-    """Measure a dataset here and add it to the records."""
-    # Here, because training itself imports this module.
-    from reproduction.cell import key_of
-    from reproduction.data import find_sources
-    from reproduction.lab import Lab
-    from reproduction.record import read_records, setting_of_records, write_records
-    from reproduction.scale import scale_of
-    from reproduction.train import train_cell
-
-    parser = argparse.ArgumentParser(description="Time methods in turns.")
-    parser.add_argument("--data", type=Path, nargs="*", default=[])
-    parser.add_argument("--dataset", default="ved")
-    parser.add_argument("--scale", default="paper")
-    parser.add_argument("--rounds", type=int, default=0, help="0: the scale's")
-    parser.add_argument("--records", type=Path, default=Path("results/reproduction"))
-    options = parser.parse_args()
-    scale = scale_of(options.scale)
-    cell = turns_cell(options.dataset)
-    lab = Lab(scale, Path("runs/reproduction") / scale.name, find_sources(options.data), "cpu")
-    timing_scale = replace(scale, timing_rounds=options.rounds // 2) if options.rounds else scale
-    record = train_cell(cell, timing_scale, lab.fleet(cell, print), "cpu", print)
-    records = read_records(options.records) | {key_of(cell, scale): record}
-    write_records(options.records, scale.name, records, setting_of_records(options.records))
-    for engine in record.facts["turns"]["engines"]:
-        for name in CONTENDERS:
-            texts = [f"{100 * x:+.1f} %" for x in overhead(record.facts["turns"], engine, name)]
-            print(engine, name, *texts, part_seconds(record.facts["turns"], engine, name))
-
-
-if __name__ == "__main__":
-    main()

@@ -46,7 +46,7 @@ AGAIN = "Import or generate the fleet again."
 
 
 def folder_name(vehicle: str) -> str:
-    """Name of a vehicle's folder, safe on any file system.
+    """Return the name of a vehicle's folder, safe on any file system.
 
     >>> folder_name("car-007"), folder_name("../bus 1")
     ('car-007', '%2E%2E%2Fbus%201')
@@ -82,14 +82,15 @@ def read_vehicle(folder: Path) -> Vehicle:
     description = _read_json(Path(folder) / "vehicle.json")
     names, columns = _read_table(Path(folder) / "trips.parquet")
     try:
-        lengths = {str(trip["name"]): int(trip["seconds"]) for trip in description["trips"]}
-        recordings = {
-            str(trip["name"]): str(trip.get("recording", "")) for trip in description["trips"]
-        }
-        starts = {
-            str(trip["name"]): float(trip.get("start_time_s", math.nan))
+        listed = [
+            (
+                str(trip["name"]),
+                int(trip["seconds"]),
+                str(trip.get("recording", "")),
+                float(trip.get("start_time_s", math.nan)),
+            )
             for trip in description["trips"]
-        }
+        ]
         name = str(description["name"])
         kind = str(description["kind"])
         labels = str(description["labels"])
@@ -98,18 +99,18 @@ def read_vehicle(folder: Path) -> Vehicle:
         raise DataError(f"{folder}/vehicle.json is damaged: {problem!r}. {AGAIN}") from problem
     # The sum comes first: a damaged length could ask for more names than memory holds, and two of
     # them, one below 0, could cancel.
-    total = sum(abs(seconds) for seconds in lengths.values())
-    if total != len(names) or names != [n for n, count in lengths.items() for _ in range(count)]:
+    total = sum(abs(seconds) for _, seconds, _, _ in listed)
+    if total != len(names) or names != [trip for trip, n, _, _ in listed for _ in range(n)]:
         raise DataError(
-            f"{folder}: trips.parquet does not hold the {len(lengths)} trips ({total} s) "
+            f"{folder}: trips.parquet does not hold the {len(listed)} trips ({total} s) "
             f"that vehicle.json lists. {AGAIN}"
         )
     trips = []
     start = 0
-    for trip, seconds in lengths.items():
+    for trip, seconds, recording, start_time_s in listed:
         rows = slice(start, start + seconds)
         held = {c: values[rows] for c, (values, null) in columns.items() if not null[rows].all()}
-        trips.append(Trip(trip, held, recordings[trip], start_time_s=starts[trip]))
+        trips.append(Trip(trip, held, recording, start_time_s=start_time_s))
         start += seconds
     return Vehicle(name, tuple(trips), kind, labels, facts)
 
@@ -138,12 +139,12 @@ def write_fleet(path: Path, vehicles: Iterable[Vehicle], source: str) -> None:
 
 
 def read_fleet(path: Path) -> Iterator[Vehicle]:
-    """Vehicles of a fleet folder in natural order of their names, one in memory at a time."""
+    """Read a fleet's vehicles in natural order of their names, one in memory at a time."""
     return (read_vehicle(folder) for folder in vehicle_folders(path))
 
 
 def vehicle_folders(path: Path) -> list[Path]:
-    """Folders of a fleet's vehicles, in natural order of their names."""
+    """Return the folders of a fleet's vehicles, in natural order of their names."""
     fleet_source(path)
     folders = [f for f in Path(path).iterdir() if f.is_dir() and not f.name.startswith(".")]
     if not folders:
@@ -192,7 +193,7 @@ class StoredVehicles(Maker):
 
 
 def load_fleet(path: Path, settings: DataSettings | None = None) -> Fleet:
-    """Clients of a fleet folder; default settings if none are given."""
+    """Return the clients of a fleet folder, with default settings if none are given."""
     return StoredVehicles(str(path)).fleet(settings)
 
 
@@ -225,7 +226,7 @@ def _trip_description(trip: Trip) -> dict[str, Any]:
 
 
 def _table(vehicle: Vehicle) -> pa.Table:
-    """All trips as one table, columns in the order of `STORED` whatever the order in a trip."""
+    """Return all trips as one table, columns in the order of `STORED`."""
     seconds = [trip.seconds for trip in vehicle.trips]
     index = np.repeat(np.arange(len(seconds), dtype=np.int32), seconds)
     names = pa.array([trip.name for trip in vehicle.trips], pa.string())
@@ -245,7 +246,7 @@ def _table(vehicle: Vehicle) -> pa.Table:
 
 
 def _read_table(file: Path) -> tuple[list[str], dict[str, tuple[FloatArray, Any]]]:
-    """Trip name of each row and, for each channel, its values and where they are null."""
+    """Read the trip of each row and, for each channel, its values and where they are null."""
     try:
         table = pq.read_table(file, partitioning=None)
         names = table.column("trip").cast(pa.string()).to_pylist()

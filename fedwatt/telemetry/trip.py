@@ -50,7 +50,7 @@ class RawTrip:
         return replace(self, time_s=self.time_s[rows], channels=chosen)
 
     def cut(self, before: IntArray) -> list["RawTrip"]:
-        """Its parts, cut before these rows; a part without rows is none."""
+        """Return the parts between these rows, empty ones left out."""
         borders = [0, *before.tolist(), self.rows]
         return [self.take(slice(a, b)) for a, b in pairwise(borders) if a < b]
 

@@ -25,9 +25,8 @@ from reproduction.judges import (
 )
 from reproduction.main_results import main_cells, own_trials, plain, tuned
 from reproduction.markdown import write_markdown
-from reproduction.outcomes import higher_ones, lower_ones
 from reproduction.page import LabView
-from reproduction.paired import Paired
+from reproduction.paired import Paired, higher_ones, lower_ones
 from reproduction.record import MADE_WITH
 from reproduction.search_results import fully_searched
 from reproduction.settle import settled

@@ -7,8 +7,8 @@ from reproduction.lab import Lab
 from reproduction.markdown import BEGIN, END, ROOT, readme_block, with_block, write_markdown
 from reproduction.page import LabView
 from reproduction.record import scale_of_records
-from reproduction.recorded_setting import setting_of
 from reproduction.scale import scale_of
+from reproduction.study import setting_of
 
 PAGE = ROOT / "docs" / "reproduction.md"
 

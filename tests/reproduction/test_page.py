@@ -22,9 +22,8 @@ from reproduction.mechanism import early_values
 from reproduction.page import LabView, write_page
 from reproduction.paper import Printed, names, printed
 from reproduction.record import VEHICLES, Record, columns_of
-from reproduction.recorded_setting import setting_of
 from reproduction.show import Line, comparison
-from reproduction.study import setting_for
+from reproduction.study import setting_for, setting_of
 from tests.reproduction.records import SCALE, VED, lab_of, made, turns_of
 from tests.reproduction.small import TINY
 

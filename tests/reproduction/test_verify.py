@@ -42,7 +42,7 @@ def test_a_cell_that_is_run_again_has_every_number_of_its_record(lab, compact) -
     assert [check.cell for check in checks] == [compact[key].cell for key in draw.keys[:2]]
     for check in checks:
         assert check.differences == () and check.faults == () and check.largest == 0
-        assert check.numbers > 100
+        assert check.numbers >= 36  # of a trial two rounds, 18 columns each
 
 
 def test_one_changed_number_is_found(lab, compact) -> None:

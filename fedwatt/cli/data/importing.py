@@ -192,6 +192,7 @@ def map_(
 
 def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
+    from fedwatt.telemetry.readers.files import listed
     from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
     from fedwatt.telemetry.recognise.understand import understand
 
@@ -206,7 +207,7 @@ def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
         table.add_row(line.column, line.taken_as, line.unit, readings, line.why)
     console.print(table)
     if unused := [line.column for line in lines if not line.taken_as]:
-        console.print(f"Not used: {', '.join(unused)}.", soft_wrap=True)
+        console.print(f"Not used: {listed(unused)}.", soft_wrap=True)
     for sentence in sentences(understanding):
         console.print(sentence, soft_wrap=True)
     refuse_incomplete(understanding)

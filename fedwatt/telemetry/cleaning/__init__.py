@@ -1,7 +1,6 @@
 """Settings of the cleaning that a vehicle does to its own trips."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fedwatt.errors import check
 
@@ -14,8 +13,7 @@ class Cleaning:
     `minimum_trips` usable trips. A trip is cut where nothing was recorded for `maximum_gap_s`, or,
     if the vehicle stood before and after, for `maximum_standing_gap_s` where that is longer.
     `unlabelled` keeps trips without pack signals: real driving for virtual electrification.
-    `charge_only` keeps trips that have a state of charge and no other pack signal. `rules` replaces
-    the resampling rule of the channels named by "held" or "linear".
+    `charge_only` keeps trips that have a state of charge and no other pack signal.
     """
 
     minimum_trips: int = 10
@@ -26,7 +24,6 @@ class Cleaning:
     interval_s: float = 1.0
     unlabelled: bool = False
     charge_only: bool = False
-    rules: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check(self, "minimum_trips", self.minimum_trips >= 1, "at least 1")

@@ -32,7 +32,7 @@ class Account:
 
     @staticmethod
     def of(action: Action, unit: str, count: int, reason: str = "") -> "Account":
-        """One entry; a count of 0 gives an empty account."""
+        """Return an account of one entry, empty for a count of 0."""
         return Account({(action, unit, reason): int(count)}) if count else Account()
 
     @staticmethod
@@ -42,7 +42,7 @@ class Account:
 
     @staticmethod
     def total(accounts: Iterable["Account"]) -> "Account":
-        """Sum of accounts."""
+        """Return the sum of accounts."""
         entries: Counter[tuple[str, str, str]] = Counter()
         for account in accounts:
             entries.update(account.entries)
@@ -66,7 +66,7 @@ class Account:
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
     def to_json(self) -> dict[str, Any]:
-        """Nested dictionaries of text and integers, for `facts` and JSON files."""
+        """Return the account as nested dictionaries, for `facts` and JSON files."""
         tree: dict[str, Any] = {}
         for action in ACTIONS:
             for unit in UNITS:
@@ -77,7 +77,7 @@ class Account:
 
     @staticmethod
     def from_json(tree: Mapping[str, Any]) -> "Account":
-        """Inverse of `to_json`.
+        """Return the account that `to_json` wrote.
 
         >>> account = Account.of("read", "rows", 10) + Account.of("dropped", "rows", 2, "duplicate")
         >>> Account.from_json(account.to_json()) == account
@@ -91,7 +91,7 @@ class Account:
         return Account(dict(sorted(entries.items())))
 
     def sentence(self, unit: str = "trips") -> str:
-        """One line for people.
+        """Return one sentence on a unit: how many were kept, and why others were dropped.
 
         >>> account = Account.of("kept", "trips", 1204) + Account.of(
         ...     "dropped", "trips", 19, "under 60 s") + Account.of(
@@ -113,7 +113,7 @@ class Account:
         return f"{counted(kept_count, unit.removesuffix('s'))} kept{cut}; {lost}."
 
     def sentences(self) -> list[str]:
-        """All of it for people: vehicles, trips, rows, and channels that were left out.
+        """Return sentences on vehicles, trips, rows, readings and channels.
 
         >>> account = Account.of("kept", "vehicles", 1) + Account.of("kept", "trips", 9)
         >>> for line in account.sentences(): print(line)

@@ -67,7 +67,7 @@ def clean_vehicle(
 
 
 def _beyond_limits(trips: Sequence[RawTrip]) -> Account:
-    """Channels none of whose readings lies within its limits: most likely a wrong unit."""
+    """Account for channels without any reading within their limits: most likely a wrong unit."""
     accounts = []
     for name in dict.fromkeys(name for trip in trips for name in trip.channels):
         read = np.concatenate([trip.channels[name] for trip in trips if name in trip.channels])
@@ -80,7 +80,7 @@ def _beyond_limits(trips: Sequence[RawTrip]) -> Account:
 
 
 def part_name(trip: str, part: int) -> str:
-    """Name of the n-th usable part of a trip.
+    """Return the name of the n-th usable part of a trip.
 
     >>> [part_name("706", part) for part in (0, 1, 2, 30)]
     ['706', '706b', '706c', '706-31']
@@ -91,7 +91,7 @@ def part_name(trip: str, part: int) -> str:
 
 
 def clean_trip(trip: RawTrip, cleaning: Cleaning) -> tuple[list[Trip], Account]:
-    """Usable parts of one trip, all named like it, and what was done to get them."""
+    """Return the usable parts of a trip, all with its name, and an account of the cleaning."""
     account = Account.of("read", "trips", 1) + Account.of("read", "rows", trip.rows)
     if reason := _unusable(trip, cleaning):
         account += Account.of("dropped", "trips", 1, reason)
@@ -159,7 +159,7 @@ def _unusable(trip: RawTrip, cleaning: Cleaning) -> str:
 def _sampled(piece: RawTrip, cleaning: Cleaning) -> tuple[Trip | None, str]:
     if piece.time_s[-1] - piece.time_s[0] < max(cleaning.minimum_seconds, 1e-3):
         return None, f"under {cleaning.minimum_seconds:g} s"
-    channels = resample(piece, cleaning.interval_s, cleaning.rules)
+    channels = resample(piece, cleaning.interval_s)
     start_time_s = piece.clock_s + float(piece.time_s[0])
     trip = Trip(piece.name, channels, interval_s=cleaning.interval_s, start_time_s=start_time_s)
     if trip.metres < cleaning.minimum_metres:

@@ -91,7 +91,7 @@ def _within_limits(trip: RawTrip) -> tuple[RawTrip, Account]:
 def jumps(
     time_s: FloatArray, step: FloatArray, limit: float, hold_s: float
 ) -> tuple[list[tuple[int, int]], list[int]]:
-    """Spikes (first bad update, first good one after) and one-sided jumps (update they lead to).
+    """Return spikes (first wrong update, next right one) and one-sided jumps (the update after).
 
     `step` [updates - 1] is the signed change to each next update. Its time is clipped to 1 s and
     `hold_s`: rows can follow each other within 0.1 s although the sensor was read a second ago, and

@@ -6,8 +6,6 @@ energy (paper `eq:energy_increment_sf`) is integrated over it. The last interval
 last row; nothing is added there, so the increments sum to the integral over the recorded rows.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from fedwatt.telemetry.channels import CHANNELS, ENERGY_SOURCES, POSITION
@@ -19,14 +17,8 @@ GRADE_SMOOTHING_S = 5.0
 LONGEST_HOLD_S = 5.0
 
 
-def resample(
-    trip: RawTrip, interval_s: float, rules: Mapping[str, str] | None = None
-) -> dict[str, FloatArray]:
-    """Every channel of the trip that holds a reading, float64 [seconds], and `energy_wh`.
-
-    `rules` replaces the schema's rule of the channels it names by "held" or "linear".
-    """
-    rules = rules or {}
+def resample(trip: RawTrip, interval_s: float) -> dict[str, FloatArray]:
+    """Return the trip's channels with readings and `energy_wh`, float64 [seconds]."""
     # Rounded to a microsecond, so that a row at 13.0 s is not found just after sample 13.
     time_s = np.round(trip.time_s - trip.time_s[0], 6)
     samples = int(np.ceil(np.round(time_s[-1] / interval_s, 6)))
@@ -38,7 +30,7 @@ def resample(
         recorded = np.isfinite(trip.channels[name])
         times = time_s[recorded]
         values = trip.channels[name][recorded]
-        rule = rules.get(name, channel.rule)
+        rule = channel.rule
         if rule == "held":
             channels[name] = held(times, values, edges_s[1:])
         elif rule == "linear" and name not in POSITION:
@@ -52,14 +44,14 @@ def resample(
         channels["grade"] = centred_mean(channels["grade"], round(GRADE_SMOOTHING_S / interval_s))
     if "soc" in channels:
         channels["soc"] = np.clip(channels["soc"], 0.0, 1.0)
-    total_wh = cumulative_energy_wh(trip, time_s, held_power=rules.get("power_w") != "linear")
+    total_wh = cumulative_energy_wh(trip, time_s)
     if total_wh is not None:
         channels["energy_wh"] = np.diff(np.interp(edges_s, time_s, total_wh))
     return channels
 
 
 def held(time_s: FloatArray, values: FloatArray, at_s: FloatArray) -> FloatArray:
-    """Last value at or before each time; the first value before that. [samples].
+    """Return the last value at or before each time, before the first the first. [samples].
 
     >>> held(np.array([0.0, 1.5]), np.array([7.0, 9.0]), np.array([1.0, 2.0]))
     array([7., 9.])
@@ -68,7 +60,7 @@ def held(time_s: FloatArray, values: FloatArray, at_s: FloatArray) -> FloatArray
 
 
 def updates(*columns: FloatArray) -> IntArray:
-    """Rows at which any of the held columns takes a new value, the first included.
+    """Return the rows at which a held column takes a new value, the first included.
 
     >>> updates(np.array([5.0, 5.0, 6.0, 6.0, 5.0]))
     array([0, 2, 4])
@@ -101,7 +93,7 @@ def between_updates(
     at_s: FloatArray,
     hold_s: float | None = None,
 ) -> tuple[FloatArray, ...]:
-    """Straight lines between the real updates of held columns, each [samples].
+    """Interpolate between the real updates of held columns, each [samples].
 
     A value that stood longer than usual was steady (a car at a red light), so the line to the next
     update begins one usual hold before it rather than at the last change. What is usual is measured
@@ -125,7 +117,7 @@ def between_updates(
 
 
 def centred_mean(values: FloatArray, width: int) -> FloatArray:
-    """Mean over `width` samples around each; fewer at the ends, evenly on both sides. [samples].
+    """Return the mean over `width` samples around each; at the ends over fewer. [samples].
 
     >>> centred_mean(np.array([0.0, 3.0, 0.0, 0.0]), 3)
     array([0., 1., 1., 0.])
@@ -139,7 +131,7 @@ def centred_mean(values: FloatArray, width: int) -> FloatArray:
 def interval_mean(
     time_s: FloatArray, values: FloatArray, edges_s: FloatArray, end_s: float
 ) -> FloatArray:
-    """Time-weighted mean of the held signal over each interval, up to the last row. [samples].
+    """Return the time-weighted mean of a held signal over each interval. [samples].
 
     >>> interval_mean(np.array([0.0, 0.25]), np.array([4.0, 8.0]), np.array([0.0, 1.0, 2.0]), 1.5)
     array([7., 8.])
@@ -151,7 +143,7 @@ def interval_mean(
 def any_set(
     time_s: FloatArray, values: FloatArray, edges_s: FloatArray, end_s: float
 ) -> FloatArray:
-    """1 where the held flag was set at any time in the interval, else 0. [samples].
+    """Return 1 where a held flag was set at any time in the interval, else 0. [samples].
 
     >>> any_set(np.array([0.0, 1.2, 1.4]), np.array([0.0, 1.0, 0.0]), np.arange(4.0), 3.0)
     array([0., 1., 0.])
@@ -183,18 +175,15 @@ def _position(trip: RawTrip, time_s: FloatArray, edges_s: FloatArray) -> dict[st
 
 
 def energy_source(trip: RawTrip) -> tuple[str, ...]:
-    """Channels the trip's energy comes from, or () when it has no pack signals."""
+    """Return the channels that the trip's energy comes from; () without pack signals."""
     return next((names for names in ENERGY_SOURCES if all(map(trip.has, names))), ())
 
 
-def cumulative_energy_wh(
-    trip: RawTrip, time_s: FloatArray, *, held_power: bool = True
-) -> FloatArray | None:
-    """Energy that left the pack since the first row, [rows]; None without pack signals.
+def cumulative_energy_wh(trip: RawTrip, time_s: FloatArray) -> FloatArray | None:
+    """Return the energy that left the pack since the first row, [rows]; None without pack signals.
 
     Power P = V I (current + = discharge, paper `eq:pack_power`) is held from row to row, so the
-    integral is exact: no row spacing is lost and none is counted twice. With `held_power` off a
-    given power is a straight line from row to row.
+    integral is exact: no row spacing is lost and none is counted twice.
     """
     names = energy_source(trip)
     if not names:
@@ -210,14 +199,12 @@ def cumulative_energy_wh(
     power_w = first
     if names == ("voltage_v", "current_a"):
         power_w = first * forward_filled(trip.channels["current_a"])
-    elif not held_power:
-        power_w = np.append((power_w[:-1] + power_w[1:]) / 2, 0.0)
     joules = np.cumsum(power_w[:-1] * np.diff(time_s))
     return np.concatenate(([0.0], joules / SECONDS_PER_HOUR))
 
 
 def forward_filled(values: FloatArray) -> FloatArray:
-    """Each NaN takes the last reading before it; NaNs at the start take the first reading.
+    """Replace each NaN by the reading before it, at the start by the first reading.
 
     >>> forward_filled(np.array([np.nan, 1.0, np.nan, 3.0]))
     array([1., 1., 1., 3.])
@@ -227,7 +214,7 @@ def forward_filled(values: FloatArray) -> FloatArray:
 
 
 def last_known(finite: BoolArray) -> IntArray:
-    """Place of the last known entry at or before each; of the first known before that. [entries].
+    """Return the index of the last finite entry at or before each, or of the first. [entries].
 
     >>> last_known(np.array([False, True, False, True])).tolist()
     [1, 1, 1, 3]

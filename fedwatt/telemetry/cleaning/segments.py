@@ -38,7 +38,7 @@ SHUFFLED = 0.1
 
 
 def in_order(trip: RawTrip) -> tuple[list[RawTrip], Account]:
-    """Parts of the trip with strictly increasing time, and what that took.
+    """Return parts of the trip with strictly increasing time, and an account of the changes.
 
     Of several rows at one time the last wins, channel by channel: a reading replaces "no reading".
     """
@@ -65,7 +65,7 @@ def in_order(trip: RawTrip) -> tuple[list[RawTrip], Account]:
 
 
 def _without_doubles(trip: RawTrip) -> tuple[RawTrip, Account]:
-    """Every row once; of equal rows the first stays."""
+    """Drop repeated rows; the first of equal rows stays."""
     table = np.ascontiguousarray(np.column_stack([trip.time_s, *trip.channels.values()]))
     # Compared as bytes, so that two missing readings are equal.
     rows = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
@@ -89,7 +89,7 @@ def _sort(trip: RawTrip, reason: str = "clock went backwards, sorted") -> tuple[
 
 
 def _last_reading(values: FloatArray, first: IntArray) -> FloatArray:
-    """Last value that is not NaN in each run of rows that starts at `first`, shape [runs].
+    """Return the last finite value of each run of rows that starts at `first`, [runs].
 
     >>> _last_reading(np.array([1.0, 2.0, np.nan, 5.0, np.nan]), np.array([0, 1, 3]))
     array([1., 2., 5.])
@@ -100,7 +100,7 @@ def _last_reading(values: FloatArray, first: IntArray) -> FloatArray:
 
 
 def without_copies(trip: RawTrip, source: IntArray) -> tuple[RawTrip, Account]:
-    """Rows of one recording of the trip, where several files (`source` [rows]) hold it.
+    """Drop copies of a trip that several files (`source` [rows]) hold.
 
     Files that overlap in time hold the same drive twice: the one with most rows is kept. Files that
     follow each other hold its pieces, and all are kept, in order of time.
@@ -125,7 +125,7 @@ HELD_ESSENTIALS = ("voltage_v", "current_a", "power_w", "energy_total_wh")
 
 
 def cut_at_gaps(trip: RawTrip, cleaning: Cleaning) -> tuple[list[RawTrip], Account]:
-    """Parts in which no essential channel is silent longer than the cleaning allows."""
+    """Return parts in which no essential channel is silent for longer than allowed."""
     maximum_gap_s = cleaning.maximum_gap_s
     essentials = ("speed_mps", *energy_source(trip))
     covered = np.ones(trip.rows, dtype=bool)
@@ -151,7 +151,7 @@ def cut_at_gaps(trip: RawTrip, cleaning: Cleaning) -> tuple[list[RawTrip], Accou
 
 
 def _covered(time_s: FloatArray, values: FloatArray, maximum_gap_s: float) -> BoolArray:
-    """Rows with a reading, or between two readings close enough to bridge. [rows].
+    """Return rows with a reading, or between two readings close enough to bridge. [rows].
 
     >>> nan = np.nan
     >>> _covered(np.arange(6.0), np.array([nan, 1.0, nan, 2.0, nan, nan]), maximum_gap_s=2.0)
@@ -205,7 +205,7 @@ def _named(trip: RawTrip, recording: str, number: int) -> RawTrip:
 
 
 def _parked(trip: RawTrip, pause_s: float) -> BoolArray:
-    """Rows inside stands longer than the pause; the first and the last row of a stand stay. [rows].
+    """Return rows inside stands longer than the pause, without a stand's first and last. [rows].
 
     >>> trip = RawTrip("1", np.arange(6.0), {"speed_mps": np.array([5.0, 0, 0, 0, 0, 5.0])})
     >>> _parked(trip, 2.0)
@@ -222,7 +222,7 @@ def _parked(trip: RawTrip, pause_s: float) -> BoolArray:
 
 
 def _runs(flags: BoolArray) -> list[tuple[int, int]]:
-    """First row of each run of True, and the row after its last.
+    """Return the first row of each run of True, and the row after its last.
 
     >>> _runs(np.array([True, True, False, True]))
     [(0, 2), (3, 4)]

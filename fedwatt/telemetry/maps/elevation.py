@@ -51,7 +51,7 @@ class Tile:
     least_weight: float = 1e-9
 
     def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-        """Bilinear height; a void corner leaves the others their weight. NaN outside. [seconds]."""
+        """Return the bilinear height, without void corners; NaN outside. [seconds]."""
         row = (self.north_deg - latitude_deg) / self.latitude_step_deg
         column = (longitude_deg - self.west_deg) / self.longitude_step_deg
         rows, columns = self.heights_m.shape
@@ -124,7 +124,7 @@ def read_posts(path: Path) -> Tile:
 
 
 def _columns(path: Path) -> list[FloatArray]:
-    """Latitude, longitude and height of all rows."""
+    """Return latitude, longitude and height of all rows."""
     try:
         table = pq.read_table(path) if path.suffix.lower() == ".parquet" else pc.read_csv(path)
         spellings = {name.strip().lower(): name for name in table.column_names}
@@ -174,7 +174,7 @@ class Terrain(Protocol):
     """Anything that knows heights."""
 
     def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-        """Height at each position, NaN where unknown. [seconds]."""
+        """Return the height at each position, NaN where unknown. [seconds]."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class RasterHeights:
     shape: tuple[int, int]
 
     def __getitem__(self, place: tuple[IntArray, IntArray]) -> FloatArray:
-        """Heights at these rows and columns, NaN where unknown; in the shape of `place`."""
+        """Return heights at rows and columns, NaN where unknown; in the shape of `place`."""
         rows, columns = place
         rasterio = _rasterio(self.path)
         top = int(rows.min())
@@ -204,7 +204,7 @@ class Tiles:
     tiles: Sequence[Terrain]
 
     def elevation_m(self, latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-        """Height at each position, NaN where no tile knows it. [seconds]."""
+        """Return the height at each position, NaN where no tile has it. [seconds]."""
         heights = np.full(len(latitude_deg), np.nan)
         for tile in self.tiles:
             unknown = np.isnan(heights)
@@ -215,7 +215,7 @@ class Tiles:
 
 
 def read_terrain_model(paths: Iterable[str | Path]) -> Tiles:
-    """Terrain from .hgt and GeoTIFF files, files of points (.csv, .parquet), or folders of them."""
+    """Read .hgt and GeoTIFF files, files of points (.csv, .parquet), or folders of them."""
     files: list[Path] = []
     for path in as_paths(paths):
         if path.is_dir():
@@ -319,7 +319,7 @@ def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
 def road_grade(
     elevation_m: FloatArray, step_m: FloatArray, span_m: float = GRADE_SPAN_M
 ) -> FloatArray:
-    """Rise over run across `span_m` of road around each sample, + uphill. [samples].
+    """Return rise over run across `span_m` of road around each sample, + uphill. [samples].
 
     `step_m` is the way driven in each sample.
 

@@ -32,11 +32,22 @@ NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z/]*)")
 
 # Most streets carry no `maxspeed`; a usual limit of their class stands in, and is counted.
 USUAL_KMH = {
-    "motorway": 110.0, "trunk": 90.0, "primary": 70.0, "secondary": 60.0, "tertiary": 50.0,
-    "motorway_link": 70.0, "trunk_link": 60.0, "primary_link": 50.0, "secondary_link": 50.0,
-    "tertiary_link": 50.0, "unclassified": 50.0, "residential": 40.0, "road": 50.0,
-    "living_street": 15.0, "service": 20.0,
-}  # fmt: skip
+    "motorway": 110.0,
+    "trunk": 90.0,
+    "primary": 70.0,
+    "secondary": 60.0,
+    "tertiary": 50.0,
+    "motorway_link": 70.0,
+    "trunk_link": 60.0,
+    "primary_link": 50.0,
+    "secondary_link": 50.0,
+    "tertiary_link": 50.0,
+    "unclassified": 50.0,
+    "residential": 40.0,
+    "road": 50.0,
+    "living_street": 15.0,
+    "service": 20.0,
+}
 
 
 def limit_mps(text: str) -> float:
@@ -54,7 +65,7 @@ def limit_mps(text: str) -> float:
 
 
 def _single_limit(text: str) -> float:
-    """One limit; infinity where `text` is none."""
+    """Return one limit in m/s; infinity where `text` is none."""
     number = NUMBER.fullmatch(text)
     if number is not None and number[2] in UNITS:
         value = float(number[1]) * UNITS[number[2]]
@@ -66,9 +77,15 @@ def _single_limit(text: str) -> float:
 
 SUFFIXES = (".osm", ".osm.gz", ".osm.bz2", ".pbf")
 FOCUS_HIGHWAYS = (
-    "crossing", "give_way", "mini_roundabout", "motorway_junction", "stop", "traffic_signals",
-    "turning_circle", "turning_loop",
-)  # fmt: skip
+    "crossing",
+    "give_way",
+    "mini_roundabout",
+    "motorway_junction",
+    "stop",
+    "traffic_signals",
+    "turning_circle",
+    "turning_loop",
+)
 FOCUS = (*(("highway", value) for value in FOCUS_HIGHWAYS), ("railway", "level_crossing"))
 PLATFORMS = (("public_transport", "platform"), ("public_transport", "stop_position"))
 BUS_STOPS = (("highway", "bus_stop"), *PLATFORMS)
@@ -132,7 +149,7 @@ class _Ways:
 
 
 def read_roads(path: Path, box: Box) -> Roads:
-    """All drivable ways of the extract that meet `box`, with what lies on and beside them."""
+    """Read the drivable ways that meet `box`, and the features on and beside them."""
     ways = _Ways()
     try:
         for entity in _entities(path):
@@ -151,7 +168,7 @@ def read_roads(path: Path, box: Box) -> Roads:
 
 
 def _entities(path: Path) -> Iterator[Any]:
-    """Drivable ways and nodes with tags of interest; nodes come before ways in every extract."""
+    """Return drivable ways and tagged nodes; nodes come before ways in every extract."""
     osmium = _osmium()
     drivable = [("highway", value) for value in USUAL_KMH]
     tag_filter = osmium.filter.TagFilter(*drivable, *FOCUS, *BUS_STOPS)
@@ -248,7 +265,7 @@ def _roads(ways: _Ways) -> Roads:
 
 
 def junctions(start: IntArray, end: IntArray) -> IntArray:
-    """Nodes from which segments lead to at least three others.
+    """Return nodes from which segments lead to at least three other nodes.
 
     >>> junctions(np.array([1, 2, 2, 2]), np.array([2, 3, 4, 4])).tolist()
     [2]

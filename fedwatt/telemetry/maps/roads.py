@@ -75,7 +75,7 @@ def has_positions(trip: Trip) -> bool:
 
 
 def places(trip: Trip) -> FloatArray:
-    """Latitude and longitude of a trip, degrees. [seconds, 2]."""
+    """Return latitude and longitude of a trip, degrees. [seconds, 2]."""
     return np.stack([trip.channels[name] for name in POSITION], axis=1)
 
 
@@ -124,7 +124,7 @@ class BoxIndex:
         return BoxIndex(cells, np.append(starts, len(key)), item[order])
 
     def pairs(self, place_deg: FloatArray) -> tuple[IntArray, IntArray]:
-        """Every (position, box) that share a cell, in order of positions. Both [pairs]."""
+        """Return positions and boxes that share a cell, in order of positions. Both [pairs]."""
         if not len(self.cells):
             return np.empty(0, np.int64), np.empty(0, np.int64)
         row, column = _cell(place_deg).T
@@ -141,7 +141,7 @@ def _cell(place_deg: FloatArray) -> IntArray:
 
 
 def _expanded(counts: IntArray) -> tuple[IntArray, IntArray]:
-    """For each of `counts[i]` entries: i, and its place 0, 1, ... among them.
+    """Return, for each of `counts[i]` entries, i and its index 0, 1, ... among them.
 
     >>> _expanded(np.array([2, 0, 1]))
     (array([0, 0, 2]), array([0, 1, 0]))
@@ -306,14 +306,14 @@ def add_map(trip: Trip, roads: Roads) -> tuple[Trip, int] | None:
 
 
 def _metres(place_deg: FloatArray, origin_deg: FloatArray) -> FloatArray:
-    """Metres north and east of `origin_deg`; good to 1e-4 over a kilometre. [..., 2]."""
+    """Return metres north and east of `origin_deg`, to 1e-4 over a kilometre. [..., 2]."""
     difference = (place_deg - origin_deg) * METRES_PER_DEGREE
     difference[..., 1] *= np.cos(np.radians(origin_deg[..., 0]))
     return np.asarray(difference)
 
 
 def _around(low_deg: FloatArray, high_deg: FloatArray, metres: float) -> FloatArray:
-    """Degrees of latitude and longitude that `metres` are, at least, between two corners."""
+    """Return the degrees of latitude and longitude that `metres` span, at least. [boxes, 2]."""
     up = metres / METRES_PER_DEGREE
     pole = np.maximum(np.abs(low_deg[:, 0]), np.abs(high_deg[:, 0])) + up
     aside = up / np.cos(np.radians(np.minimum(pole, 89.0)))

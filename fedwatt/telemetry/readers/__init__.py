@@ -14,6 +14,16 @@ from fedwatt.telemetry.readers.sumo_output import import_sumo
 from fedwatt.telemetry.readers.ved import POWERTRAINS, import_eved, import_ved
 
 __all__ = [
-    "PLAIN_CLEANING", "POWERTRAINS", "VED_CLEANING", "Cleaning", "CsvMapping", "VehicleStream",
-    "import_csv", "import_eved", "import_sumo", "import_ved", "load_mapping", "shipped_mappings",
-]  # fmt: skip
+    "PLAIN_CLEANING",
+    "POWERTRAINS",
+    "VED_CLEANING",
+    "Cleaning",
+    "CsvMapping",
+    "VehicleStream",
+    "import_csv",
+    "import_eved",
+    "import_sumo",
+    "import_ved",
+    "load_mapping",
+    "shipped_mappings",
+]

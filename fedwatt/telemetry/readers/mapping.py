@@ -49,12 +49,6 @@ SHIPPED = resources.files("fedwatt.telemetry.readers") / "mappings"
 TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 USUAL_PAUSE_S = 300.0
 SIGNED = tuple(name for name, channel in CHANNELS.items() if channel.discharges)
-# Channels that a mapping may resample by another rule; of power_w it is how energy is integrated.
-FREE_RULE = tuple(
-    name
-    for name, channel in CHANNELS.items()
-    if (channel.rule in ("held", "linear") and channel.role != "position") or name == "power_w"
-)
 _KEYS: dict[str, tuple[str, ...]] = {
     "": (
         *("name", "kind", "labels", "signature", "file", "time", "vehicle", "trip", "channels"),
@@ -65,20 +59,19 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "vehicle": ("column", "name", "from", "pattern"),
     "trip": ("column", "from", "pause"),
     "channels": MAPPABLE,
-    "channel": ("column", "aliases", "unit", "factor", "discharge", "rule", "optional"),
+    "channel": ("column", "aliases", "unit", "factor", "discharge", "optional"),
     "cleaning": ("maximum_gap",),
 }
 
 
 @dataclass(frozen=True)
 class ChannelMap:
-    """Column (or columns of a vector, whose length counts), unit, sign and rule of one channel."""
+    """Column (or columns of a vector, whose length counts), unit and sign of one channel."""
 
     columns: tuple[str, ...]
     unit: str
     aliases: tuple[str, ...] = ()
     discharge: str = "positive"
-    rule: str = ""
     optional: bool = False
     factor: float = 1.0
 
@@ -129,7 +122,7 @@ def named_columns(table: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def shipped_mappings() -> tuple[str, ...]:
-    """Names of the mappings that come with the package."""
+    """Return the names of the mappings that come with the package."""
     files = [file.name for file in SHIPPED.iterdir() if file.name.endswith(".toml")]
     return tuple(sorted(name.removesuffix(".toml") for name in files))
 
@@ -262,14 +255,11 @@ def _channel(name: str, channels: _Table) -> ChannelMap:
         table.refuse(unknown("unit", unit, CHANNELS[name].units))
     if "discharge" in values and name not in SIGNED:
         table.refuse(f"discharge is only for {', '.join(SIGNED)}. Leave it out.")
-    if "rule" in values and name not in FREE_RULE:
-        table.refuse(f"rule can only be set for {', '.join(FREE_RULE)}. Leave it out.")
     return ChannelMap(
         columns=columns,
         unit=unit,
         aliases=table.names("aliases"),
         discharge=table.choice("discharge", ("positive", "negative"), "positive"),
-        rule=table.choice("rule", ("held", "linear"), ""),
         optional=bool(values.get("optional", False)),
         factor=table.number("factor", "a number other than 0", bool) or 1.0,
     )

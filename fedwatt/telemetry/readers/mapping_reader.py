@@ -39,7 +39,7 @@ _ZONE = r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?(?:Z|UTC|GMT|([+-])(\d\d)
 
 
 def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
-    """Seconds of dates and times as text; null where they cannot be read."""
+    """Return the seconds of dates and times as text; null where they cannot be read."""
     if "%z" in form or "%Z" in form:
         return parsed(text, form)
     local, offset_s = without_zone(text)
@@ -50,7 +50,7 @@ def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
 
 
 def without_zone(text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Date and time with a space in between and a decimal point, and the seconds of their zone."""
+    """Return date and time in one form, and the seconds of their zone."""
     tidy = text.str.strip_chars().str.replace(r"^(\S*\d)T(\d)", "${1} ${2}")
     tidy = tidy.str.replace(r"(:\d\d),(\d)", "${1}.${2}")
     local, sign, hours, minutes = (tidy.str.extract(_ZONE, group) for group in (1, 2, 3, 4))
@@ -60,7 +60,7 @@ def without_zone(text: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 
 def parsed(text: pl.Expr, form: str) -> pl.Expr:
-    """Seconds of texts in one format, as they stand."""
+    """Return the seconds of texts in one format."""
     if not any(code in form for code in ("%d", "%j")):
         since = text.str.to_time(form, strict=False)
         return since.cast(pl.Int64).cast(pl.Float64) * 1e-9
@@ -69,7 +69,7 @@ def parsed(text: pl.Expr, form: str) -> pl.Expr:
 
 
 def joined(columns: Sequence[str]) -> pl.Expr:
-    """Date and time of day as one text, where they are in several columns."""
+    """Return date and time of day as one text, from several columns."""
     return pl.concat_str([pl.col(column).str.strip_chars() for column in columns], separator=" ")
 
 
@@ -83,7 +83,7 @@ def import_csv(
     cleaning: Cleaning = PLAIN_CLEANING,
     progress: Progress | None = None,
 ) -> VehicleStream:
-    """Vehicles of any CSV or Parquet telemetry, read through a mapping.
+    """Return the vehicles of any CSV, Parquet or .xlsx telemetry, read through a mapping.
 
     `mapping` is a TOML file, the name of a shipped mapping (`shipped_mappings()`), or one loaded.
     """
@@ -97,17 +97,11 @@ def cleaning_of(mapping: CsvMapping, cleaning: Cleaning) -> Cleaning:
 
     The mapping's longest gap counts unless the cleaning asks for another than the usual one.
     """
-    rules = {name: channel.rule for name, channel in mapping.channels.items() if channel.rule}
     charge_only = mapping.charge_only and not cleaning.unlabelled
     gap_s = cleaning.maximum_gap_s
     if mapping.maximum_gap_s is not None and gap_s == PLAIN_CLEANING.maximum_gap_s:
         gap_s = mapping.maximum_gap_s
-    return replace(
-        cleaning,
-        rules={**rules, **cleaning.rules},
-        charge_only=charge_only,
-        maximum_gap_s=gap_s,
-    )
+    return replace(cleaning, charge_only=charge_only, maximum_gap_s=gap_s)
 
 
 class MappingReader:
@@ -148,7 +142,7 @@ class MappingReader:
         return account, passed_over
 
     def candidates(self) -> tuple[list[Candidate], Account]:
-        """Every vehicle, by name."""
+        """Return every vehicle, by name."""
         names = {code: trip for (_, trip), code in self._codes.items()}
         mapping = self._mapping
         chosen = []
@@ -163,7 +157,7 @@ class MappingReader:
         return chosen, Account()
 
     def _tidy(self, frame: pl.DataFrame, path: Path, source: int) -> pl.DataFrame:
-        """Rows of channels in their own units, with the vehicle's and the trip's name."""
+        """Return rows of channels in their units, with the names of vehicle and trip."""
         present = set(frame.columns)
         mapping = self._mapping
         channels = mapping.channels.items()
@@ -237,7 +231,7 @@ class MappingReader:
             )
 
     def _refuse_lost_letters(self, tidy: pl.DataFrame, where: str, row: int) -> None:
-        """Names that differ in a lost letter would become one."""
+        """Refuse names with a lost letter: two of them could become one."""
         origins = {"vehicle": self._mapping.vehicle, "trip_name": self._mapping.trip}
         for key, (how, column) in origins.items():
             lost = tidy[key].str.contains(LOST, literal=True).fill_null(False)

@@ -9,13 +9,11 @@ This is what keeps memory flat: while files are read only one block is held, whi
 cleaned only one vehicle is.
 """
 
-import shutil
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 import numpy as np
@@ -50,7 +48,7 @@ class Spill:
             np.ascontiguousarray(matrix, dtype=np.float64).tofile(file)
 
     def take(self, key: str, name: Callable[[int], str] = str) -> tuple[list[RawTrip], Account]:
-        """Trips of a vehicle by ascending number, and the copies left out; its file is removed.
+        """Return a vehicle's trips by ascending number and an account of copies; remove its file.
 
         `name` gives the name of a trip from its number.
         """
@@ -103,7 +101,7 @@ def silent(done: int, total: int, what: str) -> None:
 
 
 def keep_trip(trip: RawTrip) -> str:
-    """No reason to leave a trip out."""
+    """Return no reason to leave a trip out."""
     return ""
 
 
@@ -141,16 +139,6 @@ class Reader(Protocol):
         """
 
 
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    # Not TemporaryDirectory: it warns when an import is left half-way, a fair thing to do.
-    folder = Path(mkdtemp(prefix="fedwatt-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 class VehicleStream(Iterator[Vehicle]):
     """Cleaned vehicles, one at a time; nothing is read before the first is asked for.
 
@@ -174,8 +162,8 @@ class VehicleStream(Iterator[Vehicle]):
         self._vehicles.close()
 
     def _clean(self) -> Generator[Vehicle]:
-        with _temporary_folder() as folder:
-            spill = Spill(folder, self._reader.columns)
+        with TemporaryDirectory(prefix="fedwatt-", ignore_cleanup_errors=True) as folder:
+            spill = Spill(Path(folder), self._reader.columns)
             read, self.passed_over = self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
             self.account = read + left_out

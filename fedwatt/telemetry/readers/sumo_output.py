@@ -90,7 +90,7 @@ def _cleaned(trips: dict[str, list[RawTrip]], cleaning: Cleaning, fcd: Path) -> 
 
 
 def _trip(name: str, moves: Columns, pack: Columns, position: Position | None) -> RawTrip:
-    """One trip of the seconds that both files have."""
+    """Return a trip of the seconds that both files have."""
     times, of_move, of_pack = np.intersect1d(moves["time"], pack["time"], return_indices=True)
     moves = {column: values[of_move] for column, values in moves.items()}
     pack = {column: values[of_pack] for column, values in pack.items()}
@@ -114,7 +114,7 @@ def _columns(
     optional: Sequence[str],
     only: Mapping[str, object] | None = None,
 ) -> dict[str, Columns]:
-    """Vehicle id -> "time" and every column, [steps]; an optional column only where always set."""
+    """Return "time" and every column by vehicle id, [steps]; optional ones where always set."""
     by_vehicle: dict[str, dict[str, array[float]]] = {}
     for time_s, vehicle in _vehicles(file):
         name = vehicle.get("id", "")
@@ -152,7 +152,7 @@ def _number(text: str | None, column: str, vehicle: str, time_s: float, file: Pa
 
 
 def _vehicles(file: Path) -> Iterator[tuple[float, ElementTree.Element]]:
-    """Time and element of every vehicle of every step; memory stays at one vehicle."""
+    """Yield time and element of every vehicle of every step, one in memory at a time."""
     time_s = 0.0
     step: ElementTree.Element | None = None
     try:

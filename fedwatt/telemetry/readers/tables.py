@@ -52,7 +52,7 @@ class TextForm:
     units_row: bool = False
 
     def plain(self, numbers: Text) -> Text:
-        """Numbers as text without thousands and with a decimal point."""
+        """Return numbers as text without thousands and with a decimal point."""
         if self.thousands:
             numbers = numbers.str.replace_all(self.thousands, "", literal=True)
         return numbers.str.replace(",", ".", literal=True) if self.decimal == "," else numbers
@@ -85,7 +85,7 @@ class TableLayout:
 
 
 def tidy(name: str) -> str:
-    """Column name as compared: quotes, a stray `;`, case and doubled spaces do not count.
+    """Return a column name for comparison: without quotes, stray `;`, case and doubled spaces.
 
     >>> tidy(' "Focus  Points;" ')
     'focus points'
@@ -94,7 +94,7 @@ def tidy(name: str) -> str:
 
 
 def as_text(raw: bytes) -> str:
-    """Text in UTF-8, or in cp1252 where more bytes break UTF-8 than there are letters beyond ASCII.
+    """Decode UTF-8, or cp1252 where more bytes break UTF-8 than there are non-ASCII letters.
 
     >>> as_text("Länge".encode()), as_text("Länge".encode("cp1252"))
     ('Länge', 'Länge')

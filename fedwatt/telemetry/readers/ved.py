@@ -60,7 +60,7 @@ WITHOUT_PACK_SIGNALS = ("hev", "ice")
 
 
 def asked_types(powertrain: Iterable[str], *, unlabelled: bool) -> frozenset[str]:
-    """Vehicle types that the selection covers.
+    """Return the vehicle types that the selection covers.
 
     >>> sorted(asked_types(("ev", "phev-electric"), unlabelled=False))
     ['ev', 'phev']
@@ -96,7 +96,7 @@ def engine_reason(trip: RawTrip) -> str:
 
 
 def inferred_type(*, pack_rows: int, engine_rows: int) -> str:
-    """Type of a vehicle missing from the static files, from which signals it ever sent.
+    """Return the type of a vehicle that the static files lack, by the signals it sent.
 
     Pack signals and no engine speed: `ev`; both: `phev`; no pack signals: `ice`, though it may be a
     hybrid, whose pack VED does not record either.
@@ -128,7 +128,7 @@ class StaticFacts:
 
 
 def read_static(paths: Iterable[Path]) -> dict[int, StaticFacts]:
-    """Rows of all static files by vehicle number."""
+    """Return the rows of all static files by vehicle number."""
     facts: dict[int, StaticFacts] = {}
     for path in paths:
         for row in _rows(path):
@@ -174,9 +174,15 @@ PACK = ("HV Battery Current[A]", "HV Battery Voltage[V]")
 # What driving without pack signals needs.
 DRIVING = ("VehId", "Trip", "Timestamp(ms)", "Vehicle Speed[km/h]")
 SIGNALS = (
-    "Latitude[deg]", "Longitude[deg]", "Engine RPM[RPM]", "OAT[DegC]", "Air Conditioning Power[kW]",
-    "Air Conditioning Power[Watts]", "Heater Power[Watts]", "HV Battery SOC[%]",
-)  # fmt: skip
+    "Latitude[deg]",
+    "Longitude[deg]",
+    "Engine RPM[RPM]",
+    "OAT[DegC]",
+    "Air Conditioning Power[kW]",
+    "Air Conditioning Power[Watts]",
+    "Heater Power[Watts]",
+    "HV Battery SOC[%]",
+)
 RAW_COLUMNS: dict[str, WantedColumn] = {
     **dict.fromkeys((*DRIVING, *SIGNALS, *PACK), WantedColumn()),
     "DayNum": WantedColumn(required=False),
@@ -223,7 +229,7 @@ def import_ved(
     progress: Progress | None = None,
     form: VedFormat = VED,
 ) -> VehicleStream:
-    """Vehicles of VED, one at a time, from weekly CSV files, .7z archives, Parquet, or folders.
+    """Read VED's vehicles, one at a time, from weekly CSV files, .7z, Parquet or folders.
 
     Static .xlsx files named, found in the folders or lying beside the files give type and mass.
     `progress(done, total, what)` is called with bytes while reading and with rows while cleaning.
@@ -271,7 +277,7 @@ class VedReader:
         return account, passed_over
 
     def candidates(self) -> tuple[list[Candidate], Account]:
-        """Vehicles of the types asked for, by number."""
+        """Return the vehicles of the types asked for, by number."""
         chosen = []
         left_out = []
         for number in sorted(self._rows):
@@ -318,7 +324,7 @@ class VedReader:
         return TableLayout(columns, skippable=not table.named, hint=self._form.hint)
 
     def _add(self, frame: pl.DataFrame, source: int, spill: Spill, kind: str) -> Account:
-        """Spill the rows of vehicles that may be asked for; count what else was there."""
+        """Add the rows of vehicles that may be asked for; count all others."""
         frame = frame.with_columns(
             pl.lit(None, dtype=pl.String if column.text else pl.Float64).alias(name)
             for name, column in self._form.raw.items()
@@ -370,7 +376,7 @@ EVED_RAW_COLUMNS: dict[str, WantedColumn] = {
 
 
 def limit_kmh(column: str) -> pl.Expr:
-    """Speed limit written as `48`, `48.0` or `48-40` (the mean of both), null otherwise.
+    """Return a speed limit written as `48`, `48.0` or `48-40` (the mean), null otherwise.
 
     >>> texts = {"limit": ["48", "48-40;", "none", None]}
     >>> pl.DataFrame(texts).select(limit_kmh("limit"))["limit"].to_list()
@@ -384,7 +390,7 @@ def limit_kmh(column: str) -> pl.Expr:
 
 
 def flag(column: str) -> pl.Expr:
-    """1 where the column holds anything but nothing, 0 or no; else 0.
+    """Return 1 where the column is set, 0 where it is empty, 0 or no.
 
     >>> marks = {"mark": ["1.0", "0", ";", None, "crossing;"]}
     >>> pl.DataFrame(marks).select(flag("mark"))["mark"].to_list()

@@ -42,7 +42,7 @@ class Guess:
 
 
 def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) -> dict[str, Guess]:
-    """Columns of the channels that a recording has, in the order of `MAPPABLE`."""
+    """Return the columns of a recording's channels, in the order of `MAPPABLE`."""
     offers = []
     for place, column in enumerate(sample.columns):
         for named in MAPPABLE if column not in taken else ():
@@ -145,7 +145,7 @@ def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
 
 
 def _plausible(numbers: pl.Series, channel: str, unit: str) -> float:
-    """Share of the readings that lie within the channel's limits, in this unit."""
+    """Return the share of readings within the channel's limits, in this unit."""
     read = pl.DataFrame({"x": numbers.drop_nulls()})
     values = read.select(converted(pl.col("x"), channel, unit))["x"].to_numpy()
     limits = CHANNELS[channel]
@@ -182,7 +182,7 @@ def _speed_by_positions(sample: TableSample, guesses: dict[str, Guess], time_s: 
 def _metres_ratio(
     time_s: FloatArray, speed: FloatArray, latitude: FloatArray, longitude: FloatArray
 ) -> float:
-    """Distance by speed, in its own unit, over distance by position; 0 if there is too little."""
+    """Return distance by speed, in its unit, over distance by position; 0 if too short."""
     step = np.diff(time_s)
     north = np.diff(latitude)
     east = np.diff(longitude) * np.cos(np.radians(latitude[:-1]))
@@ -199,7 +199,7 @@ def _metres_ratio(
 def discharge_sign(
     sample: TableSample, name: str, channels: Mapping[str, Guess], order: pl.Series
 ) -> tuple[str, str]:
-    """("positive" | "negative", why): the sign of a channel while the pack gives energy.
+    """Return "positive" or "negative", the sign while the pack discharges, and the reason.
 
     `order` sorts the rows by vehicle, trip and time.
     """
@@ -215,7 +215,7 @@ def discharge_sign(
 
 
 def _sign_by_motion(values: FloatArray, speed_mps: FloatArray) -> tuple[str, str]:
-    """Sign of the readings while the pack gives energy, and why; both arrays [rows].
+    """Return the sign of readings while the pack discharges, and the reason; arrays [rows].
 
     Speeding up takes energy and slowing down gives some back: if the numbers are larger while the
     vehicle speeds up, discharge is positive. Where the motion does not tell, a pack gives more than

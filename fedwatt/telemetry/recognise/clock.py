@@ -84,7 +84,7 @@ class Clock:
     absolute: bool
 
     def seconds(self, sample: TableSample) -> pl.Series:
-        """Time of each row in seconds."""
+        """Return the time of each row in seconds."""
         if self.unit != "iso":
             return sample.numbers(self.columns[0]) * TIME[self.unit]
         text = sample.rows.select(joined(self.columns).alias("t"))
@@ -143,7 +143,7 @@ def _rank(clock: Clock, fits: float) -> float:
 
 
 def _distinct(sample: TableSample, clock: Clock) -> float:
-    """Share of rows with a time of their own: a date alone, or whole minutes, have few."""
+    """Return the share of distinct times: low for a date alone, or for whole minutes."""
     times = clock.seconds(sample).drop_nulls()
     return times.n_unique() / max(len(times), 1)
 
@@ -151,7 +151,7 @@ def _distinct(sample: TableSample, clock: Clock) -> float:
 def _pairs(
     samples: Sequence[TableSample], named: Sequence[str], order: str
 ) -> list[tuple[float, Clock]]:
-    """Dates and times of day in two columns."""
+    """Return scored clocks of a date and a time of day in two columns."""
     first = samples[0]
     pairs = []
     for date, day_time in product(named, named):
@@ -163,7 +163,7 @@ def _pairs(
 
 
 def _texts(samples: Sequence[TableSample], columns: tuple[str, ...]) -> pl.Series:
-    """Texts of the columns in the order of the rows, a few from each file."""
+    """Return texts of the columns in the order of the rows, a few from each file."""
     texts_found = []
     for sample in samples:
         if all(column in sample.columns for column in columns):

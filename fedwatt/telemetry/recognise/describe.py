@@ -39,7 +39,7 @@ class ColumnLine:
 
 
 def column_lines(understanding: Understanding) -> list[ColumnLine]:
-    """One line for each column of the file, in its order."""
+    """Return a line for each column of the file, in its order."""
     tables = understanding.tables
     reasons = understanding.reasons
     time = tables["time"]
@@ -165,7 +165,7 @@ def mapping_text(understanding: Understanding) -> str:
 
 
 def _table(name: str, values: dict[str, Any], why: str = "", **reasons: str) -> list[str]:
-    """Lines of a table, none if it is empty.
+    """Return the lines of a TOML table, none if it is empty.
 
     `why` stands behind its unit or, without one, behind its first line; `reasons` behind others.
     """

@@ -26,13 +26,13 @@ def shipped(name: str) -> dict[str, Any]:
 
 @cache
 def unit_of_word() -> dict[str, str]:
-    """Spelling in lower case → unit of a mapping."""
+    """Return units of a mapping by their spellings in lower case."""
     units = shipped("unit_words")["units"].items()
     return {word: unit for unit, words in units for word in words}
 
 
 def plain(name: str) -> str:
-    """Header as names see it: lower case, no accents, words apart.
+    """Return a header in lower case, without accents, words apart.
 
     >>> plain("HV Battery Voltage[V]"), plain("batteryCurrent_A"), plain("outsideTempF")
     ('hv battery voltage v', 'battery current a', 'outside temp f')

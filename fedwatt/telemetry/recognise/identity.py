@@ -122,7 +122,7 @@ def _backward(times: pl.Series) -> int:
 
 
 def _repeats(times: pl.Series) -> float:
-    """Share of the rows whose time another row has, too."""
+    """Return the share of rows whose time occurs more than once."""
     recorded = times.drop_nulls()
     return 1.0 - recorded.n_unique() / len(recorded) if len(recorded) else 0.0
 

@@ -70,8 +70,8 @@ def text_layout(lines: Sequence[str], where: str) -> TextLayout:
     numbers = sum(bool(NUMBER.match(name)) or not name for name in names)
     if numbers > MOSTLY * len(names):
         raise DataError(
-            f"{where} has no header: its first line holds numbers ({', '.join(names[:3])}, "
-            "...). Put a line with the columns' names on top."
+            f"{where} has no header: its first line holds numbers. "
+            "Put a line with the columns' names on top."
         )
     body = rows[at + 1 :]
     units = _units(body)
@@ -88,7 +88,7 @@ def _cells(lines: Iterable[str], separator: str) -> list[list[str]]:
 
 
 def _header(lines: Sequence[str], separator: str) -> tuple[int, int]:
-    """Columns of the table and the line of its header; (0, 0) if lines differ in width.
+    """Return the table's width and the line of its header; (0, 0) if lines differ in width.
 
     The header is the first line that is as wide as most lines after it: what stands above it is a
     preamble. A separator at the end of each row adds no column.
@@ -326,7 +326,7 @@ def _decoded(head: bytes, where: str) -> str:
 
 
 def _pieces(file: BinaryIO, size: int) -> list[bytes]:
-    """Whole lines from places spread over the rest of a file."""
+    """Read whole lines from places spread over the rest of a file."""
     pieces = []
     for place in range(1, PIECES + 1):
         file.seek(HEAD_BYTES + (size - HEAD_BYTES - PIECE_BYTES) * place // PIECES)

@@ -37,7 +37,7 @@ VED = {"daynum", "vehid", "trip", "timestamp(ms)", "hv battery current[a]"}
 
 
 def known_format(columns: Iterable[str]) -> str:
-    """Name of the shipped mapping whose signature is among the columns, or "".
+    """Return the shipped mapping whose signature is among the columns, or "".
 
     >>> known_format(["date", "car_id", "drive_id", "speed", "power", "battery_level",
     ...               "ideal_battery_range_km"])
@@ -93,7 +93,7 @@ PACK = {name for names in ENERGY_SOURCES for name in names}
 
 
 def used_columns(tables: Tables, channels: Iterable[str]) -> set[str]:
-    """Columns that a mapping names for time, vehicles, trips and these channels."""
+    """Return the columns that a mapping names for time, vehicles, trips and channels."""
     named = [tables["time"], tables["vehicle"], tables["trip"]]
     named += [tables["channels"][name] for name in channels]
     return {column for table in named for column in named_columns(table)}
@@ -283,7 +283,7 @@ def _decided(
 
 
 def _order(keys: Sequence[pl.Series]) -> pl.Series:
-    """Rows sorted by vehicle, trip and time, as far as they are known."""
+    """Return the order of rows by vehicle, trip and time."""
     return (
         pl.DataFrame(keys)
         .with_row_index("number of row")
@@ -299,7 +299,7 @@ def _settle_identity(
     reasons: Reasons,
     files: Sequence[Path],
 ) -> tuple[str, ...]:
-    """Complete [vehicle] and [trip] from files and pauses; what is left to ask the user."""
+    """Add [vehicle] and [trip] from files and pauses; return questions to the user."""
     one_each = [one_stretch(time, apart.pause_s) for time in times]
     if not tables["vehicle"]:
         tables["vehicle"], reasons["vehicle"] = vehicles_of_files(files, times, one_each)

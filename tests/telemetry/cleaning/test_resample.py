@@ -98,12 +98,6 @@ def test_energy_from_steps_and_counters(raw_trip, source):
     assert resample(trip, 1.0)["energy_wh"] == pytest.approx([2, 2, -1])
 
 
-def test_power_may_be_a_line(raw_trip):
-    trip = raw_trip([0, 1, 2], speed_mps=[1, 2, 3], power_w=[0, 3600, 7200])
-    assert resample(trip, 1.0)["energy_wh"] == pytest.approx([0, 1])
-    assert resample(trip, 1.0, {"power_w": "linear"})["energy_wh"] == pytest.approx([0.5, 1.5])
-
-
 def test_other_intervals(raw_trip):
     trip = raw_trip([0, 1, 2, 3], speed_mps=[0, 1, 2, 3], power_w=[3600, 3600, 3600, 3600])
     found = resample(trip, 0.5)

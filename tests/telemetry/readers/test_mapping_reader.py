@@ -243,21 +243,6 @@ def test_fahrenheit_is_read_and_a_capital_is_another_column(tmp_path, mapping_fi
     assert vehicle.trips[0].channels["ambient_c"] == pytest.approx(np.full(200, 5.0))
 
 
-def test_a_held_rule_can_replace_the_line(tmp_path, mapping_file):
-    path = tmp_path / "log.csv"
-    ramp = table().with_columns(
-        (pl.col("t") * 0.2 + 10).alias("v"), (20 + pl.col("t") % 4).alias("I")
-    )
-    ramp.filter(pl.col("t") % 2 == 0).write_csv(path)
-    held = MAPPING.replace('column = "v"', 'column = "v"\nrule = "held"')
-    speeds = [
-        next(import_csv([path], mapping_file(text))).trips[0].channels["speed_mps"][:2] * 3.6
-        for text in (MAPPING, held)
-    ]
-    assert speeds[0] == pytest.approx([10.2, 10.4])
-    assert speeds[1] == pytest.approx([10.0, 10.4])
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -273,7 +258,6 @@ def test_a_held_rule_can_replace_the_line(tmp_path, mapping_file):
         ('[trip]\ncolumn = "drive"', "[trip]", r"\[trip\] must hold exactly one of column or from"),
         ('unit = "s"', 'unit = "sec"', r"\[time\]: Unknown unit 'sec'.*ms"),
         ('unit = "V"', 'unit = "V"\ndischarge = "positive"', "discharge is only for current_a"),
-        ('unit = "V"', 'unit = "V"\nrule = "linear"', "rule can only be set for"),
         ("[time]", "[tiem]", r"Did you mean 'time'"),
         ("[time]", "[time", "not valid TOML"),
     ],

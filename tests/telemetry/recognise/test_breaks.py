@@ -204,7 +204,7 @@ BREAKS: list[tuple[str, Spoil, bool, tuple[str, ...]]] = [
         "no header",
         text(lambda t: re.sub("M-AB|[-: ]", "", t.partition("\n")[2])),
         False,
-        ("has no header: its first line holds numbers", "Put a line with the columns' names"),
+        ("has no header: its first line holds numbers.", "Put a line with the columns' names"),
     ),
     ("only a header", rows(lambda f: f.head(0)), False, ("No rows in log.csv, only a header",)),
     ("no bytes", lambda path: path.write_bytes(b""), False, ("log.csv is empty (0 bytes)",)),
