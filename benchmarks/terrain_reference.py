@@ -263,7 +263,7 @@ def covered(client: Client, windows: Windows) -> Client:
         wh = WINDOW * window_means(energy, rows[split])
         scaled = (wh - client.label_center_wh) / client.label_scale_wh
         labels[split] = scaled.astype(np.float32)
-    return replace(client, ends=rows, labels=labels, strata={})
+    return replace(client, ends=rows, labels=labels, masked=0, strata={})
 
 
 # ------------------------------------------------------------------------------ tasks

@@ -148,7 +148,7 @@ def vehicle_field(
     if learned is None or vehicle not in learned.own:
         raise DataError(
             f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
-            "no elevation map for it. Give one with --elevation-map ('fedwatt elevation learn' makes "
-            "it)."
+            "no elevation map for it. Give one with --elevation-map ('fedwatt elevation learn' "
+            "makes it)."
         )
     return learned.own[vehicle]
