@@ -160,7 +160,7 @@ class Simulation(RunBackend):
         write_trip_prior(run.folder, choice.label, evaluated, personalised or final, state.live)
         used = {} if personalised is None else {"personalised": personalised.test}
         if mixes:
-            used["kept"] = final.test
+            used["final"] = final.test
         return {name: evaluated.prediction_rows(test) for name, test in used.items()}
 
 
