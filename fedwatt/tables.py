@@ -91,16 +91,16 @@ with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _f
 TABLES: Final = {
     "rounds": "A row for each method, seed and round; round 0 is the initial model. Errors pool "
     "the test windows of all vehicles that train, unless their column says otherwise.",
-    "clients": "A row for each vehicle that was asked in a round.",
-    "vehicles": 'Test errors of the models that runs keep ("kept": as a rule the mean of the other '
-    'two), of the best-validated ("best") and the final ("last") ones, and of those that vehicles '
-    'made of the kept one for themselves ("personalised"). In a run with a level model the kept '
-    "and the personalised ones are what vehicles would use: the level model where climb is not "
-    "known or not borne out. In a run with mixtures they are mixed.",
+    "clients": "A row for each vehicle that was called in a round.",
+    "vehicles": 'Test errors of the final models ("final": as a rule the mean of the other two), '
+    'of the best-validated ("best") and the last ones ("last"), and of personalised models '
+    '("personalised"). In a run with elevation the final and the personalised errors are of what '
+    "vehicles would use: the model without elevation where climb is not known or does not improve "
+    "validation error. In a run with mixtures they are mixed.",
     "baselines": "Test errors of models that are not federated: each vehicle's mean, ridge and "
     "network from its own trips, the one of these that validates best, and one network on pooled "
     "data, which only a simulation can have. Missing where baselines are switched "
-    "off and on a real fleet.",
+    "off and for a deployed fleet.",
     "timing": "Wall-clock time of each round of a whole stack; apart from the rest, because time "
     "does not reproduce.",
 }

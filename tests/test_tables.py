@@ -34,7 +34,7 @@ FILES = {
         "test_rmse_weighted test_rmse_margin "
         "held_out_rmse personal_validation_rmse personal_rmse personal_rmse_macro "
         "personal_held_out_rmse best_validation_rmse best_test_rmse "
-        "kept_validation_rmse kept_test_rmse epsilon clock staleness_mean",
+        "final_validation_rmse final_test_rmse epsilon clock staleness_mean",
         bool: "evaluated diverged",
     },
     "clients": {

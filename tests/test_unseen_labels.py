@@ -109,7 +109,7 @@ def test_tuning_is_by_validation_error(outcomes) -> None:
 
 def test_early_stopping_and_the_best_round_are_by_validation_error(outcomes) -> None:
     true, wrong = outcomes
-    for name in ("round", "validation_rmse", "best_round", "kept_validation_rmse"):
+    for name in ("round", "validation_rmse", "best_round", "final_validation_rmse"):
         # repr: NaN, where nothing was evaluated, is not equal to itself
         assert repr(column(wrong, name)) == repr(column(true, name)), name
     assert max(column(true, "round")) < true.config.training.rounds, "nothing stopped early"

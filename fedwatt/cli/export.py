@@ -55,7 +55,7 @@ def export(
 
     if weights is None:
         personalised = vehicle is not None and state is None and (run / "personalised").is_dir()
-        weights = "personalised" if personalised else "kept"
+        weights = "personalised" if personalised else "final"
     folders: dict[str, Any] = {"vehicle": vehicle, "elevation": elevation, "state": state}
     with console.status("Exporting ..."):
         options: dict[str, Any] = {"method": method, "seed": seed, "model": weights, "form": dtype}

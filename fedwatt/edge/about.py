@@ -25,7 +25,7 @@ def about_run(run: Path, method: str, model: str, licence: str) -> dict[str, Any
     except RunError:  # on board, where only the model was copied
         return {"licence": licence}
     environment = loaded.origins[0].environment
-    name = final_model(loaded, method) if model == "kept" else model
+    name = final_model(loaded, method) if model == "final" else model
     spent = environment.get("privacy", {}).get(method, {})
     return {
         "trained_on": about_fleet(environment.get("fleet", {})),

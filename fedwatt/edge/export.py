@@ -92,11 +92,11 @@ class TrainedModel:
 
 
 def read_trained(
-    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "kept"
+    run: Path, *, method: str | None = None, seed: int | None = None, which: str = "final"
 ) -> TrainedModel:
     """Return a model of a finished run: of its first method and first seed unless said otherwise.
 
-    "kept" is what vehicles use, "best" the model of the round with the lowest validation error and
+    "final" is what vehicles use, "best" the model of the round with the lowest validation error and
     "last" that of the last. The level model comes along, where the run has one.
     """
     run = Path(run)

@@ -33,7 +33,7 @@ def export_run(
     *,
     method: str | None = None,
     seed: int | None = None,
-    model: str = "kept",
+    model: str = "final",
     form: str = "float32",
     vehicle: Path | None = None,
     elevation: Path | None = None,
@@ -44,7 +44,7 @@ def export_run(
     """Write the model file `out`; the model that is in it, and its card.
 
     method, seed  the run's first where None
-    model         "kept", what vehicles use; "best" by validation; "last"; or "personalised", its
+    model         "final", what vehicles use; "best" by validation; "last"; or "personalised", its
                   own
     form          weights as "float32", "float16" or "int8"
     vehicle       folder of the vehicle whose scaling and error bars go into the file, or None
@@ -53,7 +53,7 @@ def export_run(
     routes        whether the file also predicts trips from their routes alone
     licence       of the model, for its card
     """
-    which = "kept" if model == "personalised" else model
+    which = "final" if model == "personalised" else model
     trained = read_trained(run, method=method, seed=seed, which=which)
     trained = replace(trained, about=about_run(run, trained.method, model, licence))
     vehicle_data = None if vehicle is None else _vehicle(vehicle)
@@ -126,7 +126,7 @@ def export_trained(
     custom_model = None if config.model.name in MODELS else network
     description: dict[str, object] = {}
     if run is not None:
-        description = about_run(run, method, "personalised" if personalised else "kept", "")
+        description = about_run(run, method, "personalised" if personalised else "final", "")
     elif fleet is not None:
         description = {"trained_on": about_fleet(describe_fleet(fleet))}
     if not needs_climb(feature_names(config.data.features)):

@@ -155,7 +155,7 @@ class EnergyPredictor:
 
         Its standard deviation is that of the corrected energy.
         """
-        return None if self._filter is None else self._filter.rest(predicted_wh, seconds)
+        return None if self._filter is None else self._filter.remainder(predicted_wh, seconds)
 
     def _learned(self, prediction: Prediction) -> Prediction:
         """Return the prediction corrected by the trip so far, which it then becomes a part of."""

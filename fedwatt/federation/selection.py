@@ -25,7 +25,7 @@ from fedwatt.federation.records import UNEVALUATED, Row
 if TYPE_CHECKING:
     from fedwatt.federation.state import State
 
-GLOBAL_MODELS: Final = ("kept", "best", "last")
+GLOBAL_MODELS: Final = ("final", "best", "last")
 """The models that a training leaves, the default first."""
 BROKEN: Final = 1.5
 """Times the best model's validation RMSE above which a mean is broken. It must be far above 1: the
@@ -93,8 +93,8 @@ def evaluated(
                 "best_round": int(best_round[run]),
                 "best_validation_rmse": float(best_validation[run]),
                 "best_test_rmse": float(best_test[run]),
-                "kept_validation_rmse": nan,
-                "kept_test_rmse": nan,
+                "final_validation_rmse": nan,
+                "final_test_rmse": nan,
                 "diverged": bool(diverged[run]),
             }
         )
@@ -150,5 +150,5 @@ def concluded(
         elif run in ended:
             validation = row["best_validation_rmse"]
             test = row["best_test_rmse"]
-        filled.append(row | {"kept_validation_rmse": validation, "kept_test_rmse": test})
+        filled.append(row | {"final_validation_rmse": validation, "final_test_rmse": test})
     return state, filled

@@ -261,7 +261,7 @@ class State:
     @property
     def models(self) -> dict[str, Tensor]:
         """The models that runs leave, named as in `kept.GLOBAL_MODELS`, [R, D] each."""
-        return {"kept": self.final_weights, "best": self.best_weights, "last": self.weights}
+        return {"final": self.final_weights, "best": self.best_weights, "last": self.weights}
 
     @property
     def keeps_mean(self) -> Tensor:

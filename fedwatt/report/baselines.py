@@ -127,7 +127,7 @@ def federating(run: RunTables) -> Gain | None:
 
 def _validation_rmse(run: RunTables, method: str) -> float:
     """Return the validation error of a method's final shared model."""
-    kept = estimate(final(run, method, "kept_validation_rmse"))
+    kept = estimate(final(run, method, "final_validation_rmse"))
     return kept.mean if kept.seeds else estimate(final(run, method, "validation_rmse")).mean
 
 

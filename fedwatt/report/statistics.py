@@ -103,7 +103,7 @@ def known_values(
     return rounds[known], values[known]
 
 
-SHARED = "kept"
+SHARED = "final"
 """Name of the final shared model in the table of vehicles."""
 PERSONALISED = "personalised"
 """Name of the models that vehicles fine-tuned."""
@@ -186,7 +186,7 @@ def final_errors(run: RunTables, method: str) -> dict[int, float]:
     by_seed = model_errors(run, method, vehicle_model(run, method))
     if by_seed:
         return by_seed
-    by_seed = final_by_seed(run, method, "kept_test_rmse")
+    by_seed = final_by_seed(run, method, "final_test_rmse")
     return by_seed or final_by_seed(run, method, "test_rmse")
 
 

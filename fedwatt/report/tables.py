@@ -35,7 +35,7 @@ from fedwatt.tables import declared
 from fedwatt.windows.targets import ENERGY
 
 SHARED_COLUMNS = (
-    "test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "kept_test_rmse", "held_out_rmse",
+    "test_rmse_macro", "test_rmse_weighted", "best_test_rmse", "final_test_rmse", "held_out_rmse",
 )  # fmt: skip
 """Columns of the table of shared models beside the metrics."""
 
@@ -102,7 +102,7 @@ def shared_table(run: RunTables) -> ReportTable:
         method: {column: estimate(final(run, method, column)) for column in columns}
         for method in run.methods
     }
-    for column in ("kept_test_rmse", "held_out_rmse"):
+    for column in ("final_test_rmse", "held_out_rmse"):
         if all(isnan(by_column[column].mean) for by_column in errors.values()):
             del columns[column]
     *others, last = (metric.title for metric in METRICS.values() if metric.shown)

@@ -395,7 +395,7 @@ def predictions_in_use(
 
     Where the model without elevation of a seed diverged, that is the model with elevation.
     """
-    pairs = {"kept": (with_elevation.final, without.final)}
+    pairs = {"final": (with_elevation.final, without.final)}
     if with_elevation.personalised is not None and without.personalised is not None:
         pairs["personalised"] = with_elevation.personalised, without.personalised
     used = {}

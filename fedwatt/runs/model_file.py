@@ -1,7 +1,7 @@
 """The models of a run on disk: those of its methods, and the personalised ones of vehicles.
 
 RUN/model.safetensors                             of all finished methods, and the configuration
-    LABEL/kept/seed-1/hidden1.weight              the final model: as a rule the mean of these two
+    LABEL/final/seed-1/hidden1.weight              the final model: as a rule the mean of these two
     LABEL/best/seed-1/hidden1.weight              of the round with the lowest validation error
     LABEL/last/seed-1/hidden1.weight              of the last round
 RUN/personal/LABEL/seed-1/VEHICLE.safetensors     nothing in it from another vehicle
@@ -45,8 +45,8 @@ Parts = dict[str, NDArray[Any]]  # the tensors of a model by name
 def model_prefix(label: str, which: str, seed: int) -> str:
     """Return the prefix of the names of a model's tensors.
 
-    >>> model_prefix("fedavg", "kept", 1)
-    'fedavg/kept/seed-1/'
+    >>> model_prefix("fedavg", "final", 1)
+    'fedavg/final/seed-1/'
     """
     return f"{label}/{which}/seed-{seed}/"
 
@@ -92,7 +92,7 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
 
 def final_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
     """Return the model [D] that the method `label` keeps in a finished run folder."""
-    return flat(read_model(run, label, "kept", seed), layout, run / MODEL_FILE)
+    return flat(read_model(run, label, "final", seed), layout, run / MODEL_FILE)
 
 
 def flat(parts: Mapping[str, NDArray[Any]], layout: Layout, file: Path | str) -> NDArray[Any]:
@@ -205,7 +205,7 @@ class RunResults:
         """Add a method and write all tables and models into the run folder.
 
         `evaluated` has error rows that exist already: those of "personalised" models, and those of
-        the "kept" one where vehicles do not use it for all windows.
+        the "final" one where vehicles do not use it for all windows.
         """
         self.histories.append(history)
         self.device = federation.device

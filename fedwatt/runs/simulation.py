@@ -188,7 +188,7 @@ class Simulation(RunBackend):
         if level is not None:
             used = predictions_in_use(evaluated, predicted, level)
         elif mixes:
-            used["kept"] = final.test
+            used["final"] = final.test
         rows = {name: evaluated.prediction_rows(test) for name, test in used.items()}
         return rows, predicted if self.is_without_elevation else None
 

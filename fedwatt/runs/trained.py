@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 class Trained:
     """The result of one method: the tables of its `history`, its last `state`, and its models.
 
-    Where a method takes a `seed`, the default is the first one. `model` is "kept", the final model,
-    which is as a rule the mean of the best-validated and the last one; "best" by validation;
-    "last"; or "personalised", the default where vehicles have personalised models.
+    Where a method takes a `seed`, the default is the first one. `model` is "final" (as a rule
+    the mean of the best-validated and the last one), "best" by validation, "last", or
+    "personalised", the default where vehicles have personalised models.
     """
 
     history: History
@@ -283,7 +283,7 @@ class Trained:
 
     def _which(self, model: str) -> str:
         by_choice = bool(self.personalised) or self.config.personalisation.enabled
-        which = model or ("personalised" if by_choice or self.method.personalised else "kept")
+        which = model or ("personalised" if by_choice or self.method.personalised else "final")
         choices = (*GLOBAL_MODELS, "personalised")
         if which not in choices:
             raise SettingError(unknown("model of a run", which, choices))
@@ -323,7 +323,7 @@ class Trained:
     def _of(self, client: Client, seed: int | None, model: str) -> VehicleModel:
         """Return a vehicle's predictor; `model.mixture` mixes it with ridges, as in the run."""
         if self._which(model) == "personalised" and client.name not in self.fleet.names:
-            model = "kept"  # a vehicle that was not there has none of its own
+            model = "final"  # a vehicle that was not there has none of its own
         weights = self.weights(seed=seed, model=model, vehicle=client.name).cpu()
         vehicle_model = VehicleModel(self.federation.model, weights, client)
         return (

@@ -104,7 +104,7 @@ def test_errors_of_a_run_with_their_interval(run_folder: Path) -> None:  # noqa:
 
 
 def test_a_vehicle_with_the_model_alone_says_less(tmp_path: Path) -> None:
-    assert about_run(tmp_path, "fedavg", "kept", "") == {"licence": ""}
+    assert about_run(tmp_path, "fedavg", "final", "") == {"licence": ""}
 
 
 def test_the_command_prints_it_where_no_torch_is(file: Path) -> None:

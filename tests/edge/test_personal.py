@@ -59,7 +59,7 @@ def run(tmp_path_factory, fleet) -> Path:
     return out
 
 
-@pytest.mark.parametrize("which", ["personalised", "kept"])
+@pytest.mark.parametrize("which", ["personalised", "final"])
 @pytest.mark.parametrize("name", ["car-001", "car-002", "car-003"])
 def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, tmp_path):
     """Personalised weights, level model, refreshed hills, private ground: exported as evaluated."""

@@ -23,7 +23,7 @@ def trained(*validation: float):
 
 def kept_columns(outcome) -> list[tuple[float, float]]:
     rows = outcome.history.rounds
-    return [(row["kept_validation_rmse"], row["kept_test_rmse"]) for row in rows]
+    return [(row["final_validation_rmse"], row["final_test_rmse"]) for row in rows]
 
 
 def test_the_mean_of_the_best_and_the_last_model_is_kept() -> None:

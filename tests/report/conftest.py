@@ -144,7 +144,7 @@ def add_personal(folder: Path, factor: float) -> None:
         rows += [
             row | {"model": "personalised", "rmse": factor * row["rmse"]}
             for row in rows
-            if row["model"] == "kept"
+            if row["model"] == "final"
         ]
         write_table(place, "vehicles", rows)
 
@@ -207,8 +207,8 @@ def _round(method, seed, at, own, test, best, end, last_round) -> dict:
         "best_round": best[0],
         "best_validation_rmse": best[1],
         "best_test_rmse": best[2],
-        "kept_validation_rmse": test if at == last_round else nan,
-        "kept_test_rmse": test if at == last_round else nan,
+        "final_validation_rmse": test if at == last_round else nan,
+        "final_test_rmse": test if at == last_round else nan,
         "diverged": end,
     }
 
@@ -216,7 +216,7 @@ def _round(method, seed, at, own, test, best, end, last_round) -> dict:
 def _vehicles(method: str, seed: int, last_round: int, lost: bool) -> list[dict]:
     rows = []
     final = test_rmse_wh(method, seed, last_round)
-    for model in ("kept", "best", "last"):
+    for model in ("final", "best", "last"):
         for k, vehicle in enumerate(VEHICLES):
             # One vehicle in five is worse off with the other method.
             own = final * (0.6 + 0.04 * k) * (1.05 if k % 5 == 0 and method != "fedavg" else 1)

@@ -69,20 +69,20 @@ def test_a_loss_is_called_a_loss(tmp_path):
 def test_a_mixture_is_what_vehicles_use(tmp_path):
     folder = tmp_path / "run"
     run = with_references(folder)
-    assert federating(run).model == "kept"
+    assert federating(run).model == "final"
     assert "FedAvg, shared model" in [row[0] for row in baselines_table(run).rows]
     (folder / "config.toml").write_text("[model]\nmixture = true\n")
     run = load_run(folder)
-    assert federating(run).model == "kept"
+    assert federating(run).model == "final"
     assert "FedAvg, shared model" in [row[0] for row in baselines_table(run).rows]
 
 
 def test_runs_of_earlier_versions_kept_their_best_model(tmp_path):
     folder = tmp_path / "run"
     with_references(folder)
-    for name, unknown in (("vehicles", {}), ("rounds", {"kept_validation_rmse": nan})):
+    for name, unknown in (("vehicles", {}), ("rounds", {"final_validation_rmse": nan})):
         rows = read_table(folder, name).to_pylist()
-        rows = [row | unknown for row in rows if row.get("model") != "kept"]
+        rows = [row | unknown for row in rows if row.get("model") != "final"]
         write_table(folder, name, rows)
     found = federating(load_run(folder))
     assert (found.method, found.model) == ("fo-ri-fedavg", "best")

@@ -180,7 +180,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
     for seed in (1, 2):
         for name in ("car-001", "car-002", "car-003"):
             own = read_personalised(run, "fedavg", seed, name)
-            same = all((own[n] == shared[f"fedavg/kept/seed-{seed}/{n}"]).all() for n in own)
+            same = all((own[n] == shared[f"fedavg/final/seed-{seed}/{n}"]).all() for n in own)
             one, kept = (
                 next(
                     r["rmse"]
@@ -188,7 +188,7 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
                     if (r["method"], r["seed"], r["vehicle"], r["model"])
                     == ("fedavg", seed, name, model)
                 )
-                for model in ("personalised", "kept")
+                for model in ("personalised", "final")
             )
             assert same == (one == pytest.approx(kept, rel=1e-6))
             changed += not same

@@ -77,7 +77,7 @@ def test_a_run_folder_is_complete(whole: Path) -> None:
     assert len(rounds) == 2 * 2 * 7  # methods, seeds, rounds 0 to 6
     assert read_table(whole, "timing").num_rows == 2 * 7
     vehicles = read_table(whole, "vehicles").to_pylist()
-    assert {row["model"] for row in vehicles} == {"kept", "best", "last"}
+    assert {row["model"] for row in vehicles} == {"final", "best", "last"}
     assert from_toml((whole / "config.toml").read_text()) == from_toml(CONFIG)
     environment = (whole / "environment.json").read_text()
     for word in ("splits", "partition", "participation", "torch", "measured"):

@@ -60,7 +60,7 @@ def run(fleet, tmp_path_factory):
 
 def kept_rmse(folder):
     rows = read_table(folder, "vehicles").to_pylist()
-    found = [r["rmse"] for r in rows if r["model"] == "kept" and r["stratum"] == "all"]
+    found = [r["rmse"] for r in rows if r["model"] == "final" and r["stratum"] == "all"]
     return float(np.mean(found))
 
 
@@ -88,7 +88,7 @@ def test_the_file_of_a_vehicle_predicts_as_well_as_its_run_said(run, fleet, tmp_
     (said,) = (
         row["rmse"]
         for row in rows
-        if (row["model"], row["vehicle"], row["stratum"]) == ("kept", vehicle.name, "all")
+        if (row["model"], row["vehicle"], row["stratum"]) == ("final", vehicle.name, "all")
     )
     assert np.sqrt(np.mean(np.concatenate(errors) ** 2)) == pytest.approx(said, rel=1e-4)
 

@@ -98,7 +98,7 @@ def test_it_is_the_run_that_a_fleet_without_terrain_would_make(config, run, tmp_
         assert errors(run / LEVEL, model) == errors(tmp_path / "plain", model)
 
 
-@pytest.mark.parametrize("model", ["kept", "personalised"])
+@pytest.mark.parametrize("model", ["final", "personalised"])
 def test_a_vehicle_without_positions_is_predicted_as_without_terrain(run, model):
     with_hills = errors(run, model)
     without = errors(run / LEVEL, model)
@@ -145,8 +145,8 @@ def test_it_can_be_switched_off(config, run, tmp_path):
     assert not (tmp_path / "alone" / LEVEL).exists()
     # The network is the same; for a vehicle without positions it is another than the level model.
     assert errors(tmp_path / "alone", "last") == errors(run, "last")
-    hilly = errors(tmp_path / "alone", "kept")
-    used = errors(run, "kept")
+    hilly = errors(tmp_path / "alone", "final")
+    used = errors(run, "final")
     assert all(hilly[key] != rmse for key, rmse in used.items() if key[2] == LOST)
 
 
@@ -182,7 +182,7 @@ def test_the_level_model_of_a_diverged_seed_is_not_used():
     hilly = ModelPredictions(Predictions(right, np.full((2, 2), 1.0)), None, (0, 1))
     level = ModelPredictions(Predictions(wrong, wrong), None, (0,))
     used = predictions_in_use(one_vehicle([False, True]), hilly, level)
-    assert used["kept"].tolist() == [[5, 1], [1, 1]]
+    assert used["final"].tolist() == [[5, 1], [1, 1]]
 
 
 def test_a_checkpoint_of_another_run_is_refused_before_anything_is_trained(config, run, tmp_path):

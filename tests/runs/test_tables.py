@@ -46,7 +46,7 @@ def test_a_metric_is_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     table = results_table(load_run(out))
     place = [column.heading for column in table.columns].index("Peakedness")
     final = [
-        row["peakedness"] for row in vehicles if row["model"] == "kept" and row["stratum"] == "all"
+        row["peakedness"] for row in vehicles if row["model"] == "final" and row["stratum"] == "all"
     ]
     mean = sum(final) / len(final)
     assert table.rows[0][place].mean == approx(mean)

@@ -124,7 +124,7 @@ def test_mixtures_predict_as_they_do_in_the_run(tmp_path: Path) -> None:
     Run(from_tables(tables), out=tmp_path / "run").execute()
     back = load(tmp_path / "run")
     used = load_run(tmp_path / "run").vehicles
-    rows = where(used, model="kept", stratum="all")
+    rows = where(used, model="final", stratum="all")
     found = back.predict(back.fleet)
     for name, recorded in zip(rows["vehicle"], rows["rmse"], strict=True):
         client = back._client(name)
@@ -189,7 +189,7 @@ def test_exported_predicts_the_same(trained: Trained, tmp_path: Path) -> None:
 def test_personal_models(trained: Trained, fleet: Fleet, tmp_path: Path) -> None:
     own = trained.personalise(Personalisation(rates=(0.01,), steps=(20,), batch=16))
     # Chosen by validation, so no worse there; on test windows it only differs.
-    assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="kept")
+    assert rmse(own, fleet) != rmse(trained, fleet) == rmse(own, fleet, model="final")
     back = load(own.save(tmp_path / "own"))
     expected = own.predict(fleet)["car-003"]
     np.testing.assert_allclose(back.predict(fleet)["car-003"], expected, rtol=1e-6)

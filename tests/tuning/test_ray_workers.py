@@ -24,7 +24,8 @@ from tests.cluster import on_ray
 
 CONFIG = from_toml(
     "seeds = [1, 2]\ndevice = 'cpu'\n[fleet]\nvehicles = 9\ntrips = 3\n[training]\nrounds = 3\n"
-    "participation = 0.7\nsteps = 4\nbatch = 16\n[[method]]\nname = 'scaffold'\nrate = 0.05"
+    "participation = 0.7\nsteps = 4\nbatch = 16\n[[method]]\nname = 'scaffold'\n"
+    "learning_rate = 0.05"
 )
 CHOICE = CONFIG.methods[0]
 

@@ -130,7 +130,7 @@ class BufferedBackend(PlainBackend):
                 break
             busy = [places[name] for name in {*self.training, *arrived} if name in places]
             missing = concurrency(settings, self.terms, len(places)) - len(self.training)
-            idle = present.others(0, busy)
+            idle = present.idle(0, busy)
             chosen = starting(self.terms.seeds[0], state.round, draws, idle, missing)
             self._send(state, present, [present.members.name(k) for k in chosen])
             draws += 1

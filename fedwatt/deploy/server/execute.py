@@ -270,7 +270,7 @@ class ConnectedFleet(RunBackend):
             sent = self.backend.broadcast(state) if choice.method.personalised else {}
             rows["personalised"] = errors.personalised(model, state.round, sent)
         if level is not None:
-            rows["kept"] = errors.in_use(state.final_weights)
+            rows["final"] = errors.in_use(state.final_weights)
         final = state.final_weights[0, : loop.model.layout.size].cpu().numpy()
         return rows, final if self.part else None
 

@@ -9,11 +9,13 @@ This is what keeps memory flat: while files are read only one block is held, whi
 cleaned only one vehicle is.
 """
 
+import shutil
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Protocol
 
 import numpy as np
@@ -139,6 +141,16 @@ class Reader(Protocol):
         """
 
 
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    # Not TemporaryDirectory: it warns when an import is left half-way, which is allowed.
+    folder = Path(mkdtemp(prefix="fedwatt-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 class VehicleStream(Iterator[Vehicle]):
     """Cleaned vehicles, one at a time; nothing is read before the first is asked for.
 
@@ -162,8 +174,8 @@ class VehicleStream(Iterator[Vehicle]):
         self._vehicles.close()
 
     def _clean(self) -> Generator[Vehicle]:
-        with TemporaryDirectory(prefix="fedwatt-", ignore_cleanup_errors=True) as folder:
-            spill = Spill(Path(folder), self._reader.columns)
+        with _temporary_folder() as folder:
+            spill = Spill(folder, self._reader.columns)
             read, self.passed_over = self._reader.read(spill, self._progress)
             candidates, left_out = self._reader.candidates()
             self.account = read + left_out

@@ -49,7 +49,7 @@ def test_the_fleet_gives_what_the_simulation_gives(
     for column in ("round", "vehicle", "windows", "steps", "replied", "rejected", "flagged"):
         assert _column(real, "clients", column) == _column(simulated, "clients", column)
     columns = [("rounds", "test_rmse"), ("vehicles", "rmse")]
-    columns += [("rounds", "kept_validation_rmse"), ("rounds", "kept_test_rmse")]
+    columns += [("rounds", "final_validation_rmse"), ("rounds", "final_test_rmse")]
     columns += [("rounds", "agreement"), ("clients", "length_ratio")]
     for table, column in columns:
         assert _column(real, table, column) == pytest.approx(
