@@ -45,6 +45,7 @@ class Mixture:
 
 def chosen_mixture(client: Client, fleet: FleetRidge, network: FloatArray) -> Mixture:
     """Return the mean of a vehicle's sound members; `network` predicts its validation windows."""
+    client = client.as_recorded()
     x = {split: window_features(client, split) for split in ("train", "validation")}
     ridge = mixed_ridge(client, fleet)
     predicted = np.column_stack([network, x["validation"] @ ridge])
