@@ -121,7 +121,7 @@ def _checked(name: str, lat: FloatArray, lon: FloatArray) -> BoolArray:
             f"Route '{name}' has a point at latitude {lat[at]:g}°, longitude {lon[at]:g}°, which "
             f"is nowhere.{swapped}"
         )
-    return placed
+    return np.asarray(placed)
 
 
 def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
