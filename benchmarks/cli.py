@@ -237,7 +237,9 @@ def traffic_table(results: "Mapping[str, Traffic]", vehicles: int, rounds: int) 
 @app.command()
 def fleet(
     vehicles: Annotated[int, typer.Option(help="Connected vehicles.", min=2)] = 100,
-    asked: Annotated[int, typer.Option(help="Vehicles called in a round.", min=1)] = 100,
+    called: Annotated[
+        int, typer.Option("--asked", help="Vehicles called in a round.", min=1)
+    ] = 100,
     rounds: Annotated[int, typer.Option(help="Rounds; the first is not counted.", min=2)] = 5,
     poll: Annotated[float, typer.Option(help="Longest pause between two polls, s.")] = 5.0,
     faulty: Annotated[
@@ -259,12 +261,12 @@ def fleet(
     """
     from benchmarks.many_vehicles import Load, measured
 
-    if asked > vehicles:
-        raise typer.BadParameter(f"{asked} of {vehicles} vehicles cannot be called.")
+    if called > vehicles:
+        raise typer.BadParameter(f"{called} of {vehicles} vehicles cannot be called.")
     seconds, share = (60.0, 0.25) if faulty else (600.0, 0.0)
-    load = Load(vehicles, asked, rounds, poll, faulty, fast_path, seconds, share)
+    load = Load(vehicles, called, rounds, poll, faulty, fast_path, seconds, share)
     cost = measured(load, lambda text: console.print(text, highlight=False))
-    table = Table("", "", title=f"{vehicles:,} vehicles, {asked:,} called per round")
+    table = Table("", "", title=f"{vehicles:,} vehicles, {called:,} called per round")
     for meaning, value in cost.rows():
         table.add_row(meaning, value)
     console.print(table)

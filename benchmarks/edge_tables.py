@@ -42,10 +42,9 @@ def table(head: str, rows: Iterable[str]) -> str:
 
 def agreement(record: dict[str, Any]) -> str:
     """Return the largest difference between PyTorch and onnxruntime as a sentence."""
-    backbones = {name: row for name, row in record.items() if name != "both"}
-    worst = max(max(row["worst_relative"].values()) for row in backbones.values())
-    names = ", ".join(name.upper() for name in backbones)
-    windows = max(row["windows"] for row in backbones.values())
+    worst = max(max(row["worst_relative"].values()) for row in record.values())
+    names = ", ".join(name.upper() for name in record)
+    windows = max(row["windows"] for row in record.values())
     return (
         f"Over {windows:,} VED test windows, predictions of onnxruntime and PyTorch ({names}) "
         f"differ by at most {worst:.0e} of the prediction or of the label's standard deviation, "
@@ -98,7 +97,6 @@ NAMES = {
     "gru": "GRU",
     "lstm": "LSTM",
     "MLP with hills": "MLP, elevation",
-    "and its level model": "both networks of that file",
 }
 
 

@@ -28,10 +28,9 @@ import torch
 
 from benchmarks.edge_agreement import agreement
 from benchmarks.edge_day import day_of_driving
-from benchmarks.edge_level import both_agree, subjects
 from benchmarks.edge_stream import stream
 from benchmarks.edge_tables import write_tables
-from benchmarks.latency import backbone_subjects, measure, method_subjects
+from benchmarks.latency import Subject, backbone_subjects, measure, method_subjects
 from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
@@ -135,10 +134,9 @@ class Bench:
         return self.learned.own[name] if features == HILLS else None
 
     def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
-        """Return the shared model as a run folder holds it, with elevation both networks."""
-        if features == HILLS:
-            return as_run(self.federated_elevation, HILLS, backbone, level=self.federated)
-        return as_run(self.federated, features, backbone)
+        """Return the shared model as a run folder holds it."""
+        weights = self.federated_elevation if features == HILLS else self.federated
+        return as_run(weights, features, backbone)
 
 
 def settings(features: str) -> DataSettings:
@@ -194,12 +192,7 @@ def together(fleet: Fleet) -> Fleet:
     return Fleet((pooled,), fleet.settings, "pooled")
 
 
-def as_run(
-    weights: torch.Tensor,
-    features: str,
-    backbone: str = "mlp",
-    level: torch.Tensor | None = None,
-) -> TrainedModel:
+def as_run(weights: torch.Tensor, features: str, backbone: str = "mlp") -> TrainedModel:
     """Return weights as the trained model of a run."""
     data = {"stride": STRIDE, "features": features}
     config = from_tables(
@@ -207,8 +200,7 @@ def as_run(
     )
     model = get_model(backbone, window=60, features=len(config.data.columns))
     parts = {name: part.numpy() for name, part in model.layout.split(weights).items()}
-    below = None if level is None else as_run(level, PLAIN, backbone)
-    return TrainedModel(parts, config, "fedavg", 1, level=below)
+    return TrainedModel(parts, config, "fedavg", 1)
 
 
 # ------------------------------------------------------------------------------ parts
@@ -232,12 +224,10 @@ def evaluated(bench: Bench) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     for kind, (features, make) in kinds.items():
         weights = make()
-        level = bench.tuned if "fine-tuned" in kind else federated
         say(f"judging: {kind}")
         found[kind] = {}
         for name in names:
-            beside = level[name] if features == HILLS else None
-            run = as_run(weights[name], features, level=beside)
+            run = as_run(weights[name], features)
             found[kind][name] = evaluate(bench, run, name, features)
     return found
 
@@ -252,14 +242,14 @@ def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[
     test = [trip for trip in vehicle.trips if splits.get(trip.name) == "test"]
     found = [(trip.channels["speed_mps"].sum() / 1000, outcome(model, trip, name)) for trip in test]
     trips = [predict_trip(model, trip, name) for trip in test]
-    hills = [predicted.hills for predicted in trips if predicted.hills is not None]
+    hills = [predicted.climb_known for predicted in trips if predicted.climb_known is not None]
     bars = PredictionIntervals.of(card)
     inside = []
     widths = []
     whole = []
     trip_widths = []
     for (_, o), predicted in zip(found, trips, strict=True):
-        low, high = bars.around(o.windows_wh, o.speed_mps, predicted.hills)
+        low, high = bars.around(o.windows_wh, o.speed_mps, predicted.climb_known)
         inside.append((low <= o.measured_wh) & (o.measured_wh <= high))
         widths.append((high - low).mean())
         low_trip = float(predicted.low_wh[-1])
@@ -284,7 +274,6 @@ def evaluate(bench: Bench, run: TrainedModel, name: str, features: str) -> dict[
         "trips_covered": float(np.mean(whole)),
         "trip_width_wh": float(np.mean(trip_widths)),
         "trip_errors_percent": shares,
-        "borne_out": card.level.get("borne_out"),
         "by_elevation": float(np.mean(np.concatenate(hills))) if hills else None,
     }
 
@@ -319,9 +308,6 @@ def agree(bench: Bench) -> dict[str, Any]:
         say(f"comparing {backbone.upper()} in PyTorch and onnxruntime")
         run = as_run(weights, PLAIN, backbone)
         found[backbone] = agreement(run, weights, bench.fleet, bench.vehicles, bench.folder)
-    say("comparing the networks of a file with hills")
-    ground = {one.name: one for one in add_elevation(bench.vehicles.values(), bench.learned)}
-    found["both"] = both_agree(bench.run(HILLS), bench.hilly, bench.fleet, ground, bench.folder)
     return found
 
 
@@ -348,11 +334,17 @@ def latency(bench: Bench) -> list[dict[str, Any]]:
 
 
 def latency_hills(bench: Bench) -> list[dict[str, Any]]:
-    """Measure the MLP with elevation, alone and in one file with the one without."""
-    model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
-    draw = generator(0, "edge")
-    run = as_run(model.initial(draw).float(), HILLS, level=level.initial(draw).float())
-    return [asdict(one) for one in measure(subjects(run, bench.folder), features=10)]
+    """Measure the MLP with elevation."""
+    columns = len(settings(HILLS).columns)
+    model = get_model("mlp", window=60, features=columns)
+    weights = model.initial(generator(0, "edge")).float()
+    export(as_run(weights, HILLS), bench.folder / "subject.onnx")
+    engines = {
+        "PyTorch": lambda batch: model.predict(weights, torch.from_numpy(batch)),
+        "onnxruntime": EnergyModel(bench.folder / "subject.onnx").energy,
+    }
+    subjects = [Subject("MLP with hills", engines)]
+    return [asdict(one) for one in measure(subjects, features=columns)]
 
 
 def methods(bench: Bench) -> list[dict[str, Any]]:
@@ -366,9 +358,8 @@ def memory(bench: Bench) -> dict[str, Any]:
     vehicles = list(synthetic_vehicles(3, trips=20))
     fixed = ElevationSettings(minimum_vehicles=1, source="learn", choose_prior=False)
     learned = learn(vehicles, fixed, data)
-    model, level = (get_model("mlp", window=60, features=count) for count in (10, 8))
-    draw = generator(0, "edge")
-    run = as_run(model.initial(draw).float(), HILLS, level=level.initial(draw).float())
+    model = get_model("mlp", window=60, features=len(data.columns))
+    run = as_run(model.initial(generator(0, "edge")).float(), HILLS)
     file = bench.folder / "model.onnx"
     run = replace(run, config=replace(run.config, data=data))
     export(run, file, vehicle=vehicles[0], field=learned.own[vehicles[0].name])

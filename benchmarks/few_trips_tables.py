@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from fedwatt.elevation.level import Evidence
 from fedwatt.federation.selection import BROKEN
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +30,6 @@ RULES = {
 RATIO = "validation of the mean over that of the best"
 STRICT = 1.1
 """A limit to broken means that would be too low."""
-GATES = (0.5, 0.7, 0.8, 0.9)
 
 
 def kept_table(record: Mapping[str, Any]) -> str:
@@ -98,61 +96,14 @@ def _added_by_strict(splits: Mapping[str, Any]) -> float:
     return 100 * (float(np.mean(kept)) / _added(splits)[0] - 1)
 
 
-def gate_table(record: Mapping[str, Any]) -> str:
-    """Mean test RMSE of both models and of what a gate with each share would have used."""
-    gates = [f"gate at {share:g}" for share in GATES]
-    lines = [
-        f"| vehicle alone | level | hills | {' | '.join(gates)} |",
-        f"|---|---|---|{'---|' * 4}",
-    ]
-    for fleet, splits in record.items():
-        own = list(splits.values())
-        level, hilly = (np.mean([one[name] for one in own]) for name in ("level", "hilly"))
-        cells = []
-        for share in GATES:
-            used = [
-                one["hilly" if seen.bears_out(share) else "level"]
-                for one, seen in zip(own, map(_evidence, own), strict=True)
-            ]
-            cells.append(f"{np.mean(used):.1f}")
-        lines.append(f"| {fleet} | {level:.1f} | {hilly:.1f} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def gate_words(record: Mapping[str, Any]) -> str:
-    """How often hills were better, and how often gates turn good ones away."""
-    own = [one for fleet, found in record.items() if "recorded" in fleet for one in found.values()]
-    better = [one for one in own if one["hilly"] < one["level"]]
-    away = {
-        share: sum(not _evidence(one).bears_out(share) for one in better)
-        for share in (GATES[0], GATES[-1])
-    }
-    return (
-        f"With recorded positions hills were better in {len(better)} of {len(own)} trainings, of "
-        f"which a gate at {GATES[0]:g} turns {away[GATES[0]]} away and one at {GATES[-1]:g}, the "
-        f"library's, {away[GATES[-1]]}. Wrong positions are mostly given up before, when a vehicle "
-        "chooses its field, so that the gate has little left to do."
-    )
-
-
-def _evidence(one: Mapping[str, Any]) -> Evidence:
-    """What was recorded of a vehicle's validation windows; null where no climb is known."""
-    sure, left = (np.nan if one[name] is None else one[name] for name in ("sure", "far"))
-    return Evidence(sure, left)
-
-
 def blocks() -> dict[str, str]:
     """The blocks of results/few_trips.md."""
-    kept, gate = (
-        json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("final_model", "hills_gate")
-    )
+    file = ROOT / "results" / "final_model.json"
+    kept = json.loads(file.read_text(encoding="utf-8"))
     return {
         "kept model": kept_table(kept),
         "kept model in words": kept_words(kept),
         "broken means in words": broken_words(kept),
-        "hills gate": gate_table(gate),
-        "hills gate in words": gate_words(gate),
     }
 
 

@@ -93,11 +93,10 @@ def balanced(fleet: Fleet, seed: int, held_out: str = "") -> Fleet:
         chosen = balanced_choice(seed, client.name, len(client.ends["test"]))
         ends = dict(client.ends)
         labels = dict(client.labels)
-        known = dict(client.climb_known)
-        parts: list[dict[str, Any]] = [ends, labels, *([known] if known else [])]
+        parts: list[dict[str, Any]] = [ends, labels]
         for part in parts:
             part["test"], part["validation"] = part["test"][chosen], part["validation"][::10]
-        fewer = replace(client, ends=ends, labels=labels, climb_known=known, strata={})
+        fewer = replace(client, ends=ends, labels=labels, strata={})
         clients.append(replace(fewer, held_out=client.name == held_out))
     return replace(fleet, clients=tuple(clients))
 

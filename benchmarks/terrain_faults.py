@@ -3,12 +3,11 @@
     python benchmarks/terrain_faults.py --fleet FLEET --workers 14
 
 One vehicle at a time is given one fault in all its trips; the other eleven stay sound. The fleet
-learns its hills (k = 3 and private fields, the defaults) and trains as in terrain_ved.py, the
-faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and under
-its own one, as it would use them (the level model where climb is not known or not borne out) and
-with the network with hills alone; and the RMSE of the eleven others together under the global
-model. Beside them: every vehicle sound; no elevation; and no terrain from another initial model,
-which says how much of a vehicle's difference is chance.
+learns its elevation map (k = 3 and private nodes, the defaults) and trains as in terrain_ved.py,
+the faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and
+under its personalised one, and the RMSE of the eleven others together under the global model.
+Beside them: every vehicle sound; no elevation; and no elevation from another initial model, which
+says how much of a vehicle's difference is chance.
 
 Fills results/terrain_faults.json cell by cell (what is there is kept, so a stopped run goes on);
 terrain_tables.py writes the table of docs/accuracy.md from it. A task takes about half a minute of
@@ -17,11 +16,9 @@ one core where a C compiler is installed, so three seeds of all vehicles about t
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.terrain_cells import (
     FIXED,
@@ -42,10 +39,9 @@ from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
-from fedwatt.runs.elevation import choose_by_elevation, predictions_of
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
-from fedwatt.windows import DataSettings, Fleet, build_fleet
+from fedwatt.windows import DataSettings, build_fleet
 from fedwatt.windows.client import split_of_trips
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
@@ -54,7 +50,7 @@ DEGREE_M = 6_371_000 * np.pi / 180
 ANOTHER = 1000
 """Added to the seed of the initial model and of the rounds, with the same trips and windows."""
 
-WHICH = ("global", "personalised", "alone, global", "alone, personalised")
+WHICH = ("global", "personalised")
 
 Positions = np.ndarray
 """[2, seconds]: latitude and longitude in degrees."""
@@ -143,72 +139,54 @@ def spoiled(vehicle: Vehicle, fault: str, seed: int, data: DataSettings) -> Vehi
 
 
 # ------------------------------------------------------------------------------- rows
-def trained(fleet: Fleet, seed: int, device: str, method: str) -> tuple[Federation, torch.Tensor]:
-    """A federation and its best-validated global model."""
-    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
-    federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
-    return federation, federation.train(method).state.best_weights
-
-
-@lru_cache(maxsize=3)
-def model_without_elevation(
-    folder: Path, seed: int, device: str, method: str
-) -> tuple[Federation, torch.Tensor]:
-    """The level model; no vehicle's positions matter to it."""
-    fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
-    return trained(fleet, seed, device, method)
-
-
 def rows_with_elevation(
     vehicles: Sequence[Vehicle],
     seed: int,
     device: str,
     method: str,
     fault: str,
-    level: tuple[Federation, torch.Tensor],
     evaluated: Sequence[str],
 ) -> Rows:
-    """Errors of all vehicles under the global model, and of some under their own."""
+    """Return errors of all vehicles under the global model, and of some personalised models."""
     data = data_settings(seed, "base, elevation")
-    hilly = add_elevation(vehicles, learn(vehicles, SETTINGS, data))
-    both = trained(balanced(build_fleet(hilly, data, "ved"), seed), seed, device, method), level
-    federation = both[0][0]
-    chosen = [federation.fleet.names.index(name) for name in evaluated]
-    found = {"global": [predictions_of(*one) for one in both], "personalised": []}
-    for one in both:
-        found["personalised"].append(personalise(*one, Personalisation(), vehicles=chosen))
-    rows = {}
-    for which, (own, other) in found.items():
-        rows[f"{fault}, {which}"] = choose_by_elevation(federation, own, other)
-        rows[f"{fault}, alone, {which}"] = own.test
+    climbing = add_elevation(vehicles, learn(vehicles, SETTINGS, data))
+    fleet = balanced(build_fleet(climbing, data, "ved"), seed)
+    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
+    federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
+    weights = federation.train(method).state.best_weights
+    places = [fleet.names.index(name) for name in evaluated]
+    personalised = personalise(federation, weights, Personalisation(), vehicles=places).test
+    rows = {
+        f"{fault}, global": federation.vehicle_rows(weights),
+        f"{fault}, personalised": federation.prediction_rows(personalised),
+    }
     return {
-        name: {row["vehicle"]: float(row["rmse"]) for row in federation.prediction_rows(test)}
-        for name, test in rows.items()
+        name: {row["vehicle"]: float(row["rmse"]) for row in errors}
+        for name, errors in rows.items()
     }
 
 
 def sound_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
-    level = model_without_elevation(folder, seed, device, method)
-    return rows_with_elevation(vehicles_of(folder), seed, device, method, "no fault", level, NAMES)
+    """Return errors where no vehicle has a fault."""
+    return rows_with_elevation(vehicles_of(folder), seed, device, method, "no fault", NAMES)
 
 
-def level_rows(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
-    """No elevation; `name` says from which initial model."""
+def rows_without_elevation(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
+    """Return errors without elevation; `name` says from which initial model."""
     fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
     begin = seed if name == "no elevation" else seed + ANOTHER
-    one, own = network_errors(fleet, method, begin, device)
-    return {f"{name}, global": one, f"{name}, personalised": own}
+    shared, personalised = network_errors(fleet, method, begin, device)
+    return {f"{name}, global": shared, f"{name}, personalised": personalised}
 
 
 def faulty_rows(folder: Path, seed: int, device: str, method: str, fault: str, me: str) -> Rows:
-    """Errors of one vehicle with a fault, and of the others beside it."""
+    """Return errors of one vehicle with a fault, and of the others beside it."""
     data = data_settings(seed)
-    level = model_without_elevation(folder, seed, device, method)
     vehicles = [spoiled(v, fault, seed, data) if v.name == me else v for v in vehicles_of(folder)]
-    rows = rows_with_elevation(vehicles, seed, device, method, fault, level, [me])
+    rows = rows_with_elevation(vehicles, seed, device, method, fault, [me])
     others = [rmse**2 for name, rmse in rows[f"{fault}, global"].items() if name != me]
-    own = {name: {me: errors[me]} for name, errors in rows.items()}
-    return own | {f"{fault}, the others": {me: float(np.sqrt(np.mean(others)))}}
+    faulty = {name: {me: errors[me]} for name, errors in rows.items()}
+    return faulty | {f"{fault}, the others": {me: float(np.sqrt(np.mean(others)))}}
 
 
 # ------------------------------------------------------------------------------ tasks
@@ -219,7 +197,7 @@ def tasks(
     for seed in seeds:
         for name in ("no elevation", "no elevation, another initial model"):
             rows: tuple[str, ...] = (f"{name}, global", f"{name}, personalised")
-            yield Task(rows, seed, level_rows, (folder, seed, device, method, name))
+            yield Task(rows, seed, rows_without_elevation, (folder, seed, device, method, name))
         rows = tuple(f"no fault, {which}" for which in WHICH)
         yield Task(rows, seed, sound_rows, (folder, seed, device, method))
     for seed in seeds:

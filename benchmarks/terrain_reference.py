@@ -41,8 +41,8 @@ from fedwatt.elevation.compare import against_baseline
 from fedwatt.elevation.learn import Learned, learn, learn_shared
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
+from fedwatt.federation.evaluate import predictions_of
 from fedwatt.models import get_model
-from fedwatt.runs.elevation import predictions_of
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.maps import read_terrain_model
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
@@ -220,7 +220,7 @@ def network_rows(folder: Path, posts: Path, seed: int, device: str, kind: str) -
     federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
     best = federation.train(METHOD).state.best_weights
     found = {
-        "global": predictions_of(federation, best).test[0],
+        "global": predictions_of(federation.model, best, federation.pool).test[0],
         "personalised": personalise(federation, best, Personalisation()).test[0],
     }
     rows: dict[str, dict[str, float]] = {}
@@ -263,8 +263,7 @@ def covered(client: Client, windows: Windows) -> Client:
         wh = WINDOW * window_means(energy, rows[split])
         scaled = (wh - client.label_center_wh) / client.label_scale_wh
         labels[split] = scaled.astype(np.float32)
-    known = {split: np.ones(len(rows[split]), np.bool_) for split in client.climb_known}
-    return replace(client, ends=rows, labels=labels, climb_known=known, strata={})
+    return replace(client, ends=rows, labels=labels, masked=0, strata={})
 
 
 # ------------------------------------------------------------------------------ tasks

@@ -1,6 +1,6 @@
 """Value of elevation and personalised models on VED: ridge per vehicle, federated networks.
 
-    python benchmarks/terrain_ved.py --fleet FLEET --parts ridge,network,unseen vehicles,refresh
+    python benchmarks/terrain_ved.py --fleet FLEET --parts ridge,network,unseen_vehicles
 
 FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. The 12
 vehicles of VED with 20 or more usable all-electric trips (three of VED's cars are purely electric,
@@ -12,7 +12,6 @@ models see training and validation trips only.
 "network"    methods with the fleet's field, with k = 3 and private fields, and without elevation
 "unseen_vehicles"  leave one vehicle out: its trips are in no field and in no global model; it
              is scaled on its own training trips and, personalised, fine-tunes on them
-"refresh"    the fleet's field learned anew every 5 rounds from what the network cannot explain
 
 Fills results/terrain_ved.json cell by cell (what is there is kept, so a stopped run goes on);
 terrain_tables.py writes docs/accuracy.md from it. Only aggregates over a vehicle's test windows
@@ -24,18 +23,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.terrain_cells import (
     FIXED,
     NAMES,
-    TRAINING,
     Record,
     Rows,
     Task,
     balanced,
     data_settings,
-    evaluated_errors,
     network_errors,
     parser,
     ridge_error,
@@ -46,18 +42,13 @@ from fedwatt.elevation.climb import with_elevation
 from fedwatt.elevation.elevation_map import Field, empty_field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import add_elevation, learn, own_fields
-from fedwatt.elevation.refresh import refreshed
 from fedwatt.elevation.survey import whole_survey
-from fedwatt.federation import Federation, State
-from fedwatt.federation.evaluate import predict
-from fedwatt.methods import get
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows import build_fleet
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_ved.json"
 METHODS = ("fo-ri-fedavg", "fedavg")
-REFRESH_EVERY = 5
 
 ALL = replace(FIXED, minimum_vehicles=1, private=False)
 SHARED = replace(FIXED, minimum_vehicles=3, private=False)
@@ -162,43 +153,6 @@ def unseen_vehicle_rows(
     return rows
 
 
-def refresh_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
-    """Return errors with a map that is learned anew every few rounds from the residuals."""
-    vehicles = vehicles_of(folder)
-    data = data_settings(seed, "base, elevation")
-    learned = learn(vehicles, ALL, data)
-    rule = get(method)
-
-    def federation() -> Federation:
-        fleet = balanced(build_fleet(add_elevation(vehicles, learned), data, "ved"), seed)
-        return Federation(fleet, training=TRAINING, seeds=(seed,), device=device)
-
-    here = federation()
-    state, _ = here.start(rule)
-    while not here.finished(state):
-        if state.round and state.round % REFRESH_EVERY == 0:
-            learned = refreshed(lambda: vehicles, learned, _predicted(here, state), ALL, data)
-            here = federation()
-            # Earlier models were evaluated with other hills: the best is sought from here on.
-            unknown = torch.full_like(state.best_validation, torch.inf)
-            state = replace(state, best_validation=unknown)
-        state, _ = here.advance(rule, state)
-    one, own = evaluated_errors(here, state.best_weights)
-    label = f"{method}, fleet's field refreshed every {REFRESH_EVERY} rounds"
-    return {f"{label}, global": one, f"{label}, personalised": own}
-
-
-def _predicted(federation: Federation, state: State) -> dict[str, np.ndarray]:
-    """Return the Wh that the current model predicts for each vehicle's training windows."""
-    windows = federation.pool.train
-    weights = state.weights[:, : federation.model.layout.size]
-    scaled = predict(federation.model, weights, federation.pool, windows)[0]
-    return {
-        client.name: client.energy_wh(scaled[windows.offsets[k] : windows.offsets[k + 1]])
-        for k, client in enumerate(federation.fleet.clients)
-    }
-
-
 # ------------------------------------------------------------------------------- tasks
 def tasks(
     folder: Path, seeds: Sequence[int], parts: Sequence[str], methods: Sequence[str], device: str
@@ -213,11 +167,6 @@ def tasks(
             rows = tuple(f"{method}, {name}, {which}" for which in both)
             for seed in seeds:
                 yield Task(rows, seed, network_rows, (folder, seed, device, method, name))
-    for method in methods if "refresh" in parts else ():
-        label = f"{method}, fleet's field refreshed every {REFRESH_EVERY} rounds"
-        rows = tuple(f"{label}, {which}" for which in both)
-        for seed in seeds:
-            yield Task(rows, seed, refresh_rows, (folder, seed, device, method))
     for name in UNSEEN_VEHICLE if "unseen_vehicles" in parts else ():
         rows = tuple(f"unseen_vehicle, {m}, {name}, {which}" for m in methods for which in both)
         for seed in seeds:
@@ -229,7 +178,7 @@ def tasks(
 def main() -> None:
     """Fill the cells that are missing."""
     options = parser(__doc__, RECORD)
-    options.add_argument("--parts", default="ridge,network,unseen_vehicles,refresh")
+    options.add_argument("--parts", default="ridge,network,unseen_vehicles")
     options.add_argument("--methods", default=",".join(METHODS))
     chosen = options.parse_args()
     seeds = [int(part) for part in chosen.seeds.split(",")]

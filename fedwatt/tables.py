@@ -94,9 +94,7 @@ TABLES: Final = {
     "clients": "A row for each vehicle that was called in a round.",
     "vehicles": 'Test errors of the final models ("final": as a rule the mean of the other two), '
     'of the best-validated ("best") and the last ones ("last"), and of personalised models '
-    '("personalised"). In a run with elevation the final and the personalised errors are of what '
-    "vehicles would use: the model without elevation where climb is not known or does not improve "
-    "validation error. In a run with mixtures they are mixed.",
+    '("personalised"). In a run with mixtures they are mixed.',
     "baselines": "Test errors of models that are not federated: each vehicle's mean, ridge and "
     "network from its own trips, the one of these that validates best, and one network on pooled "
     "data, which only a simulation can have. Missing where baselines are switched "

@@ -21,7 +21,7 @@ LONGEST = (
     "engine/test_cpu.py",
     "deploy/test_equivalence.py",
     "deploy/test_level.py",
-    "edge/test_hills.py",
+    "edge/test_elevation.py",
     "edge/test_level.py",
     "deploy/test_faults.py",
     "track/test_trackers.py",

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from fedwatt.cli.console import Json, console, print_json
 from fedwatt.cli.data.shared import Fleet
-from fedwatt.cli.options import OUT_HELP, Method
+from fedwatt.cli.options import OUT_HELP
 from fedwatt.cli.panels import Panels
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
@@ -60,13 +60,12 @@ def learn_(
 def map_(
     field: FieldFile,
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
-    method: Method = None,
 ) -> None:
     """Draw a map as shaded relief with contours; an .html file pans and zooms."""
     from fedwatt.elevation.store import driven_nodes, read_field
     from fedwatt.report.figures.elevation import write_map
 
-    file = field_file(field, method)
+    file = map_file(field)
     write_map(read_field(file), out, driven=driven_nodes(file))
     console.print(f"Map: {out}")
 
@@ -84,7 +83,7 @@ def compare_(
     """Compare a learned map with measured elevation or a terrain model."""
     from fedwatt.elevation.store import read_field
 
-    learned = read_field(field_file(field, None))
+    learned = read_field(map_file(field))
     fleet = (truth / "fleet.json").is_file()
     if fleet and plot is not None:
         raise SettingError("--plot draws a comparison with a terrain model, not with a fleet.")
@@ -150,14 +149,14 @@ def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str
     return rows
 
 
-def field_file(path: Path, method: str | None) -> Path:
-    """Return the field of a file or of a run folder."""
+def map_file(path: Path) -> Path:
+    """Return the elevation map of a file or of a run folder."""
     if not path.is_dir():
         return path
-    file = path / "field.parquet" if method is None else path / "elevation" / f"{method}.parquet"
+    file = path / "field.parquet"
     if not file.is_file():
         raise DataError(
-            f"{path} has no field {file.relative_to(path)}. A run has one if its features include "
-            "elevation, and one for each method if elevation.refresh_every is set."
+            f"{path} has no elevation map {file.name}. A run has one if its features include "
+            "elevation."
         )
     return file

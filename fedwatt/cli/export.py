@@ -75,12 +75,6 @@ def export(
 def _show_for_any(card: "ModelCard") -> None:
     """Print the properties of a file of scaled features."""
     console.print("It takes scaled features. With --vehicle FOLDER it takes telemetry.")
-    if card.level:
-        console.print(
-            "It also has a network without elevation, for windows whose climb is not known. "
-            "With --vehicle FOLDER the export evaluates elevation on that vehicle's validation "
-            "windows."
-        )
 
 
 def _show_vehicle(card: "ModelCard") -> None:
@@ -97,14 +91,5 @@ def _show_vehicle(card: "ModelCard") -> None:
         first = "elevation where that is known, else from " if measured else ""
         nodes = f"{card.elevation['nodes']:,} nodes are in it"
         console.print(f"It reads climb from {first}positions: {nodes}.")
-    if card.level:
-        windows = f"({card.level['windows']:,} windows with known climb)"
-        console.print(
-            f"Elevation lowers the validation error {windows}: windows with known climb are "
-            "predicted with elevation, all others without."
-            if card.level["borne_out"]
-            else f"Elevation does not lower the validation error {windows}: every window is "
-            "predicted without elevation."
-        )
     if card.loss_wh is not None and card.form != "float32":
         console.print(f"{card.form} adds {card.loss_wh:+.3f} Wh to the RMSE of its test windows.")

@@ -173,12 +173,10 @@ def _on_cluster(
     if ray is None:
         yield Simulation()
         return
-    from fedwatt.runs.elevation import refuse_refreshes
     from fedwatt.runs.source import vehicle_maker
     from fedwatt.tuning.grid import connected
     from fedwatt.tuning.ray_workers import RayWorkers, cluster_size, deals_participants
 
-    refuse_refreshes(chosen)
     vehicles = vehicle_maker(chosen.fleet).count - chosen.data.held_out
     with connected(ray):
         if deals_participants(chosen, vehicles, cluster_size(chosen), seeds_per_task):
@@ -195,13 +193,11 @@ def _in_tasks(
     """Return a function that trains a run's methods on a Ray cluster, a line for each finished
     task.
     """
-    from fedwatt.runs.elevation import label_without_elevation
     from fedwatt.tuning.spread import train_in_tasks
 
     def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         def done(name: str, finished: int, of: int) -> None:
-            label = name if folder == out else label_without_elevation(name)
-            say(f"{label}: trained ({finished} of {of} tasks)")
+            say(f"{name}: trained ({finished} of {of} tasks)")
 
         train_in_tasks(config, folder, fleet, ray=ray, seeds_per_task=seeds_per_task, on_done=done)
 

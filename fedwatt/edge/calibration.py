@@ -14,11 +14,11 @@ A level of 90 % needs nine independent scores. A vehicle with fewer validation t
 training trips: `source` says so. Their errors are those of a model that has seen them, so their
 scores are stretched by how much larger those of validation trips are in the mean (`alike`).
 
-A vehicle that knows its hills has narrow error bars. Where its receiver fails, the level model
-predicts, which errs more, so it brings error bars of its own: calibrated on the same trips, as if
-no climb of theirs were known. For part of a trip the two are weighed by the time that each model
-predicted (`PredictionIntervals`). Where climb was often unknown in the trips that calibrated, that
-is in both, and mixed trips get bars that are too wide rather than too narrow. Needs numpy only.
+A vehicle with an elevation map has narrow intervals. Windows whose climb is unknown have larger
+errors and intervals of their own: calibrated on the same trips, as if no climb of theirs were
+known. For part of a trip the two are weighed by the time that each of them applied to
+(`PredictionIntervals`). Where climb was often unknown in the trips that calibrated, that is in
+both, and mixed trips get intervals that are too wide rather than too narrow. Needs numpy only.
 """
 
 import math
@@ -135,71 +135,74 @@ class Calibration:
 
 @dataclass(frozen=True)
 class PredictionIntervals:
-    """The calibration of what the file usually predicts, and that of its level model alone.
+    """The calibration of what the file usually predicts, and of windows whose climb is unknown.
 
-    In a file with one network both are the same.
+    Both are the same for a model without elevation.
     """
 
     usual: Calibration
-    level: Calibration
+    without_elevation: Calibration
 
     @staticmethod
     def of(card: ModelCard) -> "PredictionIntervals":
-        """Return the error bars of a model."""
+        """Return the prediction intervals of a model."""
         usual = _read(card.calibration, "calibration")
-        level = card.level.get("calibration")
-        return PredictionIntervals(usual, _read(level, "level") if level else usual)
+        if not card.without_elevation:
+            return PredictionIntervals(usual, usual)
+        return PredictionIntervals(usual, _read(card.without_elevation, "without_elevation"))
 
     def windows(
         self,
         energy_wh: FloatArray,
         windows: NDArray[np.floating],
-        hills: BoolArray | None = None,
+        climb_known: BoolArray | None = None,
         cold: float = 0.0,
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper end for windows [batch, window, features] of physical features.
+        """Return lower and upper ends for windows [batch, window, features] of physical features.
 
-        `hills` [batch] says which of them the network with hills predicted.
+        `climb_known` [batch] is whether the climb of each is known; None: all are alike.
         """
         column = self.usual.speed_column
         speed_mps = windows[:, :, column].mean(axis=1) if column >= 0 else np.zeros(len(energy_wh))
-        return self.around(energy_wh, speed_mps, hills, cold)
+        return self.around(energy_wh, speed_mps, climb_known, cold)
 
     def around(
         self,
         energy_wh: FloatArray,
         speed_mps: FloatArray,
-        hills: BoolArray | None = None,
+        climb_known: BoolArray | None = None,
         cold: float = 0.0,
     ) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper ends for window energies at these mean speeds, [windows] each."""
         usual = self.usual.around(energy_wh, speed_mps, cold)
-        if hills is None:
+        if climb_known is None:
             return usual
-        ends = zip(usual, self.level.around(energy_wh, speed_mps, cold), strict=True)
-        low, high = (np.where(hills, *pair) for pair in ends)
+        unknown = self.without_elevation.around(energy_wh, speed_mps, cold)
+        low, high = (np.where(climb_known, *ends) for ends in zip(usual, unknown, strict=True))
         return low, high
 
     def trip(
         self,
         energy_wh: FloatArray,
-        level_share: FloatArray,
+        unknown_share: FloatArray,
         speed_mps: FloatArray | None = None,
         cold: float = 0.0,
     ) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper ends for the energy since a trip began, all [seconds].
 
-        `level_share` is the share of the time so far that the level model predicted, `speed_mps`
-        the speed of each second.
+        `unknown_share` is the share of the time so far whose climb is unknown, `speed_mps` the
+        speed of each second.
         """
         since_s = np.arange(1, len(energy_wh) + 1, dtype=np.float64)
         mean_mps = np.zeros(len(since_s)) if speed_mps is None else np.cumsum(speed_mps) / since_s
         ends = zip(
             self.usual.trip(energy_wh, since_s, mean_mps, cold),
-            self.level.trip(energy_wh, since_s, mean_mps, cold),
+            self.without_elevation.trip(energy_wh, since_s, mean_mps, cold),
             strict=True,
         )
-        low, high = ((1 - level_share) * usual + level_share * level for usual, level in ends)
+        low, high = (
+            (1 - unknown_share) * usual + unknown_share * unknown for usual, unknown in ends
+        )
         return low, high
 
 

@@ -15,7 +15,6 @@ from fedwatt.files import parse_json
 KEY = "fedwatt"
 ROUTES_KEY = "fedwatt.routes"
 """Names of the texts in a model file's metadata: the card, and the vehicle's model of routes."""
-# 2: a file with hills holds its level model, and says whether hills are borne out.
 FORMAT = 2
 
 
@@ -31,19 +30,15 @@ class ModelCard:
                        trips
     backbone, form     the network, and how its weights are kept: float32, float16 or int8
     loss_wh            RMSE in Wh that `form` adds on the vehicle's test windows, None if not known
-    calibration        error bars of the vehicle (`calibration.Calibration`), or empty
-    elevation            where climb comes from: "source" is "field" (in the file: its nodes, cell_m
-                       and hash), "elevation", or "auto", elevation first and then the field;
+    calibration        prediction intervals of the vehicle (`calibration.Calibration`), or empty
+    elevation          where climb comes from: "source" is "field" (a map in the file: its nodes,
+                       cell_m and hash), "elevation", or "auto", elevation first and then the map;
                        empty where no feature needs climb
-    personalised           whether the model is the vehicle's own: fine-tuned, or given by its
-                           method
+    personalised       whether the model is the vehicle's own: fine-tuned, or given by its method
     trips              "training", "validation" -> names of the vehicle's trips that the model, its
                        scaling or its error bars were made with
-    level              the level model in the file (`fedwatt.elevation.level`): its "features",
-                       whether hills are "borne_out" on the vehicle's validation windows with known
-                       climb, how many "windows" these are, and the "calibration" of the level model
-                       alone. Without a vehicle borne_out is None, and windows with known climb are
-                       all the hilly network's. Empty where there is one network
+    without_elevation  prediction intervals of windows whose climb is unknown
+                       (`calibration.Calibration`), or empty
     lag_s              seconds by which the vehicle's motion is delayed before features are made
     network_weight     what the network counts in a mixture with ridges; 1 where there is none
     about              what people should know of it, coarsely (`fedwatt.edge.about`): "trained_on",
@@ -70,7 +65,7 @@ class ModelCard:
     elevation: dict[str, Any] = field(default_factory=dict)
     personalised: bool = False
     trips: dict[str, list[str]] = field(default_factory=dict)
-    level: dict[str, Any] = field(default_factory=dict)
+    without_elevation: dict[str, Any] = field(default_factory=dict)
     lag_s: float = 0.0
     network_weight: float = 1.0
     trip_prior: dict[str, float] = field(default_factory=dict)

@@ -96,11 +96,7 @@ def limits(card: ModelCard) -> list[str]:
         sentences.append("It is for the vehicle that it was exported for, and for no other.")
     if not card.calibration:
         sentences.append("It has no prediction intervals.")
-    if card.level and not card.level.get("borne_out"):
-        sentences.append(
-            "Elevation does not lower this vehicle's validation error: it is not used."
-        )
-    elif card.elevation:
+    if card.elevation:
         sentences.append("It knows climb only where its field, or the vehicle, does.")
     return sentences
 

@@ -11,7 +11,7 @@ from fedwatt.edge.card import KEY, ROUTES_KEY, ModelCard
 from fedwatt.elevation.encoding import FIELD_KEY, field_from_text
 from fedwatt.errors import DataError
 from fedwatt.plugins import refers, refuse_untrusted
-from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.features import FEATURES
 
 try:
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 
 
 class EnergyModel:
-    """A model file: its card, energies [batch] of windows [batch, window, features], its hills.
-
-    A model with hills and a level model also has to know whether each window's climb is known.
-    """
+    """A model file: card, energies [batch] of windows [batch, window, features], elevation map."""
 
     def __init__(
         self,
@@ -82,13 +79,8 @@ class EnergyModel:
                 f"{self.card.library}."
             )
 
-    def energy(
-        self, windows: NDArray[np.floating], climb_known: BoolArray | None = None
-    ) -> FloatArray:
-        """Energy of each window, Wh, or scaled for a model of scaled features; [batch].
-
-        `climb_known` [batch] is for models with a level model; others do not look at it.
-        """
+    def energy(self, windows: NDArray[np.floating]) -> FloatArray:
+        """Return the energy of each window, Wh, or scaled for scaled features; [batch]."""
         shape = (self.card.window, len(self.card.features))
         if windows.shape[1:] != shape:
             raise DataError(
@@ -96,28 +88,15 @@ class EnergyModel:
                 f"got {list(windows.shape)}."
             )
         fed: dict[str, NDArray[Any]] = {"windows": np.ascontiguousarray(windows, dtype=self._type)}
-        if self.card.level:
-            if climb_known is None or climb_known.shape != windows.shape[:1]:
-                raise DataError(
-                    f"{self.path} holds a model with hills and a level one: it has to be told of "
-                    f"each of the {len(windows)} windows whether its climb is known (climb_known)."
-                )
-            fed["climb_known"] = np.ascontiguousarray(climb_known, dtype=np.bool_)
         return np.asarray(self._session.run(None, fed)[0], dtype=np.float64)
 
-    def energies(
-        self,
-        series: NDArray[np.floating],
-        ends: IntArray,
-        climb_known: BoolArray | None = None,
-    ) -> FloatArray:
-        """Energy of the windows of `series` [seconds, features] that end at `ends`, [windows]."""
+    def energies(self, series: NDArray[np.floating], ends: IntArray) -> FloatArray:
+        """Return the energy of windows of `series` [seconds, features] ending at `ends`."""
         energies = np.empty(len(ends))
         for start in range(0, len(ends), 512):
             some = ends[start : start + 512]
             rows = some[:, None] + np.arange(1 - self.card.window, 1)
-            block_known = None if climb_known is None else climb_known[start : start + 512]
-            energies[start : start + 512] = self.energy(series[rows], block_known)
+            energies[start : start + 512] = self.energy(series[rows])
         return energies
 
 

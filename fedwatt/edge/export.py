@@ -1,7 +1,6 @@
 """From a run folder to a model file that a vehicle can use.
 
-A run with hills has a level model in RUN/level; a vehicle's file then holds both networks, and
-`fedwatt.elevation.level` says which of them predicts a window.
+The file of a vehicle holds its scaling, its elevation map and its prediction intervals.
 """
 
 import math
@@ -26,10 +25,9 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
-from fedwatt.elevation.climb import with_elevation, with_measured_elevation
+from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.encoding import FIELD_KEY, field_to_text
-from fedwatt.elevation.level import LEVEL, borne_out
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
@@ -42,7 +40,6 @@ from fedwatt.journeys.route_model import RouteModel
 from fedwatt.models import MODELS, Model, get_model
 from fedwatt.plugins import short
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import config_without_elevation
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.journeys import read_fleet_ridge, read_intervals, read_trip_prior
 from fedwatt.runs.model_file import (
@@ -67,9 +64,8 @@ FEWEST_VEHICLES = 5
 class TrainedModel:
     """One model of a run: its tensors by name, and the run's configuration.
 
-    `level` is the level model that belongs to it, from the folder RUN/level. With a `fleet_ridge`
-    the vehicle mixes it with ridges. `trip_prior` is in units of the label scale; `intervals` are
-    those of the run's vehicles.
+    With a `fleet_ridge` the vehicle mixes it with ridges. `trip_prior` is in units of the label
+    scale; `intervals` are those of the run's vehicles.
     """
 
     weights: dict[str, np.ndarray[Any, Any]]
@@ -77,7 +73,6 @@ class TrainedModel:
     method: str
     seed: int
     personalised: bool = False
-    level: "TrainedModel | None" = None
     fleet_ridge: FleetRidge | None = None
     trip_prior: TripPrior = USUAL
     intervals: Intervals | None = None
@@ -97,7 +92,7 @@ def read_trained(
     """Return a model of a finished run: of its first method and first seed unless said otherwise.
 
     "final" is what vehicles use, "best" the model of the round with the lowest validation error and
-    "last" that of the last. The level model comes along, where the run has one.
+    "last" that of the last.
     """
     run = Path(run)
     config = read_model_config(run)
@@ -112,22 +107,11 @@ def read_trained(
         seeds = ", ".join(map(str, config.seeds))
         raise SettingError(f"The run has no seed {number}; it has {seeds}.")
     weights = read_model(run, chosen, which, number)
-    level = None
-    if config_without_elevation(config) is not None:
-        below = run / LEVEL
-        if not below.is_dir():
-            raise RunError(
-                f"{run} has no folder '{LEVEL}', the level model of a run with hills. Copy the "
-                "whole run. If it never had one, an earlier version of fedwatt trained it, which "
-                "also scaled climb in another way: train it again."
-            )
-        level = read_trained(below, method=chosen, seed=number, which=which)
     return TrainedModel(
         weights,
         config,
         chosen,
         number,
-        level=level,
         fleet_ridge=read_fleet_ridge(run),
         trip_prior=read_trip_prior(run, chosen) or USUAL,
         intervals=read_intervals(run, chosen),
@@ -150,12 +134,10 @@ def personalised(
     run: Path,
     vehicle: Vehicle | None,
     file: Path | None = None,
-    level_file: Path | None = None,
 ) -> TrainedModel:
     """Return the model that a vehicle of the run made its own, in place of the global one.
 
-    It is in the run folder; that of a real fleet is a `file` on the vehicle's own disk, and so is
-    that of its level model.
+    It is in the run folder; that of a deployed fleet is a `file` on the vehicle's own disk.
     """
     if vehicle is None:
         raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
@@ -168,8 +150,7 @@ def personalised(
         )
     else:
         weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
-    level = trained.level and personalised(trained.level, Path(run) / LEVEL, vehicle, level_file)
-    return replace(trained, weights=weights, personalised=True, level=level)
+    return replace(trained, weights=weights, personalised=True)
 
 
 def export(
@@ -184,44 +165,39 @@ def export(
     """Write the model file `out`, with the vehicle's model of `routes` where it has one.
 
     With a `vehicle` its scaling is in the graph, its error bars are in the card, and the accuracy
-    that `form` costs is measured on its test windows. A model that was trained with hills takes the
-    vehicle's `field` along, and its level model; whether hills are borne out is found on the
-    vehicle's validation windows.
+    that `form` costs is measured on its test windows. The file of a model with elevation holds the
+    vehicle's map, `field`, and prediction intervals for windows whose climb is unknown.
     """
-    both = [trained] if trained.level is None else [trained, trained.level]
     if vehicle is None:
-        card = replace(_card(trained, form), level=_unjudged_level(trained))
-        write_bytes(Path(out), _bytes(card, [_network(network) for network in both]))
+        card = _card(trained, form)
+        write_bytes(Path(out), _bytes(card, _network(trained)))
         return card
     # Predictions are made of trips as recorded: the file itself delays them and reads their climb.
     aligned = prepared(vehicle, trained.config.data)
     climbing, elevation, notes = _with_elevation(trained, aligned, field)
     if routes is not None:
         notes |= {ROUTES_KEY: model_to_text(routes)}
-    clients = [build_client(climbing, network.config.data) for network in both]
-    networks = [_network(network, client) for network, client in zip(both, clients, strict=True)]
-    draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), networks, notes)
+    client = build_client(climbing, trained.config.data)
+    network = _network(trained, client)
+    draft = _Draft(vehicle, split_of_trips(vehicle, trained.config.data), network, notes)
     trips = {"training": draft.trips("train"), "validation": draft.trips("validation")}
     card = replace(
         _card(trained, form, vehicle),
         loss_wh=0.0,
         elevation=elevation,
         lag_s=float(aligned.facts.get("lag_s", 0.0)),
-        network_weight=1.0 if networks[0].mixture is None else networks[0].mixture.network,
+        network_weight=1.0 if network.mixture is None else network.mixture.network,
         trips={role: [trip.name for trip in role_trips] for role, role_trips in trips.items()},
-        balance=balance_entry(networks[0].mixture, clients[0]),
+        balance=balance_entry(network.mixture, client),
     )
-    if trained.level is not None:
-        card = replace(card, level=_judged_level(networks, both, clients))
     if card.target != ENERGY.name:  # error bars and losses are of energies, which add up to trips
         card = replace(card, loss_wh=0.0 if form == "float32" else None)
         write_bytes(Path(out), draft.content(card))
         return card
-    calibration, prior = _bars(trained, draft, clients[0], card)
-    if card.level:
-        level_alone = replace(card, level=card.level | {"borne_out": False})
-        without = draft.calibration(level_alone)
-        card = replace(card, level=card.level | {"calibration": without})
+    calibration, prior = _bars(trained, draft, client, card)
+    if elevation:
+        masked = replace(draft, vehicle=_without_elevation(vehicle, card.features))
+        card = replace(card, without_elevation=masked.calibration(card))
     if form != "float32":
         plain = replace(card, form="float32")
         card = replace(card, loss_wh=draft.test_rmse(card) - draft.test_rmse(plain))
@@ -237,7 +213,7 @@ def _bars(
     if trained.intervals is None or trained.intervals.vehicles < FEWEST_VEHICLES:
         prior = in_wh(trained.trip_prior, client.label_scale_wh)
         return draft.calibration(card), draft.trip_prior(card, prior)
-    predicted = _validation_predictions(draft.networks[0], trained, client)
+    predicted = _validation_predictions(draft.network, trained, client)
     bars, prior = fleet_intervals(trained.intervals, client, predicted, trained.trip_prior)
     return bars.to_json(), prior
 
@@ -248,12 +224,12 @@ class _Draft:
 
     vehicle: Vehicle
     splits: Mapping[str, str]  # trip → split
-    networks: Sequence[Network]
+    network: Network
     notes: Mapping[str, str]
 
     def content(self, card: ModelCard) -> bytes:
         """Return the file with this card."""
-        return _bytes(card, self.networks, self.notes)
+        return _bytes(card, self.network, self.notes)
 
     def trips(self, split: str) -> list[Trip]:
         """Return the vehicle's trips of a split."""
@@ -287,32 +263,10 @@ class _Draft:
         return math.sqrt(float((errors**2).mean()))
 
 
-def _unjudged_level(trained: TrainedModel) -> dict[str, Any]:
-    """Return the card's entry on the model without elevation where no vehicle has evaluated it."""
-    if trained.level is None:
-        return {}
-    data = trained.level.config.data
-    if data.components or data.selected:
-        raise SettingError(
-            "The model with hills and its level model each see features of their own, which every "
-            "vehicle chooses for itself (components, selected), so one file of scaled features "
-            "cannot hold both. Give a vehicle's folder with --vehicle."
-        )
-    return {"features": list(data.columns), "borne_out": None, "windows": 0}
-
-
-def _judged_level(
-    networks: Sequence[Network], both: Sequence[TrainedModel], clients: Sequence[Client]
-) -> dict[str, Any]:
-    """Return the card's entry on the level model, after both predicted validation windows."""
-    hilly, level = (
-        _validation_predictions(*three) for three in zip(networks, both, clients, strict=True)
-    )
-    return {
-        "features": list(feature_names(both[1].config.data.features)),
-        "borne_out": borne_out(hilly, level, clients[0]),
-        "windows": int(clients[0].climb_known["validation"].sum()),
-    }
+def _without_elevation(vehicle: Vehicle, features: Sequence[str]) -> Vehicle:
+    """Return the vehicle as if it had no receiver, barometer or map."""
+    needed = {channel for name in features for channel in FEATURES[name].needs}
+    return replace(vehicle, trips=tuple(unlocated(trip, needed) for trip in vehicle.trips))
 
 
 def _validation_predictions(network: Network, trained: TrainedModel, client: Client) -> FloatArray:
@@ -338,7 +292,7 @@ def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
 
     It does so as in the run that trained it, in float32 whatever the form of the file.
     """
-    alone = _opened(_bytes(_card(trained, "float32"), [_network(trained)]))
+    alone = _opened(_bytes(_card(trained, "float32"), _network(trained)))
     return alone.energies(client.series, client.ends["validation"])
 
 
@@ -382,10 +336,8 @@ def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> M
     )
 
 
-def _bytes(
-    card: ModelCard, networks: Sequence[Network], notes: Mapping[str, str] | None = None
-) -> bytes:
-    return bytes(build(card, *networks, notes=notes).SerializeToString(deterministic=True))
+def _bytes(card: ModelCard, network: Network, notes: Mapping[str, str] | None = None) -> bytes:
+    return bytes(build(card, network, notes=notes).SerializeToString(deterministic=True))
 
 
 def _opened(content: bytes) -> EnergyModel:

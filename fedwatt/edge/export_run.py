@@ -14,7 +14,7 @@ from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import LEVEL, learns_elevation, vehicle_field
+from fedwatt.runs.elevation import learns_elevation, vehicle_field
 from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
 from fedwatt.runs.provenance import describe_fleet
 from fedwatt.runs.source import vehicle_maker
@@ -66,7 +66,7 @@ def export_run(
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
-    field = vehicle_field(trained.config, run, trained.method, vehicle_data.name, elevation)
+    field = vehicle_field(trained.config, run, vehicle_data.name, elevation)
     planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
     return trained, export(
         trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
@@ -91,15 +91,9 @@ def _vehicle(folder: Path) -> Vehicle:
 def _personal(
     trained: TrainedModel, run: Path, vehicle: Vehicle | None, state_folder: "StateFolder | None"
 ) -> TrainedModel:
-    """Return the vehicle's own model and level model: from its state folder, or else from the
-    run.
-    """
-    if state_folder is None:
-        return personalised(trained, run, vehicle)
-    level = None
-    if trained.level is not None:
-        level = _state_folder(state_folder.state, run / LEVEL).personalised(trained.method)
-    return personalised(trained, run, vehicle, state_folder.personalised(trained.method), level)
+    """Return the vehicle's personalised model: from its state folder, or else from the run."""
+    file = None if state_folder is None else state_folder.personalised(trained.method)
+    return personalised(trained, run, vehicle, file)
 
 
 def export_trained(
@@ -119,8 +113,8 @@ def export_trained(
 ) -> ModelCard:
     """Write the model file `out` of `weights` [D].
 
-    `run` is the run folder, if it is in one; a run with hills must be. With a `fleet_ridge` the
-    vehicle mixes the network with ridges. The card describes the `fleet`.
+    `run` is the run folder, if it is in one; for a `vehicle` of a run with elevation it must be.
+    With a `fleet_ridge` the vehicle mixes the network with ridges. The card describes the `fleet`.
     """
     parts = {name: p.cpu().float().numpy() for name, p in network.layout.split(weights).items()}
     custom_model = None if config.model.name in MODELS else network
@@ -129,28 +123,26 @@ def export_trained(
         description = about_run(run, method, "personalised" if personalised else "final", "")
     elif fleet is not None:
         description = {"trained_on": about_fleet(describe_fleet(fleet))}
-    if not needs_climb(feature_names(config.data.features)):
-        model = TrainedModel(
-            parts,
-            config,
-            method,
-            seed,
-            personalised,
-            fleet_ridge=fleet_ridge,
-            trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
-            intervals=read_intervals(run, method) if run else None,
-            own=custom_model,
-            about=description,
-        )
-        return export(model, out, vehicle=vehicle, form=form)
-    if run is None or personalised:
-        raise SettingError(
-            "A model with hills is exported from its run folder, which has its level model: "
-            "fedwatt export RUN --vehicle FOLDER."
-        )
-    model = read_trained(run, method=method, seed=seed)
-    model = replace(model, about=description)
-    field = None if vehicle is None else vehicle_field(config, run, method, vehicle.name)
+    field = None
+    if vehicle is not None and needs_climb(feature_names(config.data.features)):
+        if run is None:
+            raise SettingError(
+                "The elevation map of a vehicle is learned as its run folder says: save the run, "
+                "or use 'fedwatt export RUN --vehicle FOLDER'."
+            )
+        field = vehicle_field(config, run, vehicle.name)
+    model = TrainedModel(
+        parts,
+        config,
+        method,
+        seed,
+        personalised,
+        fleet_ridge=fleet_ridge,
+        trip_prior=(read_trip_prior(run, method) if run else None) or USUAL,
+        intervals=read_intervals(run, method) if run else None,
+        own=custom_model,
+        about=description,
+    )
     return export(model, out, vehicle=vehicle, form=form, field=field)
 
 

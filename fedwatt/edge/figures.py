@@ -74,10 +74,10 @@ def _area(axes: Axes, values: FloatArray, bottom: float) -> None:
 def _about_band(prediction: TripPrediction) -> str:
     if prediction.interval_wh is None:
         return "The model has no prediction intervals: export it with the vehicle's folder."
-    if prediction.hills is not None and 0 < prediction.hills.mean() < 1:
+    if prediction.climb_known is not None and 0 < prediction.climb_known.mean() < 1:
         return (
-            "The band lies between those of the network with hills and of the level model, by the "
-            "time that each predicted: a guide, and not a promise."
+            "The band lies between those with and without known climb, by the time that climb was "
+            "known: a guide, and not a promise."
         )
     return f"The band holds the measured energy in {prediction.level:.0%} of trips as long as this."
 

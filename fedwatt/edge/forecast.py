@@ -80,9 +80,10 @@ class Forecast:
         if self.card.elevation:
             climb, descent = (prediction.trip.channels[name].sum() for name in CLIMB)
             rows.append(("climb, descent", f"{climb:.0f} m, {descent:.0f} m"))
-        if prediction.hills is not None:
-            windows = f"{prediction.hills.sum():,} of {len(prediction.hills):,}"
-            rows.append(("windows predicted with hills", windows))
+        climb_known = prediction.climb_known
+        if climb_known is not None:
+            windows = f"{climb_known.sum():,} of {len(climb_known):,}"
+            rows.append(("windows with known climb", windows))
         return rows
 
     def _energy_rows(self) -> Rows:
@@ -122,11 +123,8 @@ class Forecast:
         if self.reach is not None and not self.reach.reaches:
             missing = f"{self.reach.short_wh:,.0f} Wh are missing"
             made.append(f"The battery does not reach the end: {missing}.")
-        if card.level and not card.level["borne_out"]:
-            made.append("Hills are not borne out in this vehicle: the level model predicts it all.")
-        elif card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
-            then = "the level model predicts it" if card.level else "the road counts as level"
-            made.append(f"It has no positions, elevation or grade: {then}.")
+        if card.elevation and climb_from(self.trip, card.elevation["source"]) == "nothing":
+            made.append("It has no positions, elevation or grade: its climb is unknown.")
         if self.vehicle and card.vehicle != self.vehicle:
             made.append(f"The model has the scaling of {card.vehicle}, not of {self.vehicle}.")
         return made

@@ -12,10 +12,6 @@ With a vehicle, its feature scaling and the inverse label scaling are nodes of t
 features in float64 go in, Wh come out, and the network between them sees the very float32 numbers
 that it was trained on.
 
-A model with hills may hold its level model as well, the network without climb. The graph then has a
-second input, whether each window's climb is known, and `fedwatt.elevation.level` says which of the
-two networks gives a window's energy.
-
 ONNX orders gates differently: GRU update, reset, new (torch: reset, update, new) and LSTM input,
 output, forget, cell (torch: input, forget, cell, output).
 """
@@ -24,7 +20,7 @@ import io
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,20 +66,15 @@ class Network:
 
 @dataclass(frozen=True)
 class _Graph:
-    """Nodes and constants of a graph that is being built, with weights in the form asked for.
-
-    `prefix` begins the names of one network, so that two networks fit into one graph.
-    """
+    """Nodes and constants of a graph that is being built, with weights in the form asked for."""
 
     form: str
-    prefix: str = ""
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
 
     def constant(self, name: str, values: Array) -> str:
-        full = self.prefix + name
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), full))
-        return full
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
+        return name
 
     def weight(self, name: str, values: Array) -> str:
         """Return a float32 weight, kept as it is, halved, or in int8 with one scale a column.
@@ -106,19 +97,17 @@ class _Graph:
         return self.constant(name, values)
 
     def node(self, kind: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
-        full = self.prefix + output
-        self.nodes.append(helper.make_node(kind, list(inputs), [full], **attributes))
-        return full
+        self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
+        return output
 
 
 def build(
     card: ModelCard,
     network: Network,
-    level: Network | None = None,
     *,
     notes: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the ONNX model of a network, or of one with hills and its level one.
+    """Return the ONNX model of a network.
 
     With a scaler the graph maps physical features [batch, window, features] (float64) to Wh [batch]
     (float64), otherwise scaled features to scaled energy, both float32. `notes` go into the file's
@@ -130,11 +119,7 @@ def build(
     kind = TensorProto.FLOAT if network.scaler is None else TensorProto.DOUBLE
     shape: list[str | int | None] = ["batch", card.window, len(card.features)]
     inputs = [helper.make_tensor_value_info("windows", kind, shape)]
-    if level is None:
-        _energy(graph, card, network, "windows", len(card.features))
-    else:
-        inputs.append(helper.make_tensor_value_info("climb_known", TensorProto.BOOL, ["batch"]))
-        _either_energy(graph, card, network, level)
+    _energy(graph, card, network)
     outputs = [helper.make_tensor_value_info("energy", kind, ["batch"])]
     made = helper.make_graph(graph.nodes, "fedwatt", inputs, outputs, graph.constants)
     model = helper.make_model(
@@ -149,29 +134,13 @@ def build(
     return model
 
 
-def _either_energy(graph: _Graph, card: ModelCard, network: Network, level: Network) -> None:
-    """Add the energy with elevation where climb is known, else the energy without it."""
-    columns = [card.features.index(name) for name in card.level["features"]]
-    columns_kept = graph.constant("level_columns", np.array(columns, np.int64))
-    below = replace(graph, prefix="level.")
-    without = below.node("Gather", ["windows", columns_kept], "windows", axis=2)
-    energies = [
-        _energy(replace(graph, prefix="hills."), card, network, "windows", len(card.features)),
-        _energy(below, card, level, without, len(columns)),
-    ]
-    # None: no vehicle has evaluated its hills, so every window with known climb gets them.
-    borne_out = graph.constant("borne_out", np.array(card.level["borne_out"] is not False))
-    hilly = graph.node("And", ["climb_known", borne_out], "hilly")
-    graph.node("Where", [hilly, *energies], "energy")
-
-
-def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, width: int) -> str:
-    """Energies [batch] by one network of `windows` [batch, window, width]."""
+def _energy(graph: _Graph, card: ModelCard, network: Network) -> None:
+    """Add the energies [batch] of the graph's windows."""
     backbone = card.backbone
     weights = network.weights
     scaler = network.scaler
-    inside = windows if scaler is None else _scaled(graph, scaler, windows)
-    columns = width if scaler is None or scaler.mix is None else scaler.mix.shape[1]
+    inside = "windows" if scaler is None else _scaled(graph, scaler, "windows")
+    columns = len(card.features) if scaler is None or scaler.mix is None else scaler.mix.shape[1]
     if network.own is not None:
         traced = _traced(network.own, weights, card.window, columns)
         out = _included(graph, traced, inside)
@@ -185,14 +154,15 @@ def _energy(graph: _Graph, card: ModelCard, network: Network, windows: str, widt
         raise SettingError(unknown("backbone", backbone, ("mlp", *GATES)))
     flat = graph.constant("flat", np.array([-1], np.int64))
     if scaler is None:
-        return graph.node("Reshape", [out, flat], "energy")
+        graph.node("Reshape", [out, flat], "energy")
+        return
     label = graph.node("Reshape", [out, flat], "label")
     wide = graph.node("Cast", [label], "label.float64", to=TensorProto.DOUBLE)
     if network.mixture is not None:
         wide = _mixed(graph, network.mixture, inside, wide)
     scale = graph.constant("label_scale_wh", np.array(network.label_scale_wh))
     center = graph.constant("label_center_wh", np.array(network.label_center_wh))
-    return graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
+    graph.node("Add", [graph.node("Mul", [wide, scale], "above_center"), center], "energy")
 
 
 class _AsModule(nn.Module):
@@ -245,13 +215,12 @@ def _traced(model: Model, weights: Mapping[str, Array], window: int, features: i
 
 def _included(graph: _Graph, traced: Any, x: str) -> str:
     """Energies of a traced network, whose nodes become part of the graph."""
-    subgraph = compose.add_prefix(traced, f"{graph.prefix}own.").graph
+    subgraph = compose.add_prefix(traced, "own.").graph
     for part in subgraph.initializer:
         values = numpy_helper.to_array(part)
-        name = part.name.removeprefix(graph.prefix)
         as_weight = values.dtype == np.float32 and values.ndim > 0
-        graph.weight(name, values) if as_weight else graph.constant(name, values)
-    graph.node("Identity", [x], subgraph.input[0].name.removeprefix(graph.prefix))
+        graph.weight(part.name, values) if as_weight else graph.constant(part.name, values)
+    graph.node("Identity", [x], subgraph.input[0].name)
     graph.nodes.extend(subgraph.node)
     return str(subgraph.output[0].name)
 
@@ -319,7 +288,7 @@ def _recurrent(graph: _Graph, backbone: str, weights: Mapping[str, Array], x: st
     settings: dict[str, Any] = {"hidden_size": hidden}
     if backbone == "gru":
         settings["linear_before_reset"] = 1  # torch resets after the recurrent product
-    last = f"{graph.prefix}last_state"
+    last = "last_state"
     graph.nodes.append(helper.make_node(backbone.upper(), inputs, ["", last], **settings))
     axes = graph.constant("directions", np.array([0], np.int64))
     return graph.node("Squeeze", [last, axes], "hidden")

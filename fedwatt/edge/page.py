@@ -66,12 +66,11 @@ def scores(
     )
     minutes = prediction.trip.seconds / 60
     made.append(score("Consumption", per_km, "Wh/km", f"{minutes:.0f} minutes", "--muted"))
-    if prediction.hills is not None:
-        without_elevation = len(prediction.hills) - int(prediction.hills.sum())
-        remark = f"{without_elevation:,} of {len(prediction.hills):,} windows by the level model"
-        made.append(
-            score("With elevation", f"{100 * prediction.hills.mean():.0f}", "%", remark, "--muted")
-        )
+    climb_known = prediction.climb_known
+    if climb_known is not None:
+        unknown = len(climb_known) - int(climb_known.sum())
+        remark = f"{unknown:,} of {len(climb_known):,} windows without"
+        made.append(score("Climb known", f"{100 * climb_known.mean():.0f}", "%", remark, "--muted"))
     return made if reach is None else [*made, _soc_score(prediction, reach)]
 
 
@@ -116,10 +115,4 @@ def _elevation(card: ModelCard) -> str:
             f"{first}{card.elevation['nodes']:,} nodes {card.elevation['cell_m']:g} m apart, "
             "learned by the fleet and, where only this vehicle drives, by itself"
         )
-    if not card.level:
-        return source
-    if not card.level["borne_out"]:
-        return (
-            f"{source}; does not lower its validation error, the level model predicts every window"
-        )
-    return f"{source}; the level model predicts windows whose climb is not known"
+    return f"{source}; windows elsewhere are predicted without climb"

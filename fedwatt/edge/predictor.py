@@ -5,8 +5,7 @@ A prediction comes a few seconds after the second it is about: acceleration look
 and a speed that stands is believed after one usual hold. A model with hills waits four seconds, in
 which a leap of the position may show, and the usual hold of a position. Climb is read anew from the
 last ten minutes each second, so in a gap that is not over yet it is not known for now, and is put
-right in the windows that still hold it once it is. Where a window's climb is not known its level
-model predicts it (`fedwatt.elevation.level`), if the file has one.
+right in the windows that still hold it once it is.
 
 Where the pack's energy is measured and given to `step`, predictions also learn from the trip under
 way (`fedwatt.journeys.filter`), and `rest_of_trip` corrects what was predicted of the way ahead.
@@ -35,6 +34,7 @@ from fedwatt.telemetry.cleaning.resample import GRADE_SMOOTHING_S, centred_mean
 from fedwatt.telemetry.trip import FloatArray, Trip
 from fedwatt.windows.features import (
     CLIMB,
+    CLIMB_KNOWN,
     FEATURES,
     MAY_BE_UNKNOWN,
     MEMORY_S,
@@ -54,8 +54,8 @@ class Prediction:
     """Energy of the window that ends `second` seconds into its trip.
 
     `time_s` is that moment by the clock of the samples. `low_wh` and `high_wh` are NaN where the
-    model carries no error bars. `hills`: the network with hills predicted it, not the level model;
-    None where the file has one network. `in_trip` is the prediction corrected by what the trip had
+    model carries no prediction intervals. `climb_known` is None for a model without elevation.
+    `in_trip` is the prediction corrected by what the trip had
     shown before the window began, with its interval; None where no energy was given.
     """
 
@@ -64,7 +64,7 @@ class Prediction:
     energy_wh: float
     low_wh: float
     high_wh: float
-    hills: bool | None = None
+    climb_known: bool | None = None
     in_trip: tuple[float, float, float] | None = None
     """Energy, lower and upper end, Wh."""
 
@@ -88,7 +88,8 @@ class EnergyPredictor:
         card = self.model.card
         self.model.refuse_unless_telemetry()
         needs = [channel for name in card.features for channel in FEATURES[name].needs]
-        essential = [name for name in needs if not (card.elevation and name in CLIMB)]
+        from_ground = (*CLIMB, CLIMB_KNOWN) if card.elevation else ()
+        essential = [name for name in needs if name not in from_ground]
         ground = SOURCES[card.elevation["source"]] if card.elevation else ()
         self.channels = tuple(dict.fromkeys(("speed_mps", *essential, *ground)))
         self._assumed = np.array([assumed.get(name, math.nan) for name in self.channels])
@@ -155,7 +156,7 @@ class EnergyPredictor:
 
         Its standard deviation is that of the corrected energy.
         """
-        return None if self._filter is None else self._filter.rest(predicted_wh, seconds)
+        return None if self._filter is None else self._filter.remainder(predicted_wh, seconds)
 
     def _learned(self, prediction: Prediction) -> Prediction:
         """Return the prediction corrected by the trip so far, which it then becomes a part of."""
@@ -238,15 +239,14 @@ class EnergyPredictor:
         # More than one only at the end of a trip.
         ends = np.array(made) - begin - 1
         windows = features[ends[:, None] + np.arange(1 - card.window, 1)]
-        climb_known = hills = None
-        if card.level:
-            climb_known = known_windows(channels["climb_known"], ends, length=card.window)
-            hills = climb_known & card.level["borne_out"]
-        energy_wh = self.model.energy(windows, climb_known)
+        climb_known = None
+        if card.elevation:
+            climb_known = known_windows(channels[CLIMB_KNOWN], ends, length=card.window)
+        energy_wh = self.model.energy(windows)
         cold = coldness(self._ambient_c())
-        low_wh, high_wh = self._bars.windows(energy_wh, windows, hills, cold)
+        low_wh, high_wh = self._bars.windows(energy_wh, windows, climb_known, cold)
         columns = [values.tolist() for values in (energy_wh, low_wh, high_wh)]
-        columns.append([None] * len(made) if hills is None else hills.tolist())
+        columns.append([None] * len(made) if climb_known is None else climb_known.tolist())
         return [
             Prediction(second, self._clock.origin_s + second, *values)
             for second, *values in zip(made, *columns, strict=True)

@@ -16,7 +16,7 @@ from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usab
 from fedwatt.journeys.filter import coldness
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
-from fedwatt.windows.features import CLIMB, FEATURES, feature_columns, trip_features
+from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
 from fedwatt.windows.splits import known_windows, window_ends, window_energy, window_means
 from fedwatt.windows.time_offset import delayed
 
@@ -41,8 +41,8 @@ class TripPrediction:
     low_wh,       ends of the interval for the energy since the trip began, NaN where the model has
     high_wh       no error bars
     level         of the interval, such as 0.9
-    hills         which windows the network with hills predicted, the level model the others,
-                  [windows]; None for a file with one network
+    climb_known   whether the climb of each window is known, [windows]; None for a model without
+                  elevation
     """
 
     trip: Trip
@@ -52,7 +52,7 @@ class TripPrediction:
     low_wh: FloatArray
     high_wh: FloatArray
     level: float
-    hills: BoolArray | None = None
+    climb_known: BoolArray | None = None
 
     @property
     def total_wh(self) -> float:
@@ -101,15 +101,18 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
                     f"Trip '{trip.name}' has no {channel}, which the model needs for its feature "
                     f"'{name}'. Add the channel, or use a model that was trained without it."
                 )
-    windows_wh, predicted_wh, elevation_known = _energies(model, trip, vehicle or card.vehicle)
-    hills = None if elevation_known is None else elevation_known & card.level["borne_out"]
+    windows_wh, predicted_wh = _energies(model, trip, vehicle or card.vehicle)
+    climb_known = None
+    if card.elevation:
+        ends = window_ends(trip.seconds, length=card.window)
+        climb_known = known_windows(trip.channels[CLIMB_KNOWN], ends, length=card.window)
     bars = PredictionIntervals.of(card)
-    share = level_share(hills, trip.seconds, card.window)
+    share = unknown_share(climb_known, trip.seconds, card.window)
     speed_mps = trip.channels["speed_mps"]
     low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, _coldness(trip))
     measured_wh = trip.channels.get("energy_wh")
     return TripPrediction(
-        trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, bars.usual.level, hills
+        trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, bars.usual.level, climb_known
     )
 
 
@@ -119,10 +122,8 @@ def _coldness(trip: Trip) -> float:
     return 0.0 if ambient is None else coldness(float(np.median(ambient)))
 
 
-def _energies(
-    model: "EnergyModel", trip: Trip, vehicle: str
-) -> tuple[FloatArray, FloatArray, BoolArray | None]:
-    """Energies of the trip's windows, of its seconds, and which windows' climb is known."""
+def _energies(model: "EnergyModel", trip: Trip, vehicle: str) -> tuple[FloatArray, FloatArray]:
+    """Return energies of the trip's windows and of its seconds."""
     card = model.card
     window = model.card.window
     before, after = (
@@ -132,21 +133,12 @@ def _energies(
     ends = window + tile_ends(trip.seconds, window=window)
     # First and last the windows that stand all the time, for what a second of standing takes.
     window_ends_needed = np.concatenate([[window - 1], ends, [len(series) - 1]])
-    elevation_known = None
-    if card.level:
-        sure = np.pad(trip.channels["climb_known"], window, mode="edge")
-        elevation_known = known_windows(sure, window_ends_needed, length=window)
-    found_wh = model.energies(series, window_ends_needed, elevation_known)
+    found_wh = model.energies(series, window_ends_needed)
     idle_wh = float(found_wh[0]) / window, float(found_wh[-1]) / window
     seconds_wh = energy_by_second(found_wh[1:-1], trip.seconds, window=window, idle_wh=idle_wh)
     if card.balance:
         seconds_wh = seconds_wh + _balance_wh(card, series[window:-window]) / window
-    inside = slice(window, trip.seconds + 1)
-    return (
-        found_wh[inside],
-        seconds_wh,
-        None if elevation_known is None else elevation_known[inside],
-    )
+    return found_wh[window : trip.seconds + 1], seconds_wh
 
 
 def _balance_wh(card: "ModelCard", rows: FloatArray) -> float:
@@ -165,19 +157,19 @@ def _standing(trip: Trip, features: tuple[str, ...], at: int) -> FloatArray:
     return feature_columns(now | still, features, begin=second)
 
 
-def level_share(hills: BoolArray | None, seconds: int, window: int) -> FloatArray:
-    """Share of the time since a trip began that the level model predicted, [seconds].
+def unknown_share(climb_known: BoolArray | None, seconds: int, window: int) -> FloatArray:
+    """Return the share of the time since a trip began whose climb is unknown, [seconds].
 
-    >>> level_share(np.array([True, False]), 3, window=2)
+    >>> unknown_share(np.array([True, False]), 3, window=2)
     array([0.  , 0.25, 0.5 ])
     """
-    if hills is None:
+    if climb_known is None:
         return np.zeros(seconds)
-    total = np.concatenate([[0.0], np.cumsum(~hills)])
+    total = np.concatenate([[0.0], np.cumsum(~climb_known)])
     second = np.arange(seconds)
     # Of each second the mean over the windows that cover it, counted by where they begin.
     first = np.maximum(second - window + 1, 0)
-    last = np.minimum(second, len(hills) - 1)
+    last = np.minimum(second, len(climb_known) - 1)
     by_second = (total[last + 1] - total[first]) / (last - first + 1)
     return np.asarray(np.cumsum(by_second) / (second + 1))
 

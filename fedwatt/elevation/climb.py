@@ -3,14 +3,15 @@
 The policy where something is missing: in a gap (no fix, a tunnel, ground the field does not know)
 the difference between its ends is spread over the metres the wheels rolled, provided both ends are
 in one region and the grade is one a road can have; otherwise climb is not known. Such seconds are
-level in the features, which keep level at 0 in every vehicle (`fleet.scaling.about_zero`), and
-windows with many of them are left to the level model (`level`). Wheels that stand do not climb,
+level in the features, which keep level at 0 in every vehicle (`windows.scaling.about_zero`), and
+the feature `climb_known` is 0. Wheels that stand do not climb,
 whatever the position does: a parked vehicle's fix wanders, and a ferry carries the vehicle.
 
 On board climb is read in the same way, or else from what the trip says (`with_climb`). Needs numpy
 only.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.positions import AROUND_LEAP_S, trusted_positions
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.trip import FloatArray, IntArray, Trip, Vehicle
-from fedwatt.windows.features import CLIMB
+from fedwatt.windows.features import CLIMB, CLIMB_KNOWN
 
 STANDING_MPS = 0.3
 STEEPEST = 0.2
@@ -49,7 +50,7 @@ def climbing(trip: Trip, rise: FloatArray) -> Trip:
     level = np.nan_to_num(rise)
     up = np.maximum(level, 0.0)
     down = np.maximum(-level, 0.0)
-    climb = {"climb_m": up, "descent_m": down, "climb_known": known.astype(float)}
+    climb = {"climb_m": up, "descent_m": down, CLIMB_KNOWN: known.astype(float)}
     return replace(trip, channels={**trip.channels, **climb})
 
 
@@ -160,10 +161,19 @@ def with_climb(trip: Trip, source: str, field: Field | None) -> Trip:
     return climbing(trip, np.full(trip.seconds, np.nan))
 
 
+def unlocated(trip: Trip, needed: Collection[str] = ()) -> Trip:
+    """Return the trip without the channels that climb is read from, but for those `needed`."""
+    sources = {*POSITION, "elevation_m", "grade", *CLIMB, CLIMB_KNOWN}
+    climb = {*CLIMB, CLIMB_KNOWN}
+    hidden = sources - (set(needed) - climb)
+    left = {name: values for name, values in trip.channels.items() if name not in hidden}
+    return replace(trip, channels=left)
+
+
 def _as_given(trip: Trip) -> Trip:
     """Return the trip with its own climb and descent, known where both are numbers."""
     given = {name: trip.channels[name] for name in CLIMB}
     known = np.all([np.isfinite(values) for values in given.values()], axis=0)
-    known &= trip.channels.get("climb_known", np.ones(trip.seconds)) > 0
+    known &= trip.channels.get(CLIMB_KNOWN, np.ones(trip.seconds)) > 0
     given = {name: np.where(known, values, 0.0) for name, values in given.items()}
-    return replace(trip, channels={**trip.channels, **given, "climb_known": known.astype(float)})
+    return replace(trip, channels={**trip.channels, **given, CLIMB_KNOWN: known.astype(float)})

@@ -103,11 +103,6 @@ def refuse_unmaskable(settings: ElevationSettings) -> None:
             "degrees: elevation.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
             "-83.65]."
         )
-    if settings.refresh_every:
-        raise SettingError(
-            "elevation.refresh_every learns hills anew in training, and that exchange has no masks "
-            "yet. Set it to 0, or secure.enabled to false."
-        )
     pairs = pairs_of_a_node(Grid(cell_m=settings.cell_m), settings.segment_s)
     if pairs > MOST_PAIRS:
         raise SettingError(

@@ -21,9 +21,9 @@ class ElevationSettings(Checked):
     """Grid, segments, prior and privacy of a field."""
 
     source: str = "auto"
-    """"auto": a vehicle's own elevation channel where it has one, else the field that the fleet
-    learns, else the level model; "learn": the field alone; "measured": the elevation channel alone;
-    or the file of a field made by `fedwatt elevation learn`."""
+    """"auto": a vehicle's own elevation channel where it has one, else the map that the fleet
+    learns; "learn": the map alone; "measured": the elevation channel alone; or the file of a map
+    made by `fedwatt elevation learn`."""
     cell_m: float = number(80.0, "[1, 100000]", "m")
     """Metres between nodes."""
     segment_s: int = number(Prior.segment_s, "[1, 600]", "s")
@@ -39,14 +39,6 @@ class ElevationSettings(Checked):
     """k: a node is published only if as many vehicles contributed to it."""
     private: bool = True
     """Whether each vehicle learns, on board, the ground that is not published."""
-    refresh_every: int = number(0, "[0, inf]", "rounds (0: never)")
-    """Rounds of training after which the field is learned anew from what the network cannot
-    explain; 0: never."""
-    forget: float = number(0.5, "[0, 1]")
-    """What sums of earlier exchanges count in a refresh; 1: as much as new ones, 0: nothing."""
-    model_without_elevation: bool = True
-    """Whether the run also trains its methods without climb, for windows whose climb is not known;
-    see `level`."""
     noise_multiplier: float = number(0.0, "[0, inf)", "(0: no noise)")
     """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
     clip: float = number(10.0, "(0, inf)")
@@ -63,8 +55,6 @@ class ElevationSettings(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        noisy = self.refresh_every and self.noise_multiplier
-        check(self, "refresh_every", not noisy, "0 where there is noise: refreshes have none yet")
         if self.noise_multiplier or self.area:
             allowed = "south, north, west and east of where the fleet drives, in degrees"
             check(self, "area", len(self.area) == 4, allowed)

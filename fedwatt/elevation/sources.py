@@ -24,10 +24,9 @@ from fedwatt.elevation.store import (
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_fleet
-from fedwatt.telemetry.trip import BoolArray
 from fedwatt.windows import DataSettings
 from fedwatt.windows.features import feature_names, needs_climb
-from fedwatt.windows.splits import held_out_vehicles, natural_key
+from fedwatt.windows.splits import held_out_vehicles
 
 log = logging.getLogger("fedwatt.elevation")
 
@@ -78,17 +77,11 @@ def _with_elevation(vehicles: Iterable[Vehicle], settings: ElevationSettings) ->
             "with elevation (or --dem), or let the fleet learn a map: elevation.source = 'auto'."
         )
     if without:
-        what = (
-            "the level model predicts for"
-            if settings.model_without_elevation
-            else "roads are level for"
-        )
         log.warning(
-            "%d of %d vehicles have no measured elevation: %s %s. With elevation.source = 'auto' "
-            "they would read the hills that the fleet learns.",
+            "%d of %d vehicles have no measured elevation, so their climb is unknown: %s. With "
+            "elevation.source = 'auto' they would read the map that the fleet learns.",
             len(without),
             count,
-            what,
             ", ".join(without[:5]),
         )
 
@@ -99,22 +92,16 @@ def learn_fields(
     settings: ElevationSettings,
     *,
     share: Share | None = None,
-    present: Callable[[int], BoolArray] | None = None,
 ) -> Learned:
     """Return the fields that a fleet learns; vehicles that are held out contribute nothing.
 
-    `share` as in `learn`. `present` tells, of so many vehicles in their natural order, which are
-    there to contribute; None: all of them.
+    `share` as in `learn`.
     """
-    if not data.held_out and present is None:
+    if not data.held_out:
         return learn(vehicles(), settings, data, share=share)
     names = [vehicle.name for vehicle in vehicles()]
     never = held_out_vehicles(names, data.held_out, data.split_seed)
-    population = sorted(set(names) - never, key=natural_key)
-    if present is not None:
-        there = present(len(population))
-        population = [name for name, here in zip(population, there, strict=True) if here]
-    contributors = frozenset(population)
+    contributors = frozenset(names) - never
     return learn(vehicles(), settings, data, contributors=contributors, share=share)
 
 

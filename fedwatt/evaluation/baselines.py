@@ -36,7 +36,7 @@ class LinearBaseline(NamedTuple):
 
 def mean_baseline(client: Client) -> LinearBaseline:
     """Predict the mean training label for every window."""
-    mean = client.labels["train"].mean(dtype=np.float64)
+    mean = client.as_recorded().labels["train"].mean(dtype=np.float64)
     test = np.full(len(client.ends["test"]), mean)
     return LinearBaseline(test, _mean_square(client.labels["validation"] - mean))
 
@@ -48,7 +48,7 @@ def ridge_baseline(feature_sets: Sequence[Client]) -> LinearBaseline:
     lowest validation error.
     """
     best = LinearBaseline(mean_baseline(feature_sets[0]).test, np.inf)
-    for client in feature_sets:
+    for client in (features.as_recorded() for features in feature_sets):
         x = {split: feature_means(client, split) for split in client.ends}
         y = {split: client.labels[split].astype(np.float64) for split in client.ends}
         centre = x["train"].mean(axis=0)

@@ -4,7 +4,8 @@ A vehicle starts from the global model, or from its own where a method gives it 
 gradient steps on its own training windows at each candidate rate, looks at its own validation
 windows after each candidate number of steps, and keeps the best of these and the model that it
 began with. Nothing leaves the vehicle. The stack is the engine's own (`train` with no rules), so
-any method's model can be made personalised.
+any method's model can be made personalised. Training windows are those that were recorded: the
+global model has learned from others what to do without elevation.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,12 @@ from math import inf
 import numpy as np
 from torch import Tensor
 
-from fedwatt.elevation.level import Predictions
 from fedwatt.engine.batches import Batches, Draw
 from fedwatt.engine.job import Job
 from fedwatt.engine.together import train
 from fedwatt.errors import check
 from fedwatt.federation import Federation
-from fedwatt.federation.evaluate import predict, validation_error
+from fedwatt.federation.evaluate import Predictions, predict, validation_error
 from fedwatt.federation.simulated import STACK
 
 AFTER_THE_ROUNDS = -1  # round number of the batches: a stream of its own, apart from every round's
@@ -168,7 +168,7 @@ def _trained(
             federation.seeds[run],
             AFTER_THE_ROUNDS,
             clients[vehicle].name,
-            windows=pool.train.count(vehicle),
+            windows=clients[vehicle].recorded_windows,
             end=settings.steps[-1],
             batch=settings.batch,
         )

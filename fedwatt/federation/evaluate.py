@@ -1,6 +1,7 @@
 """Errors of models on vehicles' windows, in the target's unit, as sums that each could report."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,6 +30,23 @@ def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDAr
                 row.append(model.predict(run_weights, gathered))
             pool.release()
     return torch.stack([torch.cat(row) for row in rows]).double().cpu().numpy()
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Scaled predictions of R models on all vehicles' windows: validation [R, V], test [R, W]."""
+
+    validation: NDArray[np.float64]
+    test: NDArray[np.float64]
+
+
+def predictions_of(model: Model, weights: Tensor, pool: Pool) -> Predictions:
+    """Return the predictions of R models, `weights` [R, D]."""
+    own_weights = weights[:, : model.layout.size]
+    return Predictions(
+        predict(model, own_weights, pool, pool.validation),
+        predict(model, own_weights, pool, pool.test),
+    )
 
 
 def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) -> float:

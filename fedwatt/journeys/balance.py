@@ -24,9 +24,18 @@ from fedwatt.telemetry.trip import FloatArray, IntArray
 from fedwatt.windows.client import Client
 
 DIRECTIONS = (
-    "speed", "drag", "wheel_drive", "wheel_brake", "ascent", "cold", "heat", "cold_start",
-    "heater", "ac", "warm_up",
-)  # fmt: skip
+    "speed",
+    "drag",
+    "wheel_drive",
+    "wheel_brake",
+    "ascent",
+    "cold",
+    "heat",
+    "cold_start",
+    "heater",
+    "ac",
+    "warm_up",
+)
 TRIPS = 20.0
 REWEIGHTINGS = 12
 SMALLEST = 0.02

@@ -60,8 +60,8 @@ class Arrival:
     @property
     def levels(self) -> FloatArray:
         """State of charge at the end at 99 levels, ascending."""
-        found: FloatArray = self.levels_along[-1]
-        return found
+        arrival_levels: FloatArray = self.levels_along[-1]
+        return arrival_levels
 
     @property
     def likely(self) -> float:
@@ -76,22 +76,22 @@ class Arrival:
         return float(low), float(high)
 
 
-def arrival(found: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
+def arrival(forecast: RouteForecast, charge: float, capacity_wh: float) -> Arrival:
     """Return the state of charge after the route from `charge` (0 to 1) of `capacity_wh`.
 
     The charge cannot rise above 1: what braking frees on a full pack is lost.
     """
     refuse_impossible_charge(charge)
     usable_wh(capacity_wh / 1000)
-    along = charge_along(found.energy_wh[:, None], charge, capacity_wh)
-    levels = charge_along(found.energy_levels_wh, charge, capacity_wh)
+    along = charge_along(forecast.energy_wh[:, None], charge, capacity_wh)
+    levels = charge_along(forecast.energy_levels_wh, charge, capacity_wh)
     return Arrival(
         charge,
         float(along[-1, 0]),
         along[:, 0],
         levels[:, ::-1],
-        _spent_at(along, found.metres)[0],
-        _spent_at(levels, found.metres)[::-1],
+        _spent_at(along, forecast.metres)[0],
+        _spent_at(levels, forecast.metres)[::-1],
     )
 
 

@@ -85,16 +85,16 @@ class DrivingRequest:
         sums = {name: (len(self.keys), CLIP_M if noise else LARGEST) for name in SUMS}
         return sums if noise else counts | sums
 
-    def answer(self, own: DrivingSums) -> dict[str, FloatArray]:
+    def answer(self, sums_of_vehicle: DrivingSums) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
         noise = self.settings.noise_multiplier
         if noise:
-            own = _bounded(own, self.settings.most_nodes)
+            sums_of_vehicle = _bounded(sums_of_vehicle, self.settings.most_nodes)
         if self.kind == "places":
-            return {"vehicles": marked(np.unique(own.keys // HEADINGS), self.keys)}
+            return {"vehicles": marked(np.unique(sums_of_vehicle.keys // HEADINGS), self.keys)}
         if self.kind == "headings":
-            return {"vehicles": marked(own.keys, self.keys)}
-        inside = own.within(self.keys)
+            return {"vehicles": marked(sums_of_vehicle.keys, self.keys)}
+        inside = sums_of_vehicle.within(self.keys)
         at, _ = find(self.keys, inside.keys)
         sums = np.zeros((len(self.keys), len(SUMS)))
         sums[at] = inside.sums
@@ -105,12 +105,12 @@ class DrivingRequest:
         return dict(zip(SUMS, sums.T, strict=True))
 
 
-def _bounded(own: DrivingSums, most_nodes: int) -> DrivingSums:
+def _bounded(driving: DrivingSums, most_nodes: int) -> DrivingSums:
     """Return the cells of the places that a vehicle drives most, at most so many."""
-    places, at = np.unique(own.keys // HEADINGS, return_inverse=True)
-    metres = np.bincount(at, own.sums[:, 0], len(places))
-    kept = np.sort(places[np.argsort(-metres, kind="stable")[:most_nodes]])
-    return own.only(find(kept, own.keys // HEADINGS)[1])
+    places, at = np.unique(driving.keys // HEADINGS, return_inverse=True)
+    metres = np.bincount(at, driving.sums[:, 0], len(places))
+    most_driven = np.sort(places[np.argsort(-metres, kind="stable")[:most_nodes]])
+    return driving.only(find(most_driven, driving.keys // HEADINGS)[1])
 
 
 DrivingTotals = Callable[[DrivingRequest, frozenset[str]], Total]

@@ -189,13 +189,13 @@ def look_up(sums: DrivingSums, keys: IntArray) -> FloatArray:
     """Return the sums of `keys` [n, 7]; 0 where there are none."""
     if not len(sums.keys):
         return np.zeros((len(keys), len(SUMS)))
-    at, known = find(sums.keys, keys)
-    return np.where(known[:, None], sums.sums[at], 0.0)
+    at, present = find(sums.keys, keys)
+    return np.where(present[:, None], sums.sums[at], 0.0)
 
 
 def on_board(
     shared: DrivingSums,
-    own: DrivingSums,
+    driving: DrivingSums,
     grid: Grid,
     *,
     contributed: bool,
@@ -205,7 +205,7 @@ def on_board(
 
     `contributed` says whether its passes are in the shared sums once already.
     """
-    again = own.times(OWN_WEIGHT - 1) if contributed else own.times(OWN_WEIGHT)
-    alone = own.outside(shared.keys).times(OWN_WEIGHT)
+    again = driving.times(OWN_WEIGHT - 1) if contributed else driving.times(OWN_WEIGHT)
+    alone = driving.outside(shared.keys).times(OWN_WEIGHT)
     merged = add([shared, again.within(shared.keys), alone])
     return DrivingField(grid, merged, roads)

@@ -214,7 +214,7 @@ class TripFilter:
         self._latest = (second, new)
         self._states[second % self.window] = self._latest
 
-    def rest(self, predicted_wh: float, seconds: float, speed_mps: float = 0.0) -> Correction:
+    def remainder(self, predicted_wh: float, seconds: float, speed_mps: float = 0.0) -> Correction:
         """Return the correction of the next `seconds`, whose energy was predicted.
 
         The drift dies away: it is worth τ (1 - e^(-T/τ)) seconds of itself, not T.
@@ -227,13 +227,15 @@ class TripFilter:
         p = predicted_wh
         mean_wh = c * windows + d * lasting + x * p
         variance = (
-            cc * windows**2 + dd * lasting**2 + xx * p**2
+            cc * windows**2
+            + dd * lasting**2
+            + xx * p**2
             + 2 * (cd * windows * lasting + cx * windows * p + dx * lasting * p)
-        )  # fmt: skip
+        )
         # Variance of the drift's integral, 2 τ (T - τ (1 - e^(-T/τ))) per variance of the drift,
         # less the part that its present value explains.
-        whole = 2 * prior.drift_s / self.window * (windows - lasting)
-        fresh = max(whole - lasting**2, 0.0) * prior.drift(self.cold) ** 2
+        fresh_windows = 2 * prior.drift_s / self.window * (windows - lasting)
+        fresh = max(fresh_windows - lasting**2, 0.0) * prior.drift(self.cold) ** 2
         noise = windows * prior.noise(p / max(windows, 1e-9), speed_mps)
         return Correction(mean_wh, math.sqrt(max(variance, 0.0) + fresh + noise))
 

@@ -89,8 +89,8 @@ class Pass:
     @property
     def temperature_c(self) -> float:
         """Outside temperature, as a forecast would have it."""
-        known = outside_c(self.trip)
-        return USUAL_C if known is None else known
+        outside = outside_c(self.trip)
+        return USUAL_C if outside is None else outside
 
     def measured(self, target: str) -> float:
         """Wh, or seconds."""
@@ -112,15 +112,15 @@ class Pass:
 
 def passes(trips: Iterable[Trip], grid: Grid) -> tuple[Pass, ...]:
     """Return the trips whose positions make a route; the others teach nothing about routes."""
-    found = []
+    recorded_passes = []
     for trip in trips:
         try:
             route, at_m = recorded_route(trip)
         except DataError:
             continue
         cells = route.cells(grid)
-        found.append(Pass(trip, route, at_m, cells, trip_sums(trip, route, at_m, cells)))
-    return tuple(found)
+        recorded_passes.append(Pass(trip, route, at_m, cells, trip_sums(trip, route, at_m, cells)))
+    return tuple(recorded_passes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,7 @@ class VehicleRoutes:
     @cached_property
     def sums(self) -> DrivingSums:
         """All its passes."""
-        return vehicle_sums(one.sums for one in self.passes)
+        return vehicle_sums(trip_pass.sums for trip_pass in self.passes)
 
     @cached_property
     def roads(self) -> DrivingSums:
@@ -145,22 +145,22 @@ class VehicleRoutes:
     @cached_property
     def taught(self) -> tuple[Pass, ...]:
         """The passes that are long enough to teach what a route costs."""
-        return tuple(one for one in self.passes if one.route.metres >= SHORTEST_M)
+        return tuple(trip_pass for trip_pass in self.passes if trip_pass.route.metres >= SHORTEST_M)
 
     @cached_property
     def rises(self) -> tuple[FloatArray, ...]:
         """Metres that each taught pass gains in each step."""
-        return tuple(route_rise_m(one.route, self.hills)[0] for one in self.taught)
+        return tuple(route_rise_m(trip_pass.route, self.hills)[0] for trip_pass in self.taught)
 
     def features(
-        self, one: Pass, rise: FloatArray, field: DrivingField, own_weight: float
+        self, trip_pass: Pass, rise: FloatArray, field: DrivingField, own_weight: float
     ) -> FloatArray:
         """Features of a pass's route, [steps, 17], in a field that has the pass so many times.
 
         What is read off the field is without the pass.
         """
-        rates, _ = field.along(one.route, one.sums.times(own_weight))
-        return route_features(one.route, rates, rise, one.temperature_c)
+        rates, _ = field.along(trip_pass.route, trip_pass.sums.times(own_weight))
+        return route_features(trip_pass.route, rates, rise, trip_pass.temperature_c)
 
     def inside(self, field: DrivingField) -> "Learnable":
         """Every pass in a field of `on_board` that has no part of itself, and what was measured."""
@@ -170,12 +170,15 @@ class VehicleRoutes:
         """Moments of its passes of 2 km and more, forecast with coefficients by target [17]."""
 
         def trips() -> Iterator[tuple[UnderWay, float]]:
-            for one, rise in zip(self.taught, self.rises, strict=True):
-                if one.route.metres < BASE_KM * 1000:
+            for trip_pass, rise in zip(self.taught, self.rises, strict=True):
+                if trip_pass.route.metres < BASE_KM * 1000:
                     continue
-                x = self.features(one, rise, field, OWN_WEIGHT)
+                x = self.features(trip_pass, rise, field, OWN_WEIGHT)
                 for share in SHARES:
-                    yield one.driven(one.forecast(x, beta), share), one.measured("energy")
+                    yield (
+                        trip_pass.driven(trip_pass.forecast(x, beta), share),
+                        trip_pass.measured("energy"),
+                    )
 
         return moments(trips())
 
@@ -193,16 +196,17 @@ class VehicleRoutes:
         more than k drive, an unseen vehicle in the place of this vehicle would find nothing.
         """
         field = on_board(shared, self.sums, self.grid, contributed=True, roads=roads)
-        others, usual = (
-            DrivingField(self.grid, own, roads)
-            for own in (_without(shared, self.sums, least), _nowhere(shared))
+        without_vehicle, usual = (
+            DrivingField(self.grid, source, roads)
+            for source in (_without(shared, self.sums, least), _nowhere(shared))
         )
-        shown, level = (
-            [route_rise_m(one.route, own)[0] for one in self.taught] for own in (hills, None)
+        shared_rises, level = (
+            [route_rise_m(trip_pass.route, source)[0] for trip_pass in self.taught]
+            for source in (hills, None)
         )
         return Lessons(
             self.inside(field),
-            self._learnable(others, shown, 0.0),
+            self._learnable(without_vehicle, shared_rises, 0.0),
             self._learnable(usual, level, 0.0),
         )
 
@@ -211,29 +215,31 @@ class VehicleRoutes:
     ) -> "Learnable":
         """Every pass in a field that has it `own_weight` times."""
         rows = [
-            self.features(one, rise, field, own_weight)[-1]
-            for one, rise in zip(self.taught, rises, strict=True)
+            self.features(trip_pass, rise, field, own_weight)[-1]
+            for trip_pass, rise in zip(self.taught, rises, strict=True)
         ]
         x = np.array(rows).reshape(len(self.taught), len(NAMES))
-        metres = np.array([one.route.metres for one in self.taught])
+        metres = np.array([trip_pass.route.metres for trip_pass in self.taught])
         measured = {
-            name: np.array([one.measured(name) for one in self.taught], dtype=np.float64)
+            name: np.array(
+                [trip_pass.measured(name) for trip_pass in self.taught], dtype=np.float64
+            )
             for name in TARGETS
         }
         return Learnable(x, metres, measured, self.mass_kg)
 
 
-def _without(shared: DrivingSums, own: DrivingSums, least: int) -> DrivingSums:
+def _without(shared: DrivingSums, driving: DrivingSums, least: int) -> DrivingSums:
     """Return the shared sums as they would be if a vehicle had not contributed its own.
 
     Cells that fewer than k others drive are not published then. They count no more than as the
     fleet's usual driving, which is what is known where no cell is.
     """
-    own = own.within(shared.keys)
-    at, _ = find(shared.keys, own.keys)
+    driving = driving.within(shared.keys)
+    at, _ = find(shared.keys, driving.keys)
     sums = shared.sums.copy()
     vehicles = shared.vehicles.copy()
-    sums[at] = np.maximum(sums[at] - own.sums, 0.0)
+    sums[at] = np.maximum(sums[at] - driving.sums, 0.0)
     vehicles[at] -= 1
     left = DrivingSums(shared.keys, sums, vehicles)
     return add([_nowhere(left.only(vehicles < least)), left.only(vehicles >= least)])
@@ -300,19 +306,21 @@ def evaluated(
     the vehicle's other trips teach: in a small fleet, β₀ that has seen a trip knows it by heart.
     (b, τ and hills have seen it all the same.)
     """
-    trips, new, lost = (one.of(target) for one in (lessons.inside, lessons.new, lessons.lost))
+    trips, new, lost = (
+        learnable.of(target) for learnable in (lessons.inside, lessons.new, lessons.lost)
+    )
     a, right = own_equations(fleet, own_effects(fleet, trips), trips)
-    others = replace(fleet, mean=solved(equations[0] - a, equations[1] - right))
-    without = left_out(others, trips)
+    other_vehicles = replace(fleet, mean=solved(equations[0] - a, equations[1] - right))
+    without = left_out(other_vehicles, trips)
     predicted = {
         "insider": (trips, without),
-        "unseen_vehicle": (new, others.mean),
+        "unseen_vehicle": (new, other_vehicles.mean),
         "unknown": (lost, without),
     }
     kilometres = lessons.inside.metres / 1000
-    errors = {name: _errors(fleet, *own) for name, own in predicted.items()}
+    errors = {name: _errors(fleet, *target_values) for name, target_values in predicted.items()}
     errors["insider"] = errors["insider"] / vehicle_sizes(errors["insider"])
-    return {name: error_counts(own, kilometres) for name, own in errors.items()}
+    return {name: error_counts(target_values, kilometres) for name, target_values in errors.items()}
 
 
 def left_out_errors(fleet: FleetEffects, trips: Observations) -> FloatArray:
@@ -385,16 +393,16 @@ class FleetRoutes:
         field = on_board(
             self.driving, board.sums, board.grid, contributed=contributed, roads=self.roads
         )
-        own = board.inside(field)
-        parts = {target: self._personal(target, own, contributed) for target in TARGETS}
+        learnable = board.inside(field)
+        parts = {target: self._personal(target, learnable, contributed) for target in TARGETS}
         return RouteModel(
             vehicle=name,
-            trips=len(own.metres),
+            trips=len(learnable.metres),
             fleet_vehicles=self.vehicles,
             mass_kg=board.mass_kg,
             capacity_wh=capacity_wh,
             field=field,
-            coefficients={target: found for target, (found, _) in parts.items()},
+            coefficients={target: coefficients for target, (coefficients, _) in parts.items()},
             bars={target: bars for target, (_, bars) in parts.items()},
             correction=self.correction,
             narrower=self.narrower,
@@ -402,29 +410,29 @@ class FleetRoutes:
         )
 
     def _personal(
-        self, target: str, own: Learnable, contributed: bool
+        self, target: str, learnable: Learnable, contributed: bool
     ) -> tuple[Coefficients, Bars]:
         fleet = self.effects[target]
         counts = self.counts[target]
-        trips = own.of(target)
+        trips = learnable.of(target)
         mine = own_effects(fleet, trips)
         errors = left_out_errors(fleet, trips)
-        divided = error_counts(errors / vehicle_sizes(errors), own.metres / 1000)
+        divided = error_counts(errors / vehicle_sizes(errors), learnable.metres / 1000)
         # A fleet of very few trips does not know how far off it is: as far as for unseen vehicles.
         insider = filled(counts["insider"], counts["unseen_vehicle"])
-        others = np.maximum(insider - divided, 0.0) if contributed else insider
+        other_vehicles = np.maximum(insider - divided, 0.0) if contributed else insider
         bars = Bars(
-            vehicle_quantiles(others, counts["unseen_vehicle"], errors, member=contributed),
+            vehicle_quantiles(other_vehicles, counts["unseen_vehicle"], errors, member=contributed),
             quantiles(insider),
             quantiles(counts["unknown"]),
             np.array(fleet.noise),
         )
-        return own_coefficients(fleet, mine, target, own.mass_kg), bars
+        return own_coefficients(fleet, mine, target, learnable.mass_kg), bars
 
 
 def own_coefficients(
-    fleet: FleetEffects, own: OwnEffects, target: str, mass_kg: float
+    fleet: FleetEffects, effects: OwnEffects, target: str, mass_kg: float
 ) -> Coefficients:
     """Return the coefficients of a vehicle of this mass: (β₀ + β_v) s_v, [17]."""
-    beta = (fleet.mean + own.beta) * own.scale / fleet.unit
-    return Coefficients(beta * mass_factor(target, mass_kg), own.scale)
+    beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
+    return Coefficients(beta * mass_factor(target, mass_kg), effects.scale)

@@ -239,9 +239,9 @@ def narrower_intervals(total: Mapping[str, FloatArray]) -> FloatArray:
         float(np.diff(quantiles_of(counts, np.array([0.05, 0.95])))[0])
         for counts in total["counts"].reshape(1 + len(SHARES), BINS)
     )
-    found = np.array(in_trip) / max(before, 1e-12)
+    remaining = np.array(in_trip) / max(before, 1e-12)
     # Nobody knows less than before.
-    return np.minimum.accumulate(np.minimum(found, 1.0))
+    return np.minimum.accumulate(np.minimum(remaining, 1.0))
 
 
 def corrected(total: Mapping[str, FloatArray]) -> FloatArray:
@@ -249,7 +249,7 @@ def corrected(total: Mapping[str, FloatArray]) -> FloatArray:
     matrix = total["matrix"].reshape(3, 3)
     if np.linalg.matrix_rank(matrix) < 3:
         return np.array(USUAL)
-    found: FloatArray = np.linalg.solve(matrix, total["right"]).astype(np.float64)
+    correction: FloatArray = np.linalg.solve(matrix, total["right"]).astype(np.float64)
     # Where climb is not known, states mistake hills for a load: less than nothing is not believed.
-    found[0] = np.clip(found[0], 0.0, 1.0)
-    return found
+    correction[0] = np.clip(correction[0], 0.0, 1.0)
+    return correction

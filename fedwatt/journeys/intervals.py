@@ -105,8 +105,8 @@ def residual_sums(client: Client, predicted: FloatArray) -> FloatArray:
         model = model + USUAL.load**2 * load[first] * load[second]
         both = residual[first] * residual[second]
         sums[:3] += len(first), both @ model, model @ model
-    own = constant + drift + USUAL.load**2 * load**2
-    sums[3:] = residual @ residual, own.sum(), USUAL.noise(load, speed).sum()
+    expected_variance = constant + drift + USUAL.load**2 * load**2
+    sums[3:] = residual @ residual, expected_variance.sum(), USUAL.noise(load, speed).sum()
     return sums
 
 
@@ -177,10 +177,10 @@ def score_counts(trips: Sequence[FloatArray], fleet_mean: float) -> FloatArray:
     first; a vehicle that has fewer uses all its others.
     """
     counts = np.zeros((len(OWN_TRIPS), BINS))
-    for row, known in enumerate(OWN_TRIPS):
+    for row, own_trips in enumerate(OWN_TRIPS):
         for place, trip in enumerate(trips):
-            others = min(known, len(trips) - 1)
-            before = [trips[place - 1 - back] for back in range(others)]
+            used_trips = min(own_trips, len(trips) - 1)
+            before = [trips[place - 1 - back] for back in range(used_trips)]
             scaled = trip / vehicle_size(before, fleet_mean)
             bins = np.clip(np.searchsorted(EDGES, scaled, side="right") - 1, 0, BINS - 1)
             share = np.bincount(bins, minlength=BINS) / len(trip)
@@ -203,15 +203,19 @@ class Intervals:
     vehicles: int
     trips: int
 
-    def without(self, own: "Intervals") -> "Intervals":
+    def without(self, contributed: "Intervals") -> "Intervals":
         """Return the intervals of the other vehicles, for a vehicle that contributed `own`."""
-        counts = {kind: np.maximum(self.counts[kind] - own.counts[kind], 0.0) for kind in KINDS}
-        return Intervals(self.means, counts, self.vehicles - own.vehicles, self.trips - own.trips)
+        counts = {
+            kind: np.maximum(self.counts[kind] - contributed.counts[kind], 0.0) for kind in KINDS
+        }
+        return Intervals(
+            self.means, counts, self.vehicles - contributed.vehicles, self.trips - contributed.trips
+        )
 
-    def includes(self, own: "Intervals") -> bool:
+    def includes(self, contributed: "Intervals") -> bool:
         """Return whether a vehicle's contribution can be among those of this fleet."""
-        return self.vehicles >= own.vehicles and all(
-            bool((own.counts[kind] <= self.counts[kind] + 1e-5).all()) for kind in KINDS
+        return self.vehicles >= contributed.vehicles and all(
+            bool((contributed.counts[kind] <= self.counts[kind] + 1e-5).all()) for kind in KINDS
         )
 
     def quantiles(self, kind: str, level: float = LEVEL) -> FloatArray:
@@ -229,14 +233,17 @@ class Intervals:
             quantiles.append(float(np.interp(corrected, total, EDGES)))
         return np.array(quantiles)
 
-    def factor(self, kind: str, own: Sequence[FloatArray] = (), level: float = LEVEL) -> float:
+    def factor(
+        self, kind: str, vehicle_scores: Sequence[FloatArray] = (), level: float = LEVEL
+    ) -> float:
         """Return half the width of an interval in standard deviations, q_n · σ_v.
 
-        `own` are scores of the vehicle's own trips, on which nothing was trained.
+        `vehicle_scores` are those of the vehicle's own trips, on which nothing was trained. Without
+        any, this is the interval of an unseen vehicle, which rests on `vehicles` and `trips`.
         """
-        known = np.log1p(np.array(OWN_TRIPS, dtype=np.float64))
-        q = float(np.interp(np.log1p(len(own)), known, self.quantiles(kind, level)))
-        return q * vehicle_size(own, self.means[kind])
+        log_trips = np.log1p(np.array(OWN_TRIPS, dtype=np.float64))
+        q = float(np.interp(np.log1p(len(vehicle_scores)), log_trips, self.quantiles(kind, level)))
+        return q * vehicle_size(vehicle_scores, self.means[kind])
 
     def to_json(self) -> dict[str, Any]:
         """Return the intervals as values that JSON can hold."""
@@ -308,8 +315,13 @@ def validation_scores(client: Client, predicted: FloatArray, prior: TripPrior) -
         scores["trips"].append(np.atleast_1d(abs(off.mean()) * windows / size))
         if client.window % stride == 0:
             corrected, deviation = in_trip(
-                prior, load_t, load_t + off, client.window,
-                cold=cold_t, speed_mps=speed_t, stride=stride,
-            )  # fmt: skip
+                prior,
+                load_t,
+                load_t + off,
+                client.window,
+                cold=cold_t,
+                speed_mps=speed_t,
+                stride=stride,
+            )
             scores["in_trip"].append(np.abs(load_t + off - corrected) / deviation)
     return scores

@@ -78,13 +78,13 @@ class OwnEffects:
 
 def start(spread: float, columns: int) -> FleetEffects:
     """Before anything is known."""
-    one = np.ones(columns)
-    return FleetEffects(one, 0 * one, spread * one, 0.0)
+    ones = np.ones(columns)
+    return FleetEffects(ones, 0 * ones, spread * ones, 0.0)
 
 
-def predict(fleet: FleetEffects, own: OwnEffects, x: FloatArray) -> FloatArray:
+def predict(fleet: FleetEffects, vehicle: OwnEffects, x: FloatArray) -> FloatArray:
     """xᵀ(β₀ + β_v) s_v, [trips]."""
-    return x / fleet.unit @ (fleet.mean + own.beta) * own.scale
+    return x / fleet.unit @ (fleet.mean + vehicle.beta) * vehicle.scale
 
 
 def unit_sums(trips: Observations) -> dict[str, FloatArray]:
@@ -128,7 +128,7 @@ def _normal(z: FloatArray, y: FloatArray, weights: FloatArray) -> tuple[FloatArr
 
 
 def own_equations(
-    fleet: FleetEffects, own: OwnEffects, trips: Observations
+    fleet: FleetEffects, vehicle: OwnEffects, trips: Observations
 ) -> tuple[FloatArray, FloatArray]:
     """Return a vehicle's part of the equations for β₀: A − A C A and a − A C a, C = (A + P)⁻¹.
 
@@ -138,10 +138,10 @@ def own_equations(
 
     which is never below 0, however much the trips say.
     """
-    z = trips.x / fleet.unit * own.scale
-    root = np.sqrt(own.weights)
+    z = trips.x / fleet.unit * vehicle.scale
+    root = np.sqrt(vehicle.weights)
     if not fleet.noise:
-        return _normal(z, trips.y, own.weights)
+        return _normal(z, trips.y, vehicle.weights)
     u, s, v = np.linalg.svd(root[:, None] * z * fleet.spread, full_matrices=False)
     left = v.T / fleet.spread[:, None]
     return left * (s**2 / (1 + s**2)) @ left.T, left * (s / (1 + s**2)) @ (u.T @ (root * trips.y))
@@ -149,9 +149,9 @@ def own_equations(
 
 def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArray]:
     """Return a vehicle's contribution, given the fleet's effects; zeros if it has no trips."""
-    own = own_effects(fleet, trips)
-    a, right = own_equations(fleet, own, trips)
-    residual = (trips.y - predict(fleet, own, trips.x)) / trips.sigma
+    vehicle = own_effects(fleet, trips)
+    a, right = own_equations(fleet, vehicle, trips)
+    residual = (trips.y - predict(fleet, vehicle, trips.x)) / trips.sigma
     count = np.array([float(len(trips.y))])
     taught = np.minimum(count, 1.0)
     return {
@@ -159,8 +159,8 @@ def effect_sums(fleet: FleetEffects, trips: Observations) -> dict[str, FloatArra
         "right": right,
         "absolute": np.array([np.abs(residual).sum()]),
         "trips": count,
-        "scale": np.array([np.log(own.scale)]),
-        "effects": taught * (own.beta**2 + np.diag(own.covariance)),
+        "scale": np.array([np.log(vehicle.scale)]),
+        "effects": taught * (vehicle.beta**2 + np.diag(vehicle.covariance)),
         "vehicles": taught,
     }
 
@@ -198,16 +198,16 @@ def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, F
     """Return the fleet's effects by target, from the same exchanges; `spreads` are τ to begin
     with.
     """
-    found = {}
+    fitted = {}
     for target, first in total({}).items():
         unit = np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12
         fleet = replace(start(spreads[target], columns), unit=unit)
-        found[target] = Fitted(fleet, np.zeros((columns, columns)), np.zeros(columns))
+        fitted[target] = Fitted(fleet, np.zeros((columns, columns)), np.zeros(columns))
     for exchange in range(EXCHANGES):
-        totals = total({target: own.effects for target, own in found.items()})
+        totals = total({target: target_fit.effects for target, target_fit in fitted.items()})
         for target, sums in totals.items():
-            found[target] = _fitted(found[target].effects, sums, exchange, spreads[target])
-    return found
+            fitted[target] = _fitted(fitted[target].effects, sums, exchange, spreads[target])
+    return fitted
 
 
 def _fitted(
@@ -223,8 +223,8 @@ def _fitted(
     vehicles = max(sums["vehicles"][0], 1.0)
     mean = solved(a, right) * np.exp(sums["scale"][0] / vehicles)
     # The first sums are of plain least squares, whose residuals nobody knows yet.
-    found = float(sums["absolute"][0] / max(sums["trips"][0], 1.0))
-    noise = max(found, LEAST_NOISE * spread) if exchange else spread
+    mean_residual = float(sums["absolute"][0] / max(sums["trips"][0], 1.0))
+    noise = max(mean_residual, LEAST_NOISE * spread) if exchange else spread
     if exchange > EXCHANGES // 3:
         spread_v = np.sqrt(np.maximum(sums["effects"], 0.0) / vehicles)
         fleet = replace(fleet, spread=np.clip(spread_v, LEAST_SPREAD * spread, spread))
@@ -236,11 +236,11 @@ def _refuse_impossible(sums: Mapping[str, FloatArray], columns: int) -> None:
     diagonal = np.cumsum([0, *range(columns, 1, -1)])
     squares = {"matrix": sums["matrix"][diagonal], "absolute": sums["absolute"]}
     squares |= {name: sums[name] for name in ("effects", "trips", "vehicles")}
-    for name, own in squares.items():
-        if own.min() < -1e-3:
+    for name, values in squares.items():
+        if values.min() < -1e-3:
             raise RunError(
-                f"A sum for what routes take, '{name}', is {own.min():g}, which cannot be. One of "
-                "the vehicles is at fault, and masks hide which."
+                f"A sum for routes, '{name}', is {values.min():g}, which cannot be. One of the "
+                "vehicles is at fault, and secure aggregation hides which."
             )
 
 
@@ -256,11 +256,11 @@ def left_out(fleet: FleetEffects, trips: Observations) -> FloatArray:
 
     That is so if `fleet` has not seen the vehicle: β_v and s_v are learned anew from the others.
     """
-    found = np.zeros(trips.x.shape)
+    coefficients = np.zeros(trips.x.shape)
     fold = np.arange(len(trips.y)) % FOLDS
     for out in range(min(FOLDS, len(trips.y))):
-        kept = fold != out
-        rest = Observations(trips.x[kept], trips.y[kept], trips.sigma[kept])
-        own = own_effects(fleet, rest)
-        found[~kept] = (fleet.mean + own.beta) * own.scale
-    return found
+        included = fold != out
+        other_trips = Observations(trips.x[included], trips.y[included], trips.sigma[included])
+        effects = own_effects(fleet, other_trips)
+        coefficients[~included] = (fleet.mean + effects.beta) * effects.scale
+    return coefficients

@@ -45,6 +45,7 @@ class Mixture:
 
 def chosen_mixture(client: Client, fleet: FleetRidge, network: FloatArray) -> Mixture:
     """Return the mean of a vehicle's sound members; `network` predicts its validation windows."""
+    client = client.as_recorded()
     x = {split: window_features(client, split) for split in ("train", "validation")}
     ridge = mixed_ridge(client, fleet)
     predicted = np.column_stack([network, x["validation"] @ ridge])
@@ -72,5 +73,5 @@ def member_weights(predicted: FloatArray, true: FloatArray) -> FloatArray:
     sound = np.isfinite(error) & (error <= WORST * error.min() + 1e-12)
     if not sound.any():
         return np.array([0.0, 1.0])
-    weights: FloatArray = WEIGHTS * sound
-    return weights / weights.sum()
+    weights = WEIGHTS * sound
+    return np.asarray(weights / weights.sum())

@@ -83,8 +83,8 @@ def route_of(
     """
     placed = _checked(name, latitude_deg, longitude_deg)
     lat, lon = latitude_deg[placed], longitude_deg[placed]
-    kept = apart(lat, lon)
-    lat, lon = lat[kept], lon[kept]
+    chosen = apart(lat, lon)
+    lat, lon = lat[chosen], lon[chosen]
     if len(lat) < 2:
         raise DataError(f"Route '{name}' has only one place: give points along the way.")
     legs = distance_m(lat[:-1], lon[:-1], lat[1:], lon[1:])
@@ -102,7 +102,7 @@ def route_of(
     at_m = np.concatenate([[0.0], np.cumsum(legs)])
     steps = max(round(at_m[-1] / STEP_M), 1)
     even = np.linspace(0.0, at_m[-1], steps + 1)
-    height = None if elevation_m is None else np.interp(even, at_m, elevation_m[placed][kept])
+    height = None if elevation_m is None else np.interp(even, at_m, elevation_m[placed][chosen])
     position = np.interp(even, at_m, lat), np.interp(even, at_m, lon)
     return Route(name, *position, at_m[-1] / steps, height)
 
@@ -121,7 +121,7 @@ def _checked(name: str, lat: FloatArray, lon: FloatArray) -> BoolArray:
             f"Route '{name}' has a point at latitude {lat[at]:g}°, longitude {lon[at]:g}°, which "
             f"is nowhere.{swapped}"
         )
-    return placed
+    return np.asarray(placed)
 
 
 def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
@@ -130,18 +130,18 @@ def apart(latitude_deg: FloatArray, longitude_deg: FloatArray) -> IntArray:
     north = (latitude_deg * metres).tolist()
     turns = np.unwrap(longitude_deg, period=360.0) * metres
     east = (turns * cos(radians(float(latitude_deg[0])))).tolist()
-    kept = [0]
+    chosen = [0]
     y = north[0]
     x = east[0]
     enough = APART_M**2
     for place in range(1, len(north)):
         if (north[place] - y) ** 2 + (east[place] - x) ** 2 >= enough:
-            kept.append(place)
+            chosen.append(place)
             y = north[place]
             x = east[place]
-    if len(kept) > 1 and kept[-1] != len(north) - 1:
-        kept[-1] = len(north) - 1
-    return np.array(kept)
+    if len(chosen) > 1 and chosen[-1] != len(north) - 1:
+        chosen[-1] = len(north) - 1
+    return np.array(chosen)
 
 
 def fixes(trip: Trip) -> IntArray:
@@ -153,15 +153,15 @@ def fixes(trip: Trip) -> IntArray:
     if any(channel not in trip.channels for channel in POSITION):
         return np.zeros(0, dtype=np.int64)
     lat, lon = (trip.channels[channel] for channel in POSITION)
-    known = np.isfinite(lat) & np.isfinite(lon) & (np.abs(lat) <= 90) & (np.abs(lon) <= 360)
-    seconds = np.flatnonzero(known & ~((lat == 0) & (lon == 0)))
+    placed = np.isfinite(lat) & np.isfinite(lon) & (np.abs(lat) <= 90) & (np.abs(lon) <= 360)
+    seconds = np.flatnonzero(placed & ~((lat == 0) & (lon == 0)))
     if len(seconds) < 2:
         return seconds
     moved = distance_m(lat[seconds[:-1]], lon[seconds[:-1]], lat[seconds[1:]], lon[seconds[1:]])
     leaps = moved > FASTEST_FIX_MPS * trip.interval_s * np.diff(seconds)
     piece = np.concatenate([[0], np.cumsum(leaps)])
-    whole: IntArray = seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
-    return whole
+    long_pieces: IntArray = seconds[np.bincount(piece)[piece] * trip.interval_s >= SHORTEST_PIECE_S]
+    return long_pieces
 
 
 def outside_c(trip: Trip) -> float | None:
@@ -169,8 +169,8 @@ def outside_c(trip: Trip) -> float | None:
     known.
     """
     ambient = trip.channels.get("ambient_c", np.zeros(0))
-    known = ambient[np.isfinite(ambient)]
-    return float(np.median(known)) if len(known) else None
+    readings = ambient[np.isfinite(ambient)]
+    return float(np.median(readings)) if len(readings) else None
 
 
 def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:
@@ -182,7 +182,7 @@ def recorded_route(trip: Trip) -> tuple[Route, FloatArray]:
         raise DataError(f"Trip '{trip.name}' has no positions, so its route is not known.")
     lat, lon = (trip.channels[channel][seconds] for channel in POSITION)
     route = route_of(trip.name, lat, lon)
-    kept = apart(lat, lon)
-    legs = distance_m(lat[kept[:-1]], lon[kept[:-1]], lat[kept[1:]], lon[kept[1:]])
+    chosen = apart(lat, lon)
+    legs = distance_m(lat[chosen[:-1]], lon[chosen[:-1]], lat[chosen[1:]], lon[chosen[1:]])
     at_m = np.concatenate([[0.0], np.cumsum(legs)])
-    return route, np.interp(np.arange(trip.seconds), seconds[kept], at_m)
+    return route, np.interp(np.arange(trip.seconds), seconds[chosen], at_m)

@@ -108,9 +108,9 @@ class SharedDriving:
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a message with it."""
-        own = self.driving
-        found = {"keys": own.keys, "sums": own.sums.ravel(), "vehicles": own.vehicles}
-        return found if self.hills is None else found | field_to_arrays(self.hills, HILLS)
+        driving = self.driving
+        cells = {"keys": driving.keys, "sums": driving.sums.ravel(), "vehicles": driving.vehicles}
+        return cells if self.hills is None else cells | field_to_arrays(self.hills, HILLS)
 
     @cached_property
     def digest(self) -> str:
@@ -152,13 +152,13 @@ class Pupil:
 
     def moments(self, effects: Mapping[str, FleetEffects]) -> Moments:
         """Moments under way in its trips, forecast with its own coefficients."""
-        about = b"".join(_packed(effects[target]).tobytes() for target in TARGETS)
-        if self._moments is None or self._moments[0] != about:
-            own = self.lessons.inside
+        effects_bytes = b"".join(_packed(effects[target]).tobytes() for target in TARGETS)
+        if self._moments is None or self._moments[0] != effects_bytes:
+            learnable = self.lessons.inside
             board = self.board
             beta = {
                 target: own_coefficients(
-                    fleet, own_effects(fleet, own.of(target)), target, board.mass_kg
+                    fleet, own_effects(fleet, learnable.of(target)), target, board.mass_kg
                 ).beta
                 for target, fleet in effects.items()
             }
@@ -169,7 +169,7 @@ class Pupil:
                 contributed=True,
                 roads=self.shared.roads,
             )
-            self._moments = about, board.in_trip(driven, beta)
+            self._moments = effects_bytes, board.in_trip(driven, beta)
         return self._moments[1]
 
 
@@ -192,8 +192,11 @@ class RouteRequest:
         """Return the request for the errors of fitted coefficients."""
         return cls(
             "errors",
-            {target: own.effects for target, own in fitted.items()},
-            {target: (own.matrix, own.right) for target, own in fitted.items()},
+            {target: target_fit.effects for target, target_fit in fitted.items()},
+            {
+                target: (target_fit.matrix, target_fit.right)
+                for target, target_fit in fitted.items()
+            },
         )
 
     @property
@@ -207,7 +210,7 @@ class RouteRequest:
         if self.kind in IN_TRIP:
             return IN_TRIP[self.kind]
         each = OF_A_TARGET[self.kind]
-        return {f"{target}.{name}": own for target in TARGETS for name, own in each.items()}
+        return {f"{target}.{name}": size for target in TARGETS for name, size in each.items()}
 
     def answer(self, pupil: Pupil) -> dict[str, FloatArray]:
         """Return a vehicle's contribution."""
@@ -217,15 +220,15 @@ class RouteRequest:
             if self.kind == "correction":
                 return moments.sums(self.correction)
             return moments.counts(self.correction, noise)
-        found: dict[str, FloatArray] = {}
+        contribution: dict[str, FloatArray] = {}
         for target in TARGETS:
             fleet = self.effects.get(target)
             if fleet is not None and self.kind == "errors":
-                own = evaluated(pupil.lessons, target, fleet, self.equations[target])
+                target_sums = evaluated(pupil.lessons, target, fleet, self.equations[target])
             else:
-                own = pupil.lessons.inside.answer(target, fleet)
-            found |= {f"{target}.{name}": values for name, values in own.items()}
-        return found
+                target_sums = pupil.lessons.inside.answer(target, fleet)
+            contribution |= {f"{target}.{name}": values for name, values in target_sums.items()}
+        return contribution
 
     def by_target(self, total: Mapping[str, FloatArray]) -> dict[str, dict[str, FloatArray]]:
         """Return a total of answers, taken apart by target."""
@@ -235,12 +238,12 @@ class RouteRequest:
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of a message about it."""
-        found: dict[str, NDArray[Any]] = {
-            f"{target}.effects": _packed(own) for target, own in self.effects.items()
+        message: dict[str, NDArray[Any]] = {
+            f"{target}.effects": _packed(effects) for target, effects in self.effects.items()
         }
         for target, (matrix, right) in self.equations.items():
-            found |= {f"{target}.matrix": matrix.ravel(), f"{target}.right": right}
-        return found | ({"correction": self.correction} if len(self.correction) else {})
+            message |= {f"{target}.matrix": matrix.ravel(), f"{target}.right": right}
+        return message | ({"correction": self.correction} if len(self.correction) else {})
 
     @classmethod
     def read(cls, kind: str, arrays: Arrays) -> "RouteRequest":
@@ -278,10 +281,10 @@ def _effects(packed: FloatArray) -> FleetEffects:
 
 
 def _numbers(arrays: Arrays, name: str, size: int = 3 * COLUMNS + 1) -> FloatArray:
-    found: FloatArray = array_of(arrays, name, np.float64)
-    if len(found) != size or not np.isfinite(found).all():
+    numbers: FloatArray = array_of(arrays, name, np.float64)
+    if len(numbers) != size or not np.isfinite(numbers).all():
         raise DataError(f"the question's '{name}' is not {size} finite numbers")
-    return found
+    return numbers
 
 
 SPREADS = {"energy": 5.0, "duration": 2.0}
@@ -331,11 +334,11 @@ def learn_from_pupils(
     TooFewTeach where fewer than k of them have trips of a length that teaches.
     """
     least = settings.minimum_vehicles
-    known = None if hills is None else hills.only(hills.vehicles > least)
-    shared = SharedDriving(driving, known, least, roads)
+    elevation = None if hills is None else hills.only(hills.vehicles > least)
+    shared = SharedDriving(driving, elevation, least, roads)
     asking = _Asking(pupils, pupils.share(shared, insiders), fewest_teachers(settings))
     fitted = fit(asking.sums, COLUMNS, SPREADS)
-    effects = {target: own.effects for target, own in fitted.items()}
+    effects = {target: target_fit.effects for target, target_fit in fitted.items()}
     errors = RouteRequest.about_errors(fitted)
     counts = errors.by_target(asking.total(errors))
     correction = np.array(USUAL)
@@ -381,17 +384,17 @@ class _Asking:
     def sums(self, effects: Mapping[str, FleetEffects]) -> dict[str, dict[str, FloatArray]]:
         """Return sums for coefficients by target, given what is known of them; at first sizes."""
         question = RouteRequest("effects" if effects else "units", effects)
-        found = question.by_target(self.total(question))
+        sums_by_target = question.by_target(self.total(question))
         # Vehicles that drop out later have taught as well.
-        taught = round(float(found["energy"]["vehicles"][0]))
+        taught = round(float(sums_by_target["energy"]["vehicles"][0]))
         self.teachers = max(self.teachers, taught)
         if taught < self.least:
             raise TooFewTeach(taught, self.least)
         if not effects:
             # Features of energy are in proportion to mass, so this is that of the reference mass.
-            energy = found["energy"]
+            energy = sums_by_target["energy"]
             self.wh_per_km = float(energy["total"][0] / energy["columns"][DISTANCE])
-        return found
+        return sums_by_target
 
 
 @dataclass

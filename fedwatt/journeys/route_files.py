@@ -49,20 +49,20 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     for target in TARGETS:
         arrays |= _named(fleet.effects[target], f"{target}.")
         arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
-    about = {
+    facts = {
         "cell_m": fleet.grid.cell_m,
         "vehicles": fleet.vehicles,
         "insiders": sorted(fleet.insiders),
         "wh_per_km": fleet.wh_per_km,
     }
-    return save_arrays(arrays, about)
+    return save_arrays(arrays, facts)
 
 
 def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
     """Return the fleet's routes in a file; `where` is named if it is damaged."""
     with _readable(where):
-        arrays, about = load_arrays(content)
-        grid = Grid(cell_m=float(about["cell_m"]))
+        arrays, facts = load_arrays(content)
+        grid = Grid(cell_m=float(facts["cell_m"]))
         return FleetRoutes(
             grid=grid,
             driving=_driving(arrays),
@@ -72,9 +72,9 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
             },
             correction=arrays["correction"],
             narrower=arrays["narrower"],
-            vehicles=int(about["vehicles"]),
-            insiders=frozenset(str(name) for name in about["insiders"]),
-            wh_per_km=float(about["wh_per_km"]),
+            vehicles=int(facts["vehicles"]),
+            insiders=frozenset(str(name) for name in facts["insiders"]),
+            wh_per_km=float(facts["wh_per_km"]),
             hills=_hills(arrays, grid),
             roads=_roads(arrays),
         )
@@ -89,18 +89,18 @@ def model_to_text(model: RouteModel) -> str:
         arrays |= _named(model.coefficients[target], f"{target}.")
         arrays |= _named(model.bars[target], f"{target}.")
     arrays |= _named_elevation(model.hills) | _named_roads(model.field.roads)
-    about = {name: getattr(model, name) for name in NUMBERS}
-    content = save_arrays(arrays, about | {"cell_m": model.field.grid.cell_m})
+    facts = {name: getattr(model, name) for name in NUMBERS}
+    content = save_arrays(arrays, facts | {"cell_m": model.field.grid.cell_m})
     return b64encode(zlib.compress(content, 9)).decode("ascii")
 
 
 def model_from_text(text: str, where: str) -> RouteModel:
     """Return the routes that a model file holds; `where` is named if they are damaged."""
     with _readable(where):
-        arrays, about = load_arrays(inflate(b64decode(text, validate=True), MOST_BYTES))
-        grid = Grid(cell_m=float(about["cell_m"]))
+        arrays, facts = load_arrays(inflate(b64decode(text, validate=True), MOST_BYTES))
+        grid = Grid(cell_m=float(facts["cell_m"]))
         return RouteModel(
-            **{name: about[name] for name in NUMBERS},
+            **{name: facts[name] for name in NUMBERS},
             field=DrivingField(grid, _driving(arrays), _roads(arrays)),
             coefficients={target: _part(Coefficients, arrays, f"{target}.") for target in TARGETS},
             bars={target: _part(Bars, arrays, f"{target}.") for target in TARGETS},
@@ -112,22 +112,24 @@ def model_from_text(text: str, where: str) -> RouteModel:
 
 def _named(part: Any, prefix: str = "") -> Arrays:
     """Arrays and numbers of a dataclass as arrays, named after its fields."""
-    values = {prefix + one.name: getattr(part, one.name) for one in fields(part)}
+    values = {prefix + member.name: getattr(part, member.name) for member in fields(part)}
     return {name: np.array([v]) if np.isscalar(v) else v for name, v in values.items()}
 
 
 def _part(kind: type[Part], arrays: Arrays, prefix: str = "") -> Part:
     """Return the dataclass that `_named` took apart."""
-    found = {one: arrays[prefix + one.name] for one in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{one.name: float(v[0]) if one.type is float else v for one, v in found.items()})
+    columns = {member: arrays[prefix + member.name] for member in fields(kind)}  # type: ignore[arg-type]
+    return kind(
+        **{member.name: float(v[0]) if member.type is float else v for member, v in columns.items()}
+    )
 
 
 def _driving(arrays: Arrays) -> DrivingSums:
     """Return the driving sums among named arrays; ValueError where they cannot be."""
-    found = _part(DrivingSums, arrays | {"sums": arrays["sums"].astype(np.float64)})
-    if (np.diff(found.keys) <= 0).any() or not np.isfinite(found.sums).all():
+    driving = _part(DrivingSums, arrays | {"sums": arrays["sums"].astype(np.float64)})
+    if (np.diff(driving.keys) <= 0).any() or not np.isfinite(driving.sums).all():
         raise ValueError("its cells are not in order")
-    return found
+    return driving
 
 
 def _named_elevation(hills: Field | None) -> Arrays:
@@ -163,7 +165,7 @@ def _roads(arrays: Arrays) -> RoadClasses | None:
     return RoadClasses(_driving(named))
 
 
-def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
+def save_arrays(arrays: Arrays, facts: Mapping[str, Any]) -> bytes:
     """Arrays as JSON, with `about` beside them; numpy alone reads it again."""
     packed = {
         name: {
@@ -173,24 +175,24 @@ def save_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
         }
         for name, values in arrays.items()
     }
-    return json.dumps({"format": FORMAT, "about": about, "arrays": packed}).encode()
+    return json.dumps({"format": FORMAT, "about": facts, "arrays": packed}).encode()
 
 
 def load_arrays(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     """Return the content that `save_arrays` wrote."""
     if content.count(b"[") + content.count(b"{") > MOST_BRACKETS:
         raise ValueError("it holds too many parts")
-    found = parse_json(content)
-    if found["format"] != FORMAT:
-        raise ValueError(f"format {found['format']} is not {FORMAT}")
+    entry = parse_json(content)
+    if entry["format"] != FORMAT:
+        raise ValueError(f"format {entry['format']} is not {FORMAT}")
     kinds: dict[str, Any] = {name: kind for kind, name in KINDS.items()}
     arrays = {
         name: np.frombuffer(b64decode(part["data"], validate=True), kinds[part["type"]])
         .reshape(part["shape"])
         .copy()
-        for name, part in found["arrays"].items()
+        for name, part in entry["arrays"].items()
     }
-    return arrays, dict(found["about"])
+    return arrays, dict(entry["about"])
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def relative_errors(measured: FloatArray, predicted: FloatArray, noise: float) -
 def error_counts(errors: FloatArray, kilometres: FloatArray) -> FloatArray:
     """Return the counts of relative errors by bin and class of length, [3 · 320]."""
     classes = length_class(kilometres)
-    each = [counted_errors(errors[classes == one]) for one in range(len(MIDDLES_KM))]
+    each = [counted_errors(errors[classes == number]) for number in range(len(MIDDLES_KM))]
     return np.concatenate(each)
 
 
@@ -77,16 +77,16 @@ def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
     return np.interp(levels, grown[:last], np.linspace(-WIDEST, WIDEST, BINS + 1)[:last])
 
 
-def filled(counts: FloatArray, others: FloatArray) -> FloatArray:
+def filled(counts: FloatArray, other_counts: FloatArray) -> FloatArray:
     """Return counts, and others' in proportion for what these lack of 30 trips, as far as there are
     any.
 
     >>> filled(np.array([10.0, 10.0]), np.array([0.0, 40.0])).tolist()
     [10.0, 20.0]
     """
-    lacks = min(max(LEAST_TRIPS - counts.sum(), 0.0), others.sum())
-    found: FloatArray = counts + others / max(others.sum(), 1.0) * lacks
-    return found
+    lacks = min(max(LEAST_TRIPS - counts.sum(), 0.0), other_counts.sum())
+    total: FloatArray = counts + other_counts / max(other_counts.sum(), 1.0) * lacks
+    return total
 
 
 def vehicle_sizes(errors: FloatArray) -> FloatArray:
@@ -95,9 +95,9 @@ def vehicle_sizes(errors: FloatArray) -> FloatArray:
     >>> vehicle_sizes(np.array([0.12, 0.72])).round(3)  # (5 · 0.12 + 0.72) / 6, over 0.12; and 1
     array([1.833, 1.   ])
     """
-    others = np.abs(errors).sum() - np.abs(errors)
-    known = SHRINKAGE + len(errors) - 1
-    return np.asarray((SHRINKAGE * USUAL_ERROR + others) / (known * USUAL_ERROR))
+    other_errors = np.abs(errors).sum() - np.abs(errors)
+    trips = SHRINKAGE + len(errors) - 1
+    return np.asarray((SHRINKAGE * USUAL_ERROR + other_errors) / (trips * USUAL_ERROR))
 
 
 def vehicle_size(errors: FloatArray) -> float:
@@ -124,8 +124,8 @@ def quantiles(fleet: FloatArray) -> FloatArray:
         room = 0.5 / (counts.sum() + 1)
         levels = np.clip(LEVELS + np.sign(LEVELS - 0.5) * room, 0.0, 1.0)
         table.append(quantiles_of(counts, levels))
-    found = np.array(table)
-    return found - found[:, len(LEVELS) // 2, None]
+    errors = np.array(table)
+    return errors - errors[:, len(LEVELS) // 2, None]
 
 
 def vehicle_quantiles(
@@ -137,8 +137,8 @@ def vehicle_quantiles(
     trips of their own; `errors` [trips] are the vehicle's own.
     """
     weight = len(errors) / (len(errors) + (SHRINKAGE if member else JOINED_LATER))
-    own = vehicle_size(errors) * quantiles(insider)
-    return np.asarray(weight * own + (1 - weight) * quantiles(unseen))
+    scaled = vehicle_size(errors) * quantiles(insider)
+    return np.asarray(weight * scaled + (1 - weight) * quantiles(unseen))
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,8 +170,10 @@ class Bars:
         Never below 1: a member's errors are divided by its size, which is small in exact fleets.
         """
         low, high = np.searchsorted(LEVELS, (0.05, 0.95))
-        own, usual = (table[:, high] - table[:, low] for table in (self.own, self.insider))
-        return max(float((own / np.maximum(usual, 1e-12)).mean()), 1.0)
+        vehicle_width, usual = (
+            table[:, high] - table[:, low] for table in (self.own, self.insider)
+        )
+        return max(float((vehicle_width / np.maximum(usual, 1e-12)).mean()), 1.0)
 
 
 def interval(at_levels: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:

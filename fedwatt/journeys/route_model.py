@@ -31,10 +31,24 @@ from fedwatt.journeys.route_intervals import Bars
 from fedwatt.telemetry.trip import FloatArray
 
 NAMES = (
-    "distance", "climb", "descent", "time", "air", "drive", "brake", "standing",
-    "cold time", "hot time", "frost time", "cold distance",
-    "start", "slow start", "cold start", "cold slow start", "hot start",
-)  # fmt: skip
+    "distance",
+    "climb",
+    "descent",
+    "time",
+    "air",
+    "drive",
+    "brake",
+    "standing",
+    "cold time",
+    "hot time",
+    "frost time",
+    "cold distance",
+    "start",
+    "slow start",
+    "cold start",
+    "cold slow start",
+    "hot start",
+)
 COLD_C = 18.0
 FROST_C = 5.0
 HOT_C = 22.0
@@ -86,11 +100,24 @@ def route_features(
     kilometres = wheel_m / 1000
     minutes = seconds / 60
     columns = [
-        kilometres, np.cumsum(np.maximum(rise, 0)), np.cumsum(np.maximum(-rise, 0)),
-        minutes, air, drive, brake, standing / 60,
-        cold * minutes, hot * minutes, frost * minutes, cold * kilometres,
-        start, slow, cold * start, cold * slow, hot * start,
-    ]  # fmt: skip
+        kilometres,
+        np.cumsum(np.maximum(rise, 0)),
+        np.cumsum(np.maximum(-rise, 0)),
+        minutes,
+        air,
+        drive,
+        brake,
+        standing / 60,
+        cold * minutes,
+        hot * minutes,
+        frost * minutes,
+        cold * kilometres,
+        start,
+        slow,
+        cold * start,
+        cold * slow,
+        hot * start,
+    ]
     return np.stack(columns, axis=1)
 
 
@@ -196,8 +223,8 @@ class RouteModel:
             raise SettingError(
                 f"An outside temperature of {temperature_c:g} °C cannot be: give degrees Celsius."
             )
-        rates, known = self.field.along(route)
-        share = float(known.mean())
+        rates, driven = self.field.along(route)
+        share = float(driven.mean())
         if share < LEAST_KNOWN and (self.field.roads is None or self._exchanged(route, share)):
             raise DataError(self._unknown(route, share))
         rise, hilly = route_rise_m(route, self.hills)

@@ -60,12 +60,12 @@ def energy_by_second(
     for phase in phases:
         tiles = np.flatnonzero((ends + 1) % window == phase)
         # Edges between tiles, except for those of a tile that hangs over; the trip's end is one.
-        kept = np.ones(len(tiles), dtype=np.bool_)
-        kept[0] = before[tiles[0]] == 0
-        kept[-2:-1] &= after[tiles[-1]] == 0
-        kept[-1] = True
-        known_s = np.concatenate([[0], np.minimum(ends[tiles] + 1, seconds)[kept]])
-        known_wh = np.concatenate([[0.0], np.cumsum(inside_wh[tiles])[kept]])
+        is_edge = np.ones(len(tiles), dtype=np.bool_)
+        is_edge[0] = before[tiles[0]] == 0
+        is_edge[-2:-1] &= after[tiles[-1]] == 0
+        is_edge[-1] = True
+        known_s = np.concatenate([[0], np.minimum(ends[tiles] + 1, seconds)[is_edge]])
+        known_wh = np.concatenate([[0.0], np.cumsum(inside_wh[tiles])[is_edge]])
         total_wh += np.interp(edges, known_s, known_wh)
     return np.diff(total_wh / len(phases))
 
@@ -82,7 +82,7 @@ def exact_windows(
     >>> exact_windows(np.array([1.0, 2.0, 6.0]), window=2)
     array([1., 3., 8., 6.])
     """
-    before, after = (np.full(window, one) for one in idle_wh)
+    before, after = (np.full(window, idle) for idle in idle_wh)
     total = np.concatenate([[0.0], np.cumsum(np.concatenate([before, energy_wh, after]))])
     until = tile_ends(len(energy_wh), window=window, stride=stride) + window + 1
     return np.asarray(total[until] - total[until - window])

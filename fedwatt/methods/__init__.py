@@ -11,7 +11,24 @@ from fedwatt.methods.server import Average, Replies, ServerRule, mean_delta, mov
 from fedwatt.settings import choice, number
 
 __all__ = [
-    "METHODS", "Average", "Fractional", "LocalRule", "Method", "Origin", "OwnTraining", "Proximal",
-    "Range", "Replies", "RoughnessProximal", "Rows", "ServerRule", "Start", "StepLoss", "choice",
-    "get", "mean_delta", "moved", "number",
-]  # fmt: skip
+    "METHODS",
+    "Average",
+    "Fractional",
+    "LocalRule",
+    "Method",
+    "Origin",
+    "OwnTraining",
+    "Proximal",
+    "Range",
+    "Replies",
+    "RoughnessProximal",
+    "Rows",
+    "ServerRule",
+    "Start",
+    "StepLoss",
+    "choice",
+    "get",
+    "mean_delta",
+    "moved",
+    "number",
+]

@@ -24,8 +24,25 @@ from fedwatt.metrics.timing import (
 )
 
 __all__ = [
-    "DIAGNOSTICS", "EPSILON_Y", "FEWEST_PARTICIPANTS", "METRICS", "NEAR_ZERO", "PARTS",
-    "SUMS", "TYPICAL_WH", "ErrorSums", "Metric", "Stopwatch", "amortised_diagnostics_fraction",
-    "diagnostics_fraction", "drift_dispersion", "macro_mean", "mean_drift", "micro", "pearson",
-    "rounds_to_threshold", "spearman", "weighted_mean",
-]  # fmt: skip
+    "DIAGNOSTICS",
+    "EPSILON_Y",
+    "FEWEST_PARTICIPANTS",
+    "METRICS",
+    "NEAR_ZERO",
+    "PARTS",
+    "SUMS",
+    "TYPICAL_WH",
+    "ErrorSums",
+    "Metric",
+    "Stopwatch",
+    "amortised_diagnostics_fraction",
+    "diagnostics_fraction",
+    "drift_dispersion",
+    "macro_mean",
+    "mean_drift",
+    "micro",
+    "pearson",
+    "rounds_to_threshold",
+    "spearman",
+    "weighted_mean",
+]

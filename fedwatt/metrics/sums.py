@@ -84,7 +84,7 @@ def refuse_long(fields: Fields, places: str) -> None:
     if words > MOST_WORDS:
         raise RunError(
             f"Sums over {places} take {words:,} numbers a vehicle, and {MOST_WORDS:,} can be sent. "
-            "Choose a smaller terrain.area or a larger terrain.cell_m."
+            "Choose a smaller elevation.area or a larger elevation.cell_m."
         )
 
 

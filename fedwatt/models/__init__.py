@@ -9,6 +9,15 @@ from fedwatt.models.module import ModuleModel
 from fedwatt.models.recurrent import GRU, LSTM
 
 __all__ = [
-    "GRU", "LOSSES", "LSTM", "MLP", "MODELS", "Layout", "Loss", "Model", "ModuleModel", "get_loss",
+    "GRU",
+    "LOSSES",
+    "LSTM",
+    "MLP",
+    "MODELS",
+    "Layout",
+    "Loss",
+    "Model",
+    "ModuleModel",
+    "get_loss",
     "get_model",
-]  # fmt: skip
+]

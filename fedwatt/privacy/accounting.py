@@ -90,7 +90,7 @@ class Budget:
         check(self, "sensitivity", self.sensitivity >= 1, "at least 1")
 
     def epsilon(self, rounds: int) -> float:
-        """ε after `rounds` rounds and those that were repeated; infinite without noise.
+        """Return ε after `rounds` rounds and those that were repeated; infinite without noise.
 
         >>> round(Budget(1.0, 0.01, 1e-5).epsilon(1000), 4)
         2.1078
@@ -101,7 +101,7 @@ class Budget:
 
     @property
     def seen_by_server(self) -> "Budget":
-        """The budget against a server that sees noisy sums and may know who was drawn: q = 1."""
+        """Return the budget against a server that may know who was drawn: q = 1."""
         return replace(self, probability=1.0)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedwatt.methods import Method
 
 
-def draws_on_board(method: "Method", training: "Training") -> bool:
+def vehicles_draw(method: "Method", training: "Training") -> bool:
     """Tell whether the vehicles of a secure sum draw for themselves."""
     return method.server.private and training.sampling == "poisson"
 

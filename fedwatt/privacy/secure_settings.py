@@ -39,7 +39,7 @@ class SecureTerms:
 
     @property
     def digest(self) -> bytes:
-        """Digest that every message carries and every key is derived with."""
+        """Return the digest that every message carries and every key is derived with."""
         return sha256(b"fedwatt secure sum " + json.dumps(vars(self)).encode()).digest()
 
 
@@ -51,13 +51,13 @@ class SecureSettings:
     threshold: float = 0.66
     """Share of the called vehicles that must survive a round; above one half."""
     smallest_sum: int = 3
-    """Vehicles that a sum must be of, whatever the threshold; policies on board ask for 3."""
+    """Vehicles that a sum must be of, whatever the threshold; vehicles ask for 3 by default."""
     stage_seconds: float = 60.0
     """Deadline for each of the four short messages around a vehicle's training."""
     delta_limit: float = 16.0
     """Largest |Δ| of a coordinate; what is larger is clipped and counted."""
     upload_limit: float = 256.0
-    """The same for what else a method hands up (SCAFFOLD's control change)."""
+    """The same for a method's other uploads (SCAFFOLD's control change)."""
     windows_limit: int = 200_000
     """Most that a vehicle's windows weigh in a sum; one with more weighs as much."""
     norm_limit: float = 10.0
@@ -76,7 +76,7 @@ class SecureSettings:
         check(self, "bits", self.bits in BITS, "32, 48 or 64")
 
     def survivors_needed(self, called: int) -> int:
-        """t where `called` vehicles are called.
+        """Return t, the fewest survivors of `called` vehicles.
 
         >>> [SecureSettings().survivors_needed(called) for called in (2, 3, 4, 10)]
         [2, 2, 3, 7]

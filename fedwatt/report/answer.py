@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.report.baselines import (
-    ELEVATION_STAGE,
     PERSONALISED_STAGE,
     SHARED_STAGE,
     best_validated,
@@ -13,7 +12,6 @@ from fedwatt.report.baselines import (
     gain_headline,
     gain_sentence,
     method_stages,
-    vehicles_with_elevation,
 )
 from fedwatt.report.facts import unequal_rounds
 from fedwatt.report.load import Predicted, RunTables, where
@@ -62,7 +60,7 @@ def answer(run: RunTables) -> Answer:
         advice = "A lower learning rate is the first thing to try."
         return Answer("Every method diverged", (*_lost(run), advice))
     unequal = unequal_rounds(run)
-    details = ((unequal,) if unequal else ()) + _elevation_use(run) + _lost(run)
+    details = ((unequal,) if unequal else ()) + _lost(run)
     if not run.same_data:
         reason = (
             "Their data or splits differ, so a difference in error may come from the fleet rather "
@@ -87,7 +85,7 @@ def answer(run: RunTables) -> Answer:
 
 
 def _parts(run: RunTables) -> tuple[str, tuple[str, ...]]:
-    """Return a clause and sentences on what elevation, personalisation and federating gain."""
+    """Return a clause and sentences on what personalisation and federating gain."""
     method = best_validated(run)
     gain = federating(run)
     clause = gain_headline(gain) if gain else ""
@@ -95,23 +93,17 @@ def _parts(run: RunTables) -> tuple[str, tuple[str, ...]]:
     if method is None:
         return clause, sentences
     stages = method_stages(run, method)
-    names = {ELEVATION_STAGE: "elevation", PERSONALISED_STAGE: "personalisation"}
-    used = [name for stage, name in names.items() if stage in stages]
-    if SHARED_STAGE not in stages or not used:
+    if SHARED_STAGE not in stages or PERSONALISED_STAGE not in stages:
         return clause, sentences
     first = stages[SHARED_STAGE]
-    last = list(stages.values())[-1]
-    verb = {(True, 1): "lowers", (True, 2): "lower", (False, 1): "raises", (False, 2): "raise"}[
-        last < first, len(used)
-    ]
+    last = stages[PERSONALISED_STAGE]
+    verb = "lowers" if last < first else "raises"
     ends = f"{shown(first, run.target.digits())} to {amount(run.target, last)}"
-    clause = f"{' and '.join(used).capitalize()} {verb} the error from {ends}"
-    steps = [f"{name_of(method)}'s shared model has an error of {amount(run.target, first)}"]
-    if ELEVATION_STAGE in stages:
-        steps.append(f"with learned elevation {amount(run.target, stages[ELEVATION_STAGE])}")
-    if PERSONALISED_STAGE in stages:
-        steps.append(f"fine-tuned in each vehicle {amount(run.target, stages[PERSONALISED_STAGE])}")
-    story = f"{', '.join(steps)} (RMSE per window, mean over vehicles)."
+    clause = f"Personalisation {verb} the error from {ends}"
+    story = (
+        f"{name_of(method)}'s shared model has an error of {amount(run.target, first)}, fine-tuned "
+        f"in each vehicle {amount(run.target, last)} (RMSE per window, mean over vehicles)."
+    )
     return clause, (story, *sentences)
 
 
@@ -250,24 +242,6 @@ def _over(error: Estimate, other: Estimate) -> str:
     if error.seeds == other.seeds:
         return ""
     return f" ({error.seeds} seeds)" if error.seeds > 1 else " (one seed)"
-
-
-def _elevation_use(run: RunTables) -> tuple[str, ...]:
-    """Return a sentence on how many vehicles use elevation, for runs that learn it."""
-    uses = []
-    for method in run.methods:
-        counts, vehicles = vehicles_with_elevation(run, method)
-        if counts:
-            low = min(counts)
-            high = max(counts)
-            several = f"{low} to {high}" if low < high else f"{low}"
-            uses.append(f"{several} of {vehicles} vehicles ({name_of(method)})")
-    if not uses:
-        return ()
-    return (
-        f"Elevation lowers the validation error of {listed(uses)}; the others use the model "
-        "without elevation.",
-    )
 
 
 def _lost(run: RunTables) -> tuple[str, ...]:

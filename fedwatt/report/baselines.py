@@ -6,17 +6,16 @@ stages are on one scale: the RMSE of a vehicle's test windows, mean over vehicle
 """
 
 from dataclasses import dataclass
-from math import isclose, isfinite, nan
+from math import nan
 
 import numpy as np
 
 from fedwatt.evaluation import REFERENCES
 from fedwatt.evaluation.baselines import LOCAL_ONLY
-from fedwatt.report.load import Columns, Predicted, RunTables, where
+from fedwatt.report.load import Predicted, RunTables, where
 from fedwatt.report.statistics import (
     PERSONALISED,
     Estimate,
-    diverged,
     estimate,
     final,
     final_model,
@@ -208,7 +207,6 @@ def _about_elevation(run: RunTables) -> str:
 
 
 SHARED_STAGE = "shared model"
-ELEVATION_STAGE = "with elevation"
 PERSONALISED_STAGE = "with personalisation"
 
 
@@ -237,7 +235,7 @@ def baseline_stages(run: RunTables) -> list[Stage]:
 def federated_stages(run: RunTables) -> list[Stage]:
     """Return the stages that federated models of the run went through, the final one last."""
     by_method = {method: method_stages(run, method) for method in run.methods}
-    names = (SHARED_STAGE, ELEVATION_STAGE, PERSONALISED_STAGE)
+    names = (SHARED_STAGE, PERSONALISED_STAGE)
     errors = {
         name: {method: own[name] for method, own in by_method.items() if name in own}
         for name in names
@@ -247,55 +245,9 @@ def federated_stages(run: RunTables) -> list[Stage]:
 
 def method_stages(run: RunTables, method: str) -> dict[str, float]:
     """Map each stage of a method to its error; the last is that of the final model."""
-    shared = final_model(run, method)
-    level = table_without_elevation(run, method)
-    errors = {}
-    if level is not None:
-        errors[SHARED_STAGE] = model_errors(run, method, shared, table=level)
-    errors[SHARED_STAGE if level is None else ELEVATION_STAGE] = model_errors(run, method, shared)
+    errors = {SHARED_STAGE: model_errors(run, method, final_model(run, method))}
     if vehicle_model(run, method) == PERSONALISED:
         errors[PERSONALISED_STAGE] = model_errors(run, method, PERSONALISED)
     return {
         stage: estimate(list(by_seed.values())).mean for stage, by_seed in errors.items() if by_seed
     }
-
-
-def table_without_elevation(run: RunTables, method: str) -> Columns | None:
-    """Return the errors of the same models trained without elevation, if there are any."""
-    tables = [o.level for o in run.origins if method in o.methods and o.level is not None]
-    return tables[0] if tables else None
-
-
-def vehicles_with_elevation(run: RunTables, method: str) -> tuple[list[int], int]:
-    """Count for each finite seed the vehicles that use elevation in a test window, and all.
-
-    The others use the model without elevation alone: elevation does not lower their validation
-    error, or climb is known in none of their test windows.
-    """
-    level = table_without_elevation(run, method)
-    if level is None:
-        return [], 0
-    rows = {
-        "method": method,
-        "model": vehicle_model(run, method),
-        "stratum": "all",
-        "held_out": False,
-    }
-    used = _rmse_by_case(where(run.vehicles, **rows))
-    without = _rmse_by_case(where(level, **rows))
-    bad = diverged(run, method)
-    counts: dict[int, int] = {}
-    cases = [
-        case for case in used if case in without and case[0] not in bad and isfinite(used[case])
-    ]
-    for seed, vehicle in cases:
-        # The model without elevation has the same error in both tables, but for rounding.
-        differs = not isclose(used[seed, vehicle], without[seed, vehicle], rel_tol=1e-6)
-        counts[seed] = counts.get(seed, 0) + differs
-    return list(counts.values()), len({vehicle for _, vehicle in cases})
-
-
-def _rmse_by_case(rows: Columns) -> dict[tuple[int, str], float]:
-    """Map seed and vehicle to RMSE."""
-    columns = (rows[name].tolist() for name in ("seed", "vehicle", "rmse"))
-    return {(seed, vehicle): rmse for seed, vehicle, rmse in zip(*columns, strict=True)}

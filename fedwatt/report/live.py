@@ -15,7 +15,6 @@ from pathlib import Path
 from fedwatt.report.page import fill
 from fedwatt.report.style import LOOKS
 from fedwatt.report.web_server import Response, answering
-from fedwatt.runs.elevation import label_without_elevation
 from fedwatt.runs.observers import FILE
 
 
@@ -37,7 +36,6 @@ class LivePage:
             "live.html.jinja",
             run=self.run.name,
             looks=looks,
-            without_elevation=label_without_elevation(""),
             light={},
             dark={},
         )

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import RunError
 from fedwatt.files import parse_json, parse_toml
-from fedwatt.runs.elevation import LEVEL
 from fedwatt.runs.tables import read_table
 from fedwatt.tables import TABLES
 from fedwatt.windows.targets import ENERGY
@@ -53,8 +52,6 @@ class RunOrigin:
     environment: Mapping[str, Any]
     methods: frozenset[str]
     """Labels of its methods."""
-    level: Columns | None = None
-    """The table of vehicles of the run in the folder RUN/level; None without one."""
     baselines: Columns | None = None
     """The table of baselines; None where the run has none."""
 
@@ -141,12 +138,9 @@ def load_run(folder: str | Path) -> RunTables:
     if not len(tables["rounds"]["round"]):
         raise RunError(f"{folder / 'rounds.parquet'} has no rows: the run has not begun.")
     methods = frozenset(tables["rounds"]["method"])
-    below = folder / LEVEL
-    trained = environment.get("model_without_elevation") and below.is_dir()
-    level = _columns(below, "vehicles") if trained else None
     beside = (folder / f"{REFERENCES}.parquet").exists()
     baselines = _columns(folder, REFERENCES) if beside else None
-    origin = RunOrigin(folder.name, config, environment, methods, level, baselines)
+    origin = RunOrigin(folder.name, config, environment, methods, baselines)
     return RunTables((origin,), **tables)
 
 
@@ -168,8 +162,7 @@ def load_runs(folders: Sequence[Path]) -> RunTables:
             own.append(_relabel(getattr(run, table), name, ambiguous))
         methods = frozenset(parts["rounds"][-1]["method"])
         (origin,) = run.origins
-        level = origin.level and _relabel(origin.level, name, ambiguous)
-        origins.append(replace(origin, name=name, methods=methods, level=level))
+        origins.append(replace(origin, name=name, methods=methods))
     _refuse_other_targets(origins)
     return RunTables(tuple(origins), **{table: _stacked(own) for table, own in parts.items()})
 

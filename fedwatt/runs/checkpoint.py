@@ -15,7 +15,6 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -163,12 +162,10 @@ def train_method(
     origin: CheckpointOrigin,
     checkpoint_seconds: float,
     budget: Budget | None,
-    before_round: Callable[[Loop, State], tuple[Loop, State]] | None = None,
 ) -> tuple[State, History]:
     """Train all rounds of a method, from its last checkpoint in `folder` if it has one.
 
     A checkpoint is written at most every `checkpoint_seconds`, and whenever training stops.
-    `before_round` may return another loop, or another state, for any round.
     """
     seeds = len(loop.seeds)
     epsilon = None if budget is None else budget.epsilon
@@ -185,8 +182,6 @@ def train_method(
     saved_at = time.monotonic()
     try:
         while not loop.finished(state):
-            if before_round is not None:
-                loop, state = before_round(loop, state)
             state, record = loop.advance(choice.method, state)
             record = record.spending(epsilon)
             history.add(state.round, seeds, record)

@@ -43,7 +43,6 @@ from fedwatt.runs.deployment import Deployment
 from fedwatt.runs.user_code import Sources, sources_of
 from fedwatt.settings import convert, from_table, to_table
 from fedwatt.windows import DataSettings, Fleet
-from fedwatt.windows.targets import ENERGY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,16 +170,6 @@ class RunConfig:
                 raise SettingError(f"Method '{choice.label}': {fault}")
         different = len(set(self.seeds)) == len(self.seeds) >= 1
         check(self, "seeds", different, "one or more different whole numbers")
-        if self.elevation.refresh_every and (len(self.seeds) > 1 or self.asynchronous.buffer):
-            raise SettingError(
-                "elevation.refresh_every needs rounds and one seed a run: each seed's network "
-                "would learn another map. Run the seeds one by one, or set it to 0."
-            )
-        if self.elevation.refresh_every and self.data.predicts != ENERGY:
-            raise SettingError(
-                "elevation.refresh_every learns hills from the energy that a model leaves "
-                f"unexplained, so it needs data.target = energy, not {self.data.target}."
-            )
         check(self, "device", self.device in ("auto", "cpu", "cuda"), "'auto', 'cpu' or 'cuda'")
 
 

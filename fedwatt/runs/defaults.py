@@ -3,7 +3,7 @@
 A configuration (`RunConfig`) has plain defaults, which Python programs and TOML files rely on. The
 command, where it is given no file, adds a recipe by where the vehicles come from. Options and
 `--set` come before the recipe. Every part is checked on validation trips, vehicle by vehicle:
-elevation (`elevation.level`), fine-tuning (`evaluation.finetune`) and the members of a mixture
+elevation (`elevation.learn`), fine-tuning (`evaluation.finetune`) and the members of a mixture
 (`journeys.mixture`); a time offset must explain the training trips better (`windows.time_offset`).
 """
 

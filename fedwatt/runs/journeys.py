@@ -21,10 +21,10 @@ import numpy as np
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import own_fields, survey_fleet
-from fedwatt.elevation.level import Predictions
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation import Federation
+from fedwatt.federation.evaluate import Predictions
 from fedwatt.files import parse_json, write_bytes, write_text
 from fedwatt.journeys.filter import TripPrior
 from fedwatt.journeys.fleet_routes import FleetRoutes, VehicleRoutes, passes

@@ -6,12 +6,11 @@
 The steps of `execute` are the same for simulated and for deployed vehicles:
 
 1. Open the fleet, and refuse what cannot work while nothing is written yet.
-2. Train the model without elevation, where there is one: a run of its own, in RUN/level.
-3. Share the elevation map.
-4. Train each method from its last checkpoint on, evaluate its models, write tables and models.
-5. Compute baselines, for comparison.
-6. Share the routes, where a deployed fleet is asked to.
-7. Describe the run in environment.json, which marks it as finished.
+2. Share the elevation map.
+3. Train each method from its last checkpoint on, evaluate its models, write tables and models.
+4. Compute baselines, for comparison.
+5. Share the routes, where a deployed fleet is asked to.
+6. Describe the run in environment.json, which marks it as finished.
 
 Simulated and deployed vehicles differ in their `RunBackend`.
 """
@@ -26,7 +25,6 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from fedwatt.elevation.level import LEVEL
 from fedwatt.errors import SettingError
 from fedwatt.evaluation import Baselines
 from fedwatt.federation import Federation, Loop, RoundRecord, State
@@ -43,13 +41,7 @@ from fedwatt.runs.checkpoint import (
     train_method,
 )
 from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.elevation import (
-    ElevationRefresh,
-    ObserverWithoutElevation,
-    config_without_elevation,
-    elevation_spending,
-    learns_elevation,
-)
+from fedwatt.runs.elevation import elevation_spending, learns_elevation
 from fedwatt.runs.folder import claim, refuse_other_run, run_hash
 from fedwatt.runs.model_file import RunResults
 from fedwatt.runs.objects import configuration, named
@@ -70,8 +62,7 @@ FINISHED: Final = "environment.json"
 class RunBackend(ABC):
     """The vehicles of a run: simulated in this process, spread over a Ray cluster, or deployed.
 
-    `open` comes first. A method may need the outcome of its model without elevation: `evaluate`
-    returns it in that model's run, and `loop` and `evaluate` receive it in the run above.
+    `open` comes first.
     """
 
     deployed: ClassVar[bool]
@@ -93,22 +84,8 @@ class RunBackend(ABC):
         """Return the hash of the data that a checkpoint must match to be continued."""
 
     @abstractmethod
-    def loop(
-        self, run: "Run", choice: MethodChoice, *, scratch: Path | None = None, level: Any = None
-    ) -> Loop:
+    def loop(self, run: "Run", choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
         """Return the loop over a method's rounds; `scratch` as in `Federation`."""
-
-    def refresh(self, run: "Run", choice: MethodChoice) -> ElevationRefresh | None:
-        """Return the refresh of the elevation map during training, or None."""
-        return None
-
-    @abstractmethod
-    def without_elevation(self) -> "RunBackend":
-        """Return the backend of the same vehicles in the run of the model without elevation."""
-
-    def finished(self, run: "Run") -> dict[str, Any] | None:
-        """Return the outcome by method of a finished run without elevation; None: execute it."""
-        return None
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
         """Return how many noisy rounds are repeated, if `done` rounds are in the checkpoint."""
@@ -131,9 +108,9 @@ class RunBackend(ABC):
 
     @abstractmethod
     def evaluate(
-        self, run: "Run", choice: MethodChoice, loop: Loop, state: State, level: Any
-    ) -> tuple[dict[str, list[Row]], Any]:
-        """Return error rows by model (personalised, final) and the outcome for the run above."""
+        self, run: "Run", choice: MethodChoice, loop: Loop, state: State
+    ) -> dict[str, list[Row]]:
+        """Return error rows by model (personalised, final)."""
 
 
 def _simulation() -> RunBackend:
@@ -228,8 +205,7 @@ class Run:
     def execute(self) -> None:
         """Train every method of the configuration and fill the run folder.
 
-        The model without elevation is trained first, into a run folder inside this one. Where
-        there is nothing to resume, the run begins. A checkpoint is written at most every
+        Where there is nothing to resume, the run begins. A checkpoint is written at most every
         `checkpoint_seconds` and whenever training stops.
         """
         observer = Observers((self.observer, ProgressLog(self.folder)))
@@ -247,32 +223,16 @@ class Run:
         """Return the folder of a method's checkpoints."""
         return self.folder / "checkpoint" / choice.label
 
-    def without_elevation(self) -> "Run | None":
-        """Return the run of the model without elevation, in a folder inside this one, or None."""
-        config = config_without_elevation(self.config)
-        if config is None:
-            return None
-        return replace(
-            self,
-            config=config,
-            backend=self.backend.without_elevation(),
-            out=self.folder / LEVEL,
-            observer=ObserverWithoutElevation(self.observer),
-        )
-
-    def carry_out(self) -> dict[str, Any]:
-        """Fill the run folder; return the outcome of each method for the run above this one."""
+    def carry_out(self) -> None:
+        """Fill the run folder."""
         started = datetime.now(UTC)
-        inner = self.without_elevation()
-        for run in (self, inner):
-            if run is not None:
-                refuse_other_run(run.config, run.folder, run.resume)
+        refuse_other_run(self.config, self.folder, self.resume)
         fleet = self.backend.open(self)
         origin = CheckpointOrigin(run_hash(self.config), self.backend.data_identity(self))
         budgets = self._checked_budgets(fleet, origin)
         # Only now, with the data at hand: a run that cannot begin leaves no folder behind.
         with claim(self.config, self.folder, self.resume):
-            return self._fill(started, fleet, origin, budgets, inner)
+            self._fill(started, fleet, origin, budgets)
 
     def _fill(
         self,
@@ -280,25 +240,15 @@ class Run:
         fleet: Fleet,
         origin: CheckpointOrigin,
         budgets: Mapping[str, Budget | None],
-        inner: "Run | None",
-    ) -> dict[str, Any]:
+    ) -> None:
         """Train and write, in a folder that is this process's alone."""
         backend = self.backend
         write_text(self.folder / "config.toml", to_toml(self.config))
         self.observer.on_fleet(fleet)
-        levels: dict[str, Any] = {}
-        if inner is not None:
-            finished = inner.backend.finished(inner) if self.resume else None
-            levels = inner.carry_out() if finished is None else finished
         elevation = backend.share_elevation(self)
         results = RunResults(self.config, self.folder)
-        outcomes = {}
         for choice in self.config.methods:
-            label = choice.label
-            level = levels.pop(label, None)
-            outcome = self._train_into(choice, origin, budgets[label], level, results)
-            if outcome is not None:
-                outcomes[label] = outcome
+            self._train_into(choice, origin, budgets[choice.label], results)
         self._write_baselines()
         routes = backend.share_routes(self)
         called = {h.method: participation_hashes(h.clients) for h in results.histories}
@@ -312,10 +262,8 @@ class Run:
             "privacy": self._spending(budgets),
             "elevation": elevation,
             "routes": routes,
-            "model_without_elevation": inner is not None,
         }
         write_text(self.folder / FINISHED, json.dumps(environment, indent=2))
-        return outcomes
 
     def _checked_budgets(self, fleet: Fleet, origin: CheckpointOrigin) -> dict[str, Budget | None]:
         """Return the privacy budget of each method; refuse whatever would stop the run later."""
@@ -340,29 +288,16 @@ class Run:
         choice: MethodChoice,
         origin: CheckpointOrigin,
         budget: Budget | None,
-        level: Any,
         results: RunResults,
-    ) -> Any:
+    ) -> None:
         """Train one method, evaluate its models, and add both to the results."""
         folder = self.checkpoints(choice)
-        loop = self.backend.loop(self, choice, scratch=state_folder(folder), level=level)
-        refresh = self.backend.refresh(self, choice)
+        loop = self.backend.loop(self, choice, scratch=state_folder(folder))
         state, history = train_method(
-            loop,
-            choice,
-            folder,
-            self.observer,
-            origin,
-            self.checkpoint_seconds,
-            budget,
-            None if refresh is None else refresh.before_round,
+            loop, choice, folder, self.observer, origin, self.checkpoint_seconds, budget
         )
-        if refresh is not None:
-            file = self.folder / "elevation" / f"{choice.label}.parquet"
-            loop = refresh.after_training(loop, state, file)
-        rows, outcome = self.backend.evaluate(self, choice, loop, state, level)
+        rows = self.backend.evaluate(self, choice, loop, state)
         results.add(loop, choice, state, history, rows)
-        return outcome
 
     def _write_baselines(self) -> None:
         """Write the table of baselines, unless it is there already or switched off."""

@@ -8,24 +8,20 @@ from typing import Any, ClassVar, cast
 from torch import Tensor
 
 from fedwatt.elevation.learn import Learned
-from fedwatt.elevation.level import Predictions, level_data
 from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, baseline_rows, personalise
 from fedwatt.evaluation.baselines import baseline_vehicles
 from fedwatt.federation import Federation, Loop, State
+from fedwatt.federation.evaluate import Predictions, predictions_of
 from fedwatt.federation.federation import Network
 from fedwatt.federation.records import Row
-from fedwatt.runs.checkpoint import state_folder
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.elevation import (
-    ElevationRefresh,
-    ModelPredictions,
+    data_without_elevation,
     elevation_facts,
     learned_alone,
     learned_for,
     learns_elevation,
-    predictions_in_use,
-    predictions_of,
     write_learned,
 )
 from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
@@ -46,8 +42,7 @@ SpreadRounds = Callable[[Federation, MethodChoice], Federation]
 class Simulation(RunBackend):
     """Vehicles that are simulated in this process.
 
-    Routes are learned when they are first needed (`runs.journeys`), and the models of a finished
-    run without elevation are evaluated again from their checkpoints, which takes a moment.
+    Routes are learned when they are first needed (`runs.journeys`).
     """
 
     deployed: ClassVar[bool] = False
@@ -58,7 +53,6 @@ class Simulation(RunBackend):
     model_given: str | Network | None = None
     train_elsewhere: TrainElsewhere | None = None
     spread_rounds: SpreadRounds | None = None
-    is_without_elevation: bool = False
     learned: Learned | None = field(default=None, init=False)
     """The elevation map with which the run begins."""
     opened: Fleet | None = field(default=None, init=False)
@@ -96,9 +90,7 @@ class Simulation(RunBackend):
         """Return a hash of the data itself."""
         return self.fleet(run).data_hash()
 
-    def loop(
-        self, run: Run, choice: MethodChoice, *, scratch: Path | None = None, level: Any = None
-    ) -> Federation:
+    def loop(self, run: Run, choice: MethodChoice, *, scratch: Path | None = None) -> Federation:
         """Return the federation in which a method trains."""
         if self.at_hand is not None:
             return self.at_hand
@@ -107,23 +99,6 @@ class Simulation(RunBackend):
         if self.spread_rounds is None:
             return federation
         return self.spread_rounds(federation, choice)
-
-    def refresh(self, run: Run, choice: MethodChoice) -> ElevationRefresh | None:
-        """Learn the elevation map again every `elevation.refresh_every` rounds."""
-        config = run.config
-        if self.learned is None or not config.elevation.refresh_every:
-            return None
-        folder = run.checkpoints(choice)
-        return ElevationRefresh(
-            config,
-            folder,
-            self.learned,
-            lambda fleet: federation_for(config, choice, fleet, state_folder(folder)),
-        )
-
-    def without_elevation(self) -> "Simulation":
-        """Return a simulation that builds the same vehicles without climb."""
-        return Simulation(train_elsewhere=self.train_elsewhere, is_without_elevation=True)
 
     def share_elevation(self, run: Run) -> dict[str, Any]:
         """Write the published elevation map; methods may then train on other machines."""
@@ -155,7 +130,7 @@ class Simulation(RunBackend):
         if learns_elevation(config):
             learners = frozenset(evaluated.fleet.name(k) for k in baseline_vehicles(evaluated))
             alone.append(open_fleet(config, learned_alone(config, learners)))
-            data = level_data(config.data)
+            data = data_without_elevation(config.data)
             if data is not None:
                 alone.append(open_fleet(replace(config, data=data)))
         return baseline_rows(
@@ -170,27 +145,23 @@ class Simulation(RunBackend):
         )
 
     def evaluate(
-        self, run: Run, choice: MethodChoice, loop: Loop, state: State, level: Any
-    ) -> tuple[dict[str, list[Row]], ModelPredictions | None]:
-        """Return errors of personalised models, and of the models that vehicles would use."""
+        self, run: Run, choice: MethodChoice, loop: Loop, state: State
+    ) -> dict[str, list[Row]]:
+        """Return errors of personalised models and of mixtures with ridges."""
         federation = cast(Federation, loop)
         personalised = _personalised_predictions(run, choice, federation, state)
         evaluated = federation.evaluated
-        final = predictions_of(evaluated, state.final_weights)
+        final = predictions_of(evaluated.model, state.final_weights, evaluated.pool)
         mixes = run.config.model.mixture
         if mixes:
             final = mixed_predictions(evaluated, final)
             personalised = personalised and mixed_predictions(evaluated, personalised)
             write_fleet_ridge(run.folder, evaluated.fleet.clients)
         write_trip_prior(run.folder, choice.label, evaluated, personalised or final, state.live)
-        predicted = ModelPredictions(final, personalised, tuple(state.live))
         used = {} if personalised is None else {"personalised": personalised.test}
-        if level is not None:
-            used = predictions_in_use(evaluated, predicted, level)
-        elif mixes:
+        if mixes:
             used["final"] = final.test
-        rows = {name: evaluated.prediction_rows(test) for name, test in used.items()}
-        return rows, predicted if self.is_without_elevation else None
+        return {name: evaluated.prediction_rows(test) for name, test in used.items()}
 
 
 def _personalised_predictions(

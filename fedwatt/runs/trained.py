@@ -31,7 +31,6 @@ from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method
 from fedwatt.runs.checkpoint import CheckpointOrigin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.elevation import config_without_elevation
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.model_file import flat, personalised_file, read_model_config, read_personalised
 from fedwatt.runs.run import Run, RunBackend
@@ -126,8 +125,7 @@ class Trained:
         fleet     vehicle → [windows], for its test windows; `Client.labels` has what was measured
 
         Trips come as they were recorded: with `data.align` they are delayed by the vehicle's time
-        offset. With `model.mixture` the network is mixed with the vehicle's ridges. A fleet with
-        elevation is predicted by the network that has it, without the other one beside it.
+        offset. With `model.mixture` the network is mixed with the vehicle's ridges.
         """
         if isinstance(what, Fleet):
             self._refuse_other_windows(what)
@@ -337,11 +335,6 @@ class Trained:
 
     def _write(self, folder: Path, *, baselines: bool) -> None:
         """Write the checkpoint of the finished training, and from it the run folder."""
-        if config_without_elevation(self.config) is not None:
-            raise SettingError(
-                "A model with elevation has one without it beside it, which 'fedwatt run' trains. "
-                "Save such a run by letting 'fedwatt run', or fedwatt.runs.Run, make it."
-            )
         config = replace(
             self.config, methods=(self.choice,), baselines=Baselines(enabled=baselines)
         )

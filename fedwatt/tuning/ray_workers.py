@@ -26,7 +26,7 @@ from fedwatt.federation.dealing import (
 )
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
-from fedwatt.runs.elevation import config_without_elevation, run_fleet
+from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.simulation import federation_for
 from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
 from fedwatt.tuning.spread import chunks
@@ -47,8 +47,7 @@ def deals_participants(
     """
     tasks = len(config.methods) * len(chunks(config.seeds, seeds_per_task))
     asked = participant_count(vehicles, config.training.participation) * len(config.seeds)
-    possible = not config.asynchronous.buffer and config_without_elevation(config) is None
-    return possible and tasks < workers and asked >= FEWEST * workers
+    return not config.asynchronous.buffer and tasks < workers and asked >= FEWEST * workers
 
 
 class RayWorker:

@@ -25,7 +25,7 @@ from fedwatt.files import write_text
 from fedwatt.privacy import budget_for
 from fedwatt.runs.checkpoint import CheckpointOrigin, load_checkpoint, save_checkpoint, train_method
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
-from fedwatt.runs.elevation import refuse_refreshes, run_fleet
+from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.folder import run_hash
 from fedwatt.runs.observers import SILENT
 from fedwatt.runs.provenance import provenance
@@ -49,7 +49,6 @@ def train_in_tasks(
     `seeds_per_task` 0 all seeds of a method are one stack, as without tasks, and the results are
     the same, bit for bit; smaller stacks are rounded otherwise.
     """
-    refuse_refreshes(config)
     origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
     shares: dict[str, list[tuple[str, str]]] = {}
     for choice in config.methods:
@@ -94,7 +93,7 @@ def train_share(share: str, fleet: Fleet | None, folder: Path) -> None:
         federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
         budget = budget_for(choice.method, config.training, fleet)
         state, history = train_method(
-            federation, choice, Path(scratch), SILENT, origin, inf, budget, None
+            federation, choice, Path(scratch), SILENT, origin, inf, budget
         )
         # What vehicles remember is of use to the next round alone, and there is none.
         save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)

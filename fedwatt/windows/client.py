@@ -19,8 +19,14 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import DataError
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
-from fedwatt.windows.features import FEATURES, feature_names, needs_climb, trip_features
-from fedwatt.windows.labelled import LabelledTrip, Strata, climb_known, own_mix, window_strata
+from fedwatt.windows.features import CLIMB_KNOWN, FEATURES, feature_names, trip_features
+from fedwatt.windows.labelled import (
+    LabelledTrip,
+    Strata,
+    elevation_masked,
+    own_mix,
+    window_strata,
+)
 from fedwatt.windows.paged import Mapped, gather_clients
 from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
 from fedwatt.windows.settings import DataSettings as DataSettings
@@ -48,8 +54,8 @@ class Client:
                    they are not coarse
     strata         "speed", "grade", ... (`STRATA`) -> class names and int8 [test windows]
     trips          split -> names of its trips
-    climb_known    "validation", "test" -> bool [windows]: whether their climb was read; empty where
-                   no feature needs climb
+    masked         number of the last training windows, which repeat others with their elevation
+                   masked (`fedwatt.windows.labelled`)
     held_out       the vehicle is evaluated but never trains
     simulated      its energy is simulated, not measured
     scaler         how `series` was scaled; None for a series made by hand
@@ -66,7 +72,7 @@ class Client:
     label_scale_wh: float
     strata: Strata
     trips: Mapping[str, tuple[str, ...]]
-    climb_known: Mapping[str, BoolArray] = field(default_factory=dict)
+    masked: int = 0
     held_out: bool = False
     kind: str = "passenger"
     simulated: bool = True
@@ -78,6 +84,20 @@ class Client:
     def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
         """Scaled labels or predictions of any shape in the target's unit, float64."""
         return np.asarray(labels, float) * self.label_scale_wh + self.label_center_wh
+
+    @property
+    def recorded_windows(self) -> int:
+        """Number of training windows as they were recorded; they come before the masked ones."""
+        return len(self.ends["train"]) - self.masked
+
+    def as_recorded(self) -> "Client":
+        """Return the vehicle without training windows whose elevation is masked."""
+        if not self.masked:
+            return self
+        count = self.recorded_windows
+        ends = {**self.ends, "train": self.ends["train"][:count]}
+        labels = {**self.labels, "train": self.labels["train"][:count]}
+        return replace(self, ends=ends, labels=labels, masked=0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +216,6 @@ class Fleet:
             for split in SPLITS:
                 digest.update(client.ends[split].tobytes())
                 digest.update(client.labels[split].tobytes())
-            for split, mask in sorted(client.climb_known.items()):
-                digest.update(split.encode() + mask.tobytes())
             if self.mapped is not None:
                 self.mapped.release()
         return digest.hexdigest()
@@ -252,7 +270,6 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     parts = _labelled_trips(vehicle, settings, split_of)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
     scaler = _scaler(np.concatenate([part.rows for part in of["train"]]), names, settings)
-    starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
     values = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
     _refuse_empty(values, vehicle, target)
     label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
@@ -261,21 +278,27 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     if settings.components or settings.selected:
         mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
         scaler = replace(scaler, mix=mix)
-    evaluated = ("validation", "test") if needs_climb(names) else ()
+    masked = []
+    if CLIMB_KNOWN in names:
+        masked = [elevation_masked(part, names, vehicle.name) for part in of["train"]]
+    of["train"] += masked
+    parts += masked
+    starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
+    labels = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
     return Client(
         name=vehicle.name,
         features=settings.columns,
         window=window,
         series=np.concatenate([scaler.forward(part.rows).astype(np.float32) for part in parts]),
         ends={s: np.concatenate([starts[part] + part.ends for part in of[s]]) for s in SPLITS},
-        labels={s: label_scaler.forward(values[s]).astype(np.float32) for s in SPLITS},
+        labels={s: label_scaler.forward(labels[s]).astype(np.float32) for s in SPLITS},
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
         strata=window_strata(of["test"], window),
         trips={
             s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
         },
-        climb_known={split: climb_known(of[split], window) for split in evaluated},
+        masked=sum(len(part.ends) for part in masked),
         kind=vehicle.kind,
         simulated=vehicle.labels == "simulated",
         scaler=scaler,

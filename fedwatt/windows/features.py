@@ -36,6 +36,7 @@ STANDING_MPS = 0.5
 COMFORT_LOW_C = 18.0
 COMFORT_HIGH_C = 23.0
 CLIMB = ("climb_m", "descent_m")
+CLIMB_KNOWN = "climb_known"
 MAY_BE_UNKNOWN = ("ac_w", "heater_w")
 """Channels in which NaN means "unknown"."""
 DRAG_REFERENCE_C = 20.0  # temperature at which the drag feature is the cube of speed
@@ -221,6 +222,7 @@ _FEATURES: Mapping[str, Feature] = {
     "climb": Feature("m/s", ("speed_mps", "grade"), lambda x: x["speed_mps"] * x["grade"]),
     "ascent": _channel("climb_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
     "descent": _channel("descent_m", "m/s", about_zero=TYPICAL_CLIMB_MPS),
+    CLIMB_KNOWN: _channel(CLIMB_KNOWN, "0/1", about_zero=1.0),
     "speed_limit": _channel("speed_limit_mps", "m/s"),
     "intersection": _channel("intersection", "0/1"),
     "bus_stop": _channel("bus_stop", "0/1"),
@@ -272,7 +274,7 @@ FEATURE_SETS: Mapping[str, tuple[str, ...]] = {
     # What is known of the road, to add to another set: "causal, road".
     "road": _ROAD,
     # Read from an elevation field (fedwatt.elevation), to add to another set: "base, elevation".
-    "elevation": ("ascent", "descent"),
+    "elevation": ("ascent", "descent", CLIMB_KNOWN),
     # Power at the wheels by its sign, climb included, a cabin that is cold or hot at the start, and
     # tyres that warm up; to add to other sets: "base, physics, elevation, journey".
     "journey": (
@@ -306,20 +308,20 @@ def feature_names(recipe: str) -> tuple[str, ...]:
 
 
 def needs_climb(features: Iterable[str]) -> bool:
-    """Return whether any of these features is made of climb or descent.
+    """Return whether any of these features is made of climb, descent or whether they are known.
 
     >>> needs_climb(("speed", "ascent")), needs_climb(("speed", "grade"))
     (True, False)
     """
-    return any(channel in CLIMB for name in features for channel in FEATURES[name].needs)
+    channels = (*CLIMB, CLIMB_KNOWN)
+    return any(channel in channels for name in features for channel in FEATURES[name].needs)
 
 
-def level_features(recipe: str) -> str:
-    """Return the features of a recipe that are made without climb, as a recipe; "" if there are
-    none.
+def features_without_elevation(recipe: str) -> str:
+    """Return the features of a recipe that are made without climb, as a recipe; "" if none are.
 
-    >>> level_features("speed, ambient, elevation"), level_features("elevation")
-    ('speed, ambient', '')
+    >>> features_without_elevation("speed, ambient, elevation")
+    'speed, ambient'
     """
     return ", ".join(name for name in feature_names(recipe) if not needs_climb([name]))
 

@@ -5,14 +5,18 @@ standing time (stop-and-go) and mean grade.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
+from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
+from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, trip_features
 from fedwatt.windows.scaling import Scaler, principal_mix, selection_mix
-from fedwatt.windows.splits import known_windows, window_means
+from fedwatt.windows.splits import window_means
+
+MASKED_EVERY = 16
+"""One training window in sixteen is repeated with its elevation masked."""
 
 Strata = dict[str, tuple[tuple[str, ...], NDArray[np.int8]]]
 """Stratum -> names of its classes, and the class of each window, [windows]."""
@@ -98,14 +102,17 @@ class LabelledTrip:
     labels: FloatArray
 
 
-def climb_known(trips: Sequence[LabelledTrip], window: int) -> BoolArray:
-    """Return whether the climb of the trips' windows was read, [windows]."""
-    pieces = []
-    for labelled in trips:
-        # Climb that was not read here was given, and all of it.
-        read = labelled.trip.channels.get("climb_known", np.ones(labelled.trip.seconds))
-        pieces.append(known_windows(read, labelled.ends, length=window))
-    return np.concatenate(pieces)
+def elevation_masked(labelled: LabelledTrip, names: tuple[str, ...], vehicle: str) -> LabelledTrip:
+    """Return every `MASKED_EVERY`-th window of a trip, as if none of its climb were known.
+
+    A network that trains on these windows, too, predicts windows without known elevation as well
+    as a network without elevation does.
+    """
+    level = dict.fromkeys((*CLIMB, CLIMB_KNOWN), np.zeros(labelled.trip.seconds))
+    trip = replace(labelled.trip, channels={**labelled.trip.channels, **level})
+    rows = trip_features(trip, names, vehicle)
+    ends = labelled.ends[::MASKED_EVERY]
+    return LabelledTrip(trip, labelled.split, rows, ends, labelled.labels[::MASKED_EVERY])
 
 
 def window_strata(trips: Sequence[LabelledTrip], window: int) -> Strata:

@@ -42,7 +42,6 @@ def test_the_worst_vehicle_of_any_fault_is_named(tmp_path, monkeypatch):
         "no elevation, global": seeds(a=5.0, b=5.0),
         "no elevation, another initial model, global": seeds(a=5.0, b=5.5),
         "no fault, global": seeds(a=4.0, b=4.0),
-        "no fault, alone, global": seeds(a=3.0, b=3.0),
         "frozen, global": seeds(a=3.0, b=6.0),
     }
     cells |= {row.replace("global", "personalised"): own for row, own in cells.items()}

@@ -153,12 +153,7 @@ def test_the_version_is_told(folder: Path) -> None:
 
 
 def test_hills_that_nobody_shares_are_said_to_be_none(folder: Path) -> None:
-    hills = (
-        "--set",
-        "data.features=base, elevation",
-        "--set",
-        "elevation.model_without_elevation=false",
-    )
+    hills = ("--set", "data.features=base, elevation")
     small = ("--data", "fleet", *SMALL, "--method", "fedavg", "--rounds", "1", *hills)
     lonely = ("--set", "elevation.minimum_vehicles=4", "--out", "lonely hills")
     done = fedwatt("run", *small, *lonely, cwd=folder)

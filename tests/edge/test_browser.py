@@ -13,7 +13,7 @@ from fedwatt.edge.page import render
 from fedwatt.edge.trips import charge_over_time, estimate_range, predict_trip
 
 from .test_elevation import elevation_field, located_vehicle
-from .toys import trained, with_level
+from .toys import trained
 
 WIDTHS = (1280, 480, 360)
 # Each width in a frame of its own; the title tells what the browser made of them.
@@ -46,7 +46,7 @@ def browser(tmp_path_factory):
 def test_nothing_sticks_out_at_any_width(kind, model, browser, tmp_path):
     vehicle = located_vehicle()
     if kind == "Trip over hills":
-        run = with_level(trained(features="base, elevation"))
+        run = trained(features="base, elevation")
         export(run, tmp_path / "hills.onnx", vehicle=vehicle, field=elevation_field())
         model = EnergyModel(tmp_path / "hills.onnx")
     found = predict_trip(model, vehicle.trips[0], vehicle.name)

@@ -26,7 +26,7 @@ from fedwatt.telemetry.cleaning.resample import resample, updates, usual_hold_s
 from fedwatt.telemetry.trip import RawTrip
 
 from .bare import ON_BOARD
-from .toys import a_vehicle, hold_of, raw_trip, trained, with_level
+from .toys import a_vehicle, hold_of, raw_trip, trained
 
 LATITUDE = 42.28
 LONGITUDE = -83.74
@@ -65,12 +65,11 @@ def located_vehicle():
     return replace(vehicle, trips=tuple(trips))
 
 
-@pytest.fixture(scope="module", params=["one network", "with a level model"])
-def hilly(request, tmp_path_factory) -> EnergyModel:
-    """All that holds of hills on board holds with a level model in the file, too."""
+@pytest.fixture(scope="module")
+def hilly(tmp_path_factory) -> EnergyModel:
+    """The file of a model with elevation."""
     file = tmp_path_factory.mktemp("hilly") / "model.onnx"
     run = trained(features="base, elevation")
-    run = run if request.param == "one network" else with_level(run)
     export(run, file, vehicle=located_vehicle(), field=elevation_field())
     return EnergyModel(file)
 
@@ -118,7 +117,7 @@ def test_a_field_travels_in_the_file(hilly):
     # float32 at 50 m: half a step is 2e-6 m
     assert hilly.field.elevation_m == pytest.approx(field.elevation_m, abs=2e-6)
     assert hilly.card.elevation["nodes"] == field.nodes
-    assert hilly.card.features[-2:] == ("ascent", "descent")
+    assert hilly.card.features[-3:] == ("ascent", "descent", "climb_known")
 
 
 @pytest.mark.parametrize("known_s", [0, 100])

@@ -92,23 +92,10 @@ def test_the_remarks():
     ]
 
 
-@pytest.mark.parametrize(
-    ("level", "remark"),
-    [
-        ({}, "It has no positions, elevation or grade: the road counts as level."),
-        (
-            {"borne_out": True},
-            "It has no positions, elevation or grade: the level model predicts it.",
-        ),
-        (
-            {"borne_out": False},
-            "Hills are not borne out in this vehicle: the level model predicts it all.",
-        ),
-    ],
-)
-def test_the_remarks_on_hills(level, remark):
-    hilly = replace(CARD, elevation={"source": "field"}, level=level, trips={})
-    assert replace(drive(), card=hilly).remarks() == [remark]
+def test_the_remark_on_unknown_climb():
+    card = replace(CARD, elevation={"source": "field"}, trips={})
+    remark = "It has no positions, elevation or grade: its climb is unknown."
+    assert replace(drive(), card=card).remarks() == [remark]
 
 
 def test_a_charge_without_a_capacity_and_a_capacity_without_a_charge_are_refused(model, tmp_path):

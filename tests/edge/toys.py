@@ -1,6 +1,5 @@
 """A run folder without training, and telemetry whose batch result is known."""
 
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +10,10 @@ from fedwatt.edge.export import TrainedModel
 from fedwatt.edge.forecast import Forecast
 from fedwatt.edge.page import render
 from fedwatt.edge.trips import TripPrediction
-from fedwatt.elevation.level import LEVEL
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.models import get_model
 from fedwatt.randomness import generator
 from fedwatt.runs.config import from_tables
-from fedwatt.runs.elevation import config_without_elevation
 from fedwatt.runs.model_file import model_prefix, write_models
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.telemetry import Vehicle
@@ -25,15 +22,11 @@ from fedwatt.telemetry.trip import RawTrip
 
 
 def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
-    """A model as it starts: what it predicts is no matter here, that it is the same one is.
-
-    With hills it has no level model; `with_level` gives it one.
-    """
+    """A model as it starts: what it predicts is no matter here, that it is the same one is."""
     config = from_tables(
         {
             "seeds": [1],
             "data": data,
-            "elevation": {"model_without_elevation": False},
             "model": {"name": backbone},
             "method": [{"name": "fedavg"}],
         }
@@ -44,39 +37,19 @@ def trained(backbone: str = "mlp", **data: object) -> TrainedModel:
     return TrainedModel(parts, config, "fedavg", 1)
 
 
-def with_level(run: TrainedModel, *, better: str = "hills") -> TrainedModel:
-    """A model with hills and its level model; the one that is not `better` is far off."""
-    elevation = replace(run.config.elevation, model_without_elevation=True)
-    run = replace(run, config=replace(run.config, elevation=elevation))
-    config = config_without_elevation(run.config)
-    data = asdict(config.data)
-    backbone = run.config.model.name
-    level = replace(trained(backbone, **data), config=config)
-    if better == "hills":
-        return replace(run, level=_far_off(level))
-    return replace(_far_off(run), level=level)
-
-
-def _far_off(run: TrainedModel) -> TrainedModel:
-    # Five deviations of the label, in every window.
-    return replace(run, weights=run.weights | {"output.bias": run.weights["output.bias"] + 5})
-
-
 def run_folder(folder: Path, backbone: str = "mlp", **data: object) -> Path:
     """A finished run as `fedwatt export` finds it."""
     return write_run(folder, trained(backbone, **data))
 
 
 def write_run(folder: Path, model: TrainedModel) -> Path:
-    """The folder of a finished run, its level model's in it."""
+    """The folder of a finished run."""
     tensors = {
         model_prefix("fedavg", which, 1) + name: torch.from_numpy(part.copy())
         for which in GLOBAL_MODELS
         for name, part in model.weights.items()
     }
     write_models(folder, tensors, model.config)
-    if model.level is not None:
-        write_run(folder / LEVEL, model.level)
     return folder
 
 

@@ -123,7 +123,7 @@ def test_elevation_that_is_wrong_is_not_read(mixed):
     assert not learned.own[wrong.name].measured
 
 
-def test_measured_alone_leaves_others_to_the_level_model_and_says_so(mixed, caplog):
+def test_measured_alone_leaves_the_climb_of_others_unknown_and_says_so(mixed, caplog):
     settings = ElevationSettings(source="measured")
     cars = list(with_climb_channels(lambda: mixed, DATA, settings))
     assert [car.trips[0].channels["climb_known"].mean() for car in cars[2:5]] == [0.0, 1.0, 1.0]

@@ -16,7 +16,7 @@ from fedwatt.federation.simulated import SimulatedBackend
 from fedwatt.federation.work import Work
 from fedwatt.methods import get
 from fedwatt.models import MLP
-from tests.federation.toys import Line, random_fleet, scalar_toy
+from tests.federation.toys import Line, over, random_fleet, scalar_toy
 
 SIZES = (70, 33, 128, 5, 60, 20)
 TWO_SPEEDS = Availability(speeds=(1.0, 0.4))
@@ -137,7 +137,7 @@ def test_without_stragglers_it_is_uniform_averaging(method: str, participation: 
         seeds=(1, 2),
         device="cpu",
     )
-    rounds = replace(uniform.loop, backend=Uniform(uniform.simulated)).train(method)
+    rounds = over(uniform, Uniform(uniform.simulated)).train(method)
     assert torch.equal(here.state.weights, rounds.state.weights)
     assert all(row["staleness"] == 0 for row in here.history.clients)
     assert here.history.last("clock") == {1: 12.0, 2: 12.0}  # four rounds of three steps
@@ -153,7 +153,7 @@ def test_every_vehicle_is_in_a_buffer_once_and_nobody_works_twice() -> None:
             own = [row["vehicle"] for row in record.clients if row["seed"] == seed]
             assert len(own) == len(set(own)) == 3
             flying = [flight.vehicle for flight in unpacked(state.events, run)]
-            assert len(flying) == len(set(flying)) <= federation.buffered.concurrency == 5
+            assert len(flying) == len(set(flying)) <= federation.backend.concurrency == 5
         clock = state.events["clock"]
         assert (state.events["due"] >= clock[:, None]).all()
         oldest = min(f.version for run in (0, 1) for f in unpacked(state.events, run))

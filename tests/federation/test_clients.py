@@ -21,7 +21,7 @@ def found() -> Clients:
     finite = np.array([False, True, True])
     columns = {"drift": [float("nan"), 8.0, 1.0], "roughness": [0.5, 0.2, 0.1]}
     nothing = torch.zeros(3, 1)
-    work = Work(answered, nothing, np.ones(3), finite, finite, {}, {}, columns, asked=ASKED)
+    work = Work(answered, nothing, np.ones(3), finite, finite, {}, {}, columns, called=ASKED)
     members = Members(random_fleet((70, 33, 128, 5)), 0)
     return clients(work, 7, (11, 12), members, ())
 

@@ -18,7 +18,7 @@ from fedwatt.federation.work import Work
 from fedwatt.methods import get
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import MLP
-from tests.federation.toys import random_fleet
+from tests.federation.toys import over, random_fleet
 
 CHURN = Availability(p_leave=0.3, p_join=0.5, reply_loss=0.2, speeds=(1.0, 0.4))
 ROUNDS = Asynchronous()
@@ -49,7 +49,7 @@ def tables(record: RoundRecord) -> str:
 def test_the_same_state_has_the_same_next_one(asynchronous: Asynchronous, name: str) -> None:
     quick = {"directions": 2, "points": 4, "probe_batch": 16} if "ri" in name else {}
     method = get(name, **quick)
-    loop = federation(asynchronous).loop
+    loop = federation(asynchronous)
     state, _ = loop.start(method)
     state, _ = loop.advance(method, state)
     before = {name: tensor.clone() for name, tensor in state.tensors().items()}
@@ -89,9 +89,12 @@ def test_what_a_fleet_has_to_remember_comes_back_with_the_next_question() -> Non
         return ModelEvaluation(own.evaluate(weights), {"count": events["count"] + 10})
 
     port = Answering(
-        own, work=work, evaluate=evaluate, remembered=lambda *_: ({}, {"count": torch.tensor(0)})
+        own,
+        work=work,
+        evaluate=evaluate,
+        initial_states=lambda *_: ({}, {"count": torch.tensor(0)}),
     )
-    state = replace(own.loop, backend=port).train("fedavg").state
+    state = over(own, port).train("fedavg").state
     # Rounds 2 and 3 are evaluated, and round 0.
     assert seen == [
         ("evaluate", 0), ("work", 10), ("work", 11), ("evaluate", 12), ("work", 22), ("evaluate",
@@ -109,7 +112,7 @@ def test_the_best_is_sought_anew_where_models_cannot_be_compared() -> None:
         sums = [ErrorSums(windows=1, squared_wh2=squared)] * len(present.members.evaluated)
         return ModelEvaluation([Evaluation(sums, sums)] * len(weights), events, comparable)
 
-    history = replace(own.loop, backend=Answering(own, evaluate=evaluate)).train("fedavg").history
+    history = over(own, Answering(own, evaluate=evaluate)).train("fedavg").history
     best = [row["best_round"] for row in history.rounds if row["seed"] == 1]
     assert best == [0, 0, 2, 2]
 
@@ -123,7 +126,7 @@ def test_a_reply_counts_with_the_weight_that_the_fleet_gives_it() -> None:
         found.append(replace(fleet.work(*asked), weights=np.array([1.0, 3.0])))
         return found[0]
 
-    loop = replace(own.loop, backend=Answering(own, work=work))
+    loop = over(own, Answering(own, work=work))
     method = get("fedavg")
     state, _ = loop.start(method)
     after, _ = loop.advance(method, state)

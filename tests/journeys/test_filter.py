@@ -55,13 +55,13 @@ def test_a_heater_that_no_channel_shows_is_learned_within_minutes():
     for second in range(60, 601):
         filter.observe(second, 100.0, 120.0)
     assert filter.expected(660, 100.0).wh == pytest.approx(20.0, abs=5.0)
-    rest = filter.rest(1000.0, 600.0)
+    rest = filter.remainder(1000.0, 600.0)
     # Ten windows more: the drift fades, so less than ten times 20.
     assert 100.0 < rest.wh < 200.0 and rest.deviation_wh > filter.expected(660, 100.0).deviation_wh
 
 
 def test_the_rest_of_the_trip_before_anything_is_seen():
-    found = TripFilter(PRIOR, 60).rest(600.0, 60.0)
+    found = TripFilter(PRIOR, 60).remainder(600.0, 60.0)
     # The drift's mean over the window: its covariance 144 e^(-|s - t|/300), over all s and t.
     t = (np.arange(2000) + 0.5) * 60 / 2000
     drift = 144 * np.exp(-np.abs(t[:, None] - t) / 300).mean()
@@ -91,7 +91,7 @@ def test_it_survives_json():
     one.observe(60, 100.0, 130.0)
     other.restore(json.loads(json.dumps(one.to_json())))
     assert other.expected(120, 90.0) == one.expected(120, 90.0)
-    assert other.rest(500.0, 300.0) == one.rest(500.0, 300.0)
+    assert other.remainder(500.0, 300.0) == one.remainder(500.0, 300.0)
     assert TripPrior(**json.loads(json.dumps(asdict(PRIOR)))) == PRIOR
 
 
@@ -143,7 +143,7 @@ def test_cold_fast_and_loaded_windows_are_less_sure():
     assert fresh.expected(60, 100.0, speed_mps=20.0).deviation_wh == pytest.approx(expected_wh)
     # A trip before its start is the rest of a filter that has seen nothing.
     trip = COLD.trip_deviation_wh(1000.0, 10.0, 20.0, 1.0, 60)
-    assert float(trip) == pytest.approx(fresh.rest(1000.0, 600.0, speed_mps=20.0).deviation_wh)
+    assert float(trip) == pytest.approx(fresh.remainder(1000.0, 600.0, speed_mps=20.0).deviation_wh)
     assert coldness(math.nan) == 0.0
 
 

@@ -123,30 +123,15 @@ def make_run(
     return folder
 
 
-def add_level(folder: Path, better: dict[tuple[int, str], float]) -> None:
-    """Give a run a level model; `better` maps (seed, vehicle) to what hills save it, in Wh."""
-    path = folder / "environment.json"
-    environment = json.loads(path.read_text(encoding="utf-8")) | {"model_without_elevation": True}
-    path.write_text(json.dumps(environment), encoding="utf-8")
-    rows = read_table(folder, "vehicles").to_pylist()
-    for row in rows:
-        row["rmse"] += better.get((row["seed"], row["vehicle"]), 0.0)
-    (folder / "level").mkdir()
-    write_table(folder / "level", "vehicles", rows)
-
-
 def add_personal(folder: Path, factor: float) -> None:
     """Give a run personalised models, with `factor` times the error of the final shared model."""
-    for place in (folder, folder / "level"):
-        if not place.is_dir():
-            continue
-        rows = read_table(place, "vehicles").to_pylist()
-        rows += [
-            row | {"model": "personalised", "rmse": factor * row["rmse"]}
-            for row in rows
-            if row["model"] == "final"
-        ]
-        write_table(place, "vehicles", rows)
+    rows = read_table(folder, "vehicles").to_pylist()
+    rows += [
+        row | {"model": "personalised", "rmse": factor * row["rmse"]}
+        for row in rows
+        if row["model"] == "final"
+    ]
+    write_table(folder, "vehicles", rows)
 
 
 def _participants(method: str, seed: int, at: int, rough: bool, flat: bool) -> list[dict]:

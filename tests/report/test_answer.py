@@ -7,7 +7,7 @@ from fedwatt.report.load import load_run, load_runs
 from fedwatt.report.table import shown
 from fedwatt.report.tables import differences_table
 from tests.report import conftest
-from tests.report.conftest import add_level, make_run
+from tests.report.conftest import make_run
 
 
 def said(folder) -> tuple[str, str]:
@@ -170,25 +170,14 @@ def test_no_seed_in_common(tmp_path):
     assert headline == "No other method finished a seed that FedAvg finished"
 
 
-def test_vehicles_that_use_elevation_are_counted(tmp_path):
-    folder = make_run(tmp_path / "run", methods=("fedavg",), seeds=(1, 2))
-    assert "levation" not in said(folder)[1]
-    add_level(folder, {(1, "car-01"): 9.0, (1, "car-02"): 9.0, (2, "car-01"): 9.0})
-    assert "validation error of 1 to 2 of 20 vehicles (FedAvg)" in said(folder)[1]
-
-
-def test_the_headline_tells_what_elevation_and_personalisation_gain(tmp_path):
+def test_the_headline_tells_what_personalisation_gains(tmp_path):
     folder = make_run(tmp_path / "run", seeds=(1,))
-    add_level(folder, {(1, vehicle): 30.0 for vehicle in conftest.VEHICLES})
     conftest.add_personal(folder, factor=0.5)
     headline, text = said(folder)
     # Vehicles have 0.60 to 1.36 times the final error, 0.98 in the mean; every fifth has 5 % more
     # with FO-RI-FedAvg, which has the lower validation error and so the headline.
     factors = [(0.6 + 0.04 * k) * (1.05 if k % 5 == 0 else 1) for k in range(20)]
     shared = sum(factors) / 20 * conftest.test_rmse_wh("fo-ri-fedavg", 1, 30)
-    ends = f"{shared + 30:.1f} to {shared / 2:.1f} Wh"
-    assert headline.startswith(f"Elevation and personalisation lower the error from {ends}; ")
-    assert (
-        f"error of {shared + 30:.1f} Wh, with learned elevation {shared:.1f} Wh, fine-tuned in "
-        f"each vehicle {shared / 2:.1f} Wh" in text
-    )
+    ends = f"{shared:.1f} to {shared / 2:.1f} Wh"
+    assert headline.startswith(f"Personalisation lowers the error from {ends}; ")
+    assert f"error of {shared:.1f} Wh, fine-tuned in each vehicle {shared / 2:.1f} Wh" in text

@@ -9,7 +9,6 @@ from fedwatt.report.baselines import (
     baseline_stages,
     federated_stages,
     method_stages,
-    vehicles_with_elevation,
 )
 from fedwatt.report.load import RunTables, load_run, load_runs
 from fedwatt.report.statistics import (
@@ -30,7 +29,6 @@ from fedwatt.runs.tables import write_table
 from tests.report.conftest import (
     ROUNDS,
     VEHICLES,
-    add_level,
     add_personal,
     make_run,
     test_rmse_wh,
@@ -151,19 +149,6 @@ def test_runs_on_different_data_are_not_compared(tmp_path):
     assert compare(load_runs([first, second])) == []
 
 
-def test_vehicles_that_use_elevation_differ_from_the_model_without(tmp_path):
-    folder = make_run(tmp_path / "run", diverges={("fedavg", 3): 4})
-    assert vehicles_with_elevation(load_run(folder), "fedavg") == ([], 0)
-    saved = {(1, "car-01"): 9.0, (1, "car-02"): -1.0, (2, "car-01"): 9.0, (3, "car-01"): 9.0}
-    add_level(folder, saved)
-    # Elevation may lower the validation error and still cost a vehicle something: car-02.
-    assert vehicles_with_elevation(load_run(folder), "fedavg") == ([2, 1], 20)
-    other = make_run(tmp_path / "other", methods=("fedavg",))
-    both = load_runs([folder, other])
-    assert vehicles_with_elevation(both, "fedavg (run)") == ([2, 1], 20)
-    assert vehicles_with_elevation(both, "fedavg (other)") == ([], 0)
-
-
 def test_vehicles_are_means_over_finished_seeds(run):
     found = vehicle_rmse(run, "fo-ri-fedavg")
     finals = [test_rmse_wh("fo-ri-fedavg", seed, ROUNDS) for seed in (1, 3)]
@@ -211,18 +196,13 @@ def test_stages_lead_from_the_mean_to_the_personalised_model(tmp_path):
     with_references(folder)
     shared = 0.98 * np.mean([test_rmse_wh("fedavg", seed, ROUNDS) for seed in (1, 2, 3)])
     assert method_stages(load_run(folder), "fedavg") == approx({"shared model": shared})
-    add_level(folder, {(seed, vehicle): 30.0 for seed in (1, 2, 3) for vehicle in VEHICLES})
     add_personal(folder, factor=0.5)
     run = load_run(folder)
     assert {stage.name: stage.errors[""] for stage in baseline_stages(run)} == approx(
         {"mean of the vehicle": 90.0, "local-only model": 60.0}
     )
     assert {stage.name: stage.errors["fedavg"] for stage in federated_stages(run)} == approx(
-        {
-            "shared model": shared + 30,
-            "with elevation": shared,
-            "with personalisation": shared / 2,
-        }
+        {"shared model": shared, "with personalisation": shared / 2}
     )
 
 

@@ -13,7 +13,7 @@ from fedwatt.report.figures import FIGURES
 from fedwatt.report.load import load_run, load_runs, where
 from fedwatt.report.style import name_of
 from fedwatt.report.write import NEXT_STEPS, write_report
-from tests.report.conftest import CONFIG, SEEDS, VEHICLES, add_level, add_personal, make_run
+from tests.report.conftest import CONFIG, add_personal, make_run
 from tests.report.test_baselines import with_references
 from tests.test_docs import trouble_with
 
@@ -190,7 +190,6 @@ def test_figures_are_pdf_files_on_request(run_folder, tmp_path):
 def test_one_number_for_each_method_everywhere(tmp_path):
     folder = tmp_path / "run"
     with_references(folder)
-    add_level(folder, {(seed, vehicle): 30.0 for seed in SEEDS for vehicle in VEHICLES})
     add_personal(folder, factor=0.5)
     page = write_report(folder).read_text(encoding="utf-8")
     text = page.replace("\N{NO-BREAK SPACE}", " ")

@@ -10,13 +10,13 @@ from safetensors import safe_open
 
 from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import Learned, learn, learn_shared
+from fedwatt.elevation.learn import learn, learn_shared
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.runs.config import RunConfig, Source, from_toml
-from fedwatt.runs.elevation import ElevationRefresh, learned_alone, refreshed_field
+from fedwatt.runs.elevation import learned_alone
 from fedwatt.runs.model_file import read_personalised
 from fedwatt.runs.run import Run
 from fedwatt.runs.source import open_fleet
@@ -89,9 +89,8 @@ def fleet_of(source: Source, data: DataSettings, elevation: ElevationSettings) -
 
 def ascent(fleet, vehicle: int) -> np.ndarray:
     client = fleet.clients[vehicle]
-    column = client.series[:, fleet.features.index("ascent")]
-    scaler = client.scaler
-    return column * scaler.scale[-2] + scaler.center[-2]
+    place = fleet.features.index("ascent")
+    return client.series[:, place] * client.scaler.scale[place] + client.scaler.center[place]
 
 
 def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(stored, tmp_path):
@@ -104,7 +103,8 @@ def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(store
         settings = ElevationSettings(source=source, minimum_vehicles=1, private=False)
         climbs[source] = ascent(fleet_of(Source(data=str(stored)), data, settings), 0)
     learned, measured, read = climbs.values()
-    assert read == pytest.approx(learned, abs=1e-5)
+    # Maps of vehicles hold undriven nodes beside the published ones.
+    assert read == pytest.approx(learned, abs=0.05)
 
     def minutes(values):
         return values[: len(values) // 60 * 60].reshape(-1, 60).sum(axis=1)
@@ -205,109 +205,6 @@ def test_the_published_field_is_in_the_run_folder(run):
     assert environment["elevation"] == {"nodes": field.nodes, "vehicles": 3}
     taught = read_provenance(run / "field.parquet")
     assert taught == Provenance.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
-
-
-REFRESHED = """
-seeds = [1]
-device = "cpu"
-[fleet]
-data = "FLEET"
-[data]
-features = "speed, elevation"
-window = 10
-stride = 40
-[elevation]
-minimum_vehicles = 2
-refresh_every = 2
-forget = 0.9
-[availability]
-initially = 0.5
-p_join = 1.0
-[model]
-hidden = [4, 2]
-[training]
-rounds = 5
-participation = 1.0
-[[method]]
-name = "fedavg"
-"""
-
-
-class StopAfter(Silent):
-    """Presses Ctrl-C after a round."""
-
-    def __init__(self, round: int) -> None:
-        self.round = round
-
-    def on_round(self, label, state, record):
-        if state.round == self.round:
-            raise KeyboardInterrupt
-
-
-@pytest.fixture(scope="module")
-def refreshed_run(tmp_path_factory, stored) -> Path:
-    out = tmp_path_factory.mktemp("refreshed") / "out"
-    Run(from_toml(REFRESHED.replace("FLEET", str(stored))), out=out, observer=Silent()).execute()
-    return out
-
-
-def test_a_refresh_in_the_midst_of_training_takes_in_late_vehicles(refreshed_run):
-    begun = read_field(refreshed_run / "field.parquet")
-    ended = read_field(refreshed_run / "elevation" / "fedavg.parquet")
-    # Of four vehicles the coin of seed 1 lets some be there at first; then all are.
-    first = json.loads((refreshed_run / "environment.json").read_text())["elevation"]["vehicles"]
-    assert 2 <= first < 4
-    assert ended.nodes > begun.nodes
-    assert ended.vehicles.max() > begun.vehicles.max()
-    files = {p.name for p in refreshed_run.glob("checkpoint/fedavg/*.safetensors")}
-    assert files == {"field-000002.safetensors", "field-000004.safetensors"}
-
-
-@pytest.mark.parametrize("after", [2, 3])
-def test_an_interrupted_run_with_refreshes_goes_on_bit_for_bit(
-    refreshed_run, stored, tmp_path, after
-):
-    out = tmp_path / "out"
-    config = from_toml(REFRESHED.replace("FLEET", str(stored)))
-    with pytest.raises(KeyboardInterrupt):
-        Run(config, out=out, observer=StopAfter(after)).execute()
-    Run(config, out=out, observer=Silent(), resume=True).execute()
-    for file in ("model.safetensors", "elevation/fedavg.parquet"):
-        assert (out / file).read_bytes() == (refreshed_run / file).read_bytes()
-
-
-def test_a_vehicle_is_exported_with_the_field_it_had_in_the_run(stored, tmp_path, monkeypatch):
-    """Also one that was held out: it read the shared field, and has no private ground."""
-    out = tmp_path / "out"
-    text = REFRESHED.replace("FLEET", str(stored)).replace(
-        "stride = 40", "stride = 40\nheld_out = 1"
-    )
-    config = from_toml(text)
-    ran: list[Learned] = []
-
-    finish = ElevationRefresh.after_training
-
-    def overheard(self, federation, state, file):
-        federation = finish(self, federation, state, file)
-        ran.append(self.learned)
-        return federation
-
-    monkeypatch.setattr(ElevationRefresh, "after_training", overheard)
-    Run(config, out=out, observer=Silent()).execute()
-    (learned,) = ran
-    assert len(learned.contributors) == 3
-    for name, own in learned.own.items():
-        found = refreshed_field(config, out / "elevation" / "fedavg.parquet", name)
-        assert (found.keys == own.keys).all()
-        assert (found.elevation_m == own.elevation_m).all()
-    (outsider,) = learned.own.keys() - learned.contributors
-    assert learned.own[outsider].nodes == learned.shared.nodes
-    assert any(own.nodes > learned.shared.nodes for own in learned.own.values())
-
-
-def test_refreshes_need_one_seed_a_run():
-    with pytest.raises(SettingError, match="one seed a run"):
-        from_toml(REFRESHED.replace("seeds = [1]", "seeds = [1, 2]"))
 
 
 def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):

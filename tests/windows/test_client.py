@@ -181,35 +181,44 @@ def test_without_temperature_there_is_no_temperature_stratum():
     assert "temperature" not in client.strata and "speed" in client.strata
 
 
-def test_windows_with_known_climb_are_marked_in_the_order_of_their_ends():
-    """Seconds 0 to 3 of 12 are known in trip t0, 0 to 4 in t1, and so on; a window has 4."""
+def climbing_vehicle() -> Vehicle:
+    """Five trips of 30 s that climb 1, 2, ... m a second."""
+    seconds = np.arange(30.0)
     trips = []
     for number in range(5):
-        known = (np.arange(12) < 4 + number).astype(float)
-        climb = {"climb_m": known, "descent_m": 0 * known, "climb_known": known}
-        channels = {"speed_mps": np.arange(12.0), "energy_wh": np.ones(12), **climb}
-        trips.append(Trip(f"t{number}", channels))
-    data = DataSettings(features="speed, elevation", window=4, evaluation_stride=2)
-    client = build_client(Vehicle("v", tuple(trips)), data)
-    for split in ("validation", "test"):
-        expected = [
-            number + 4 - (end - 3) >= 2  # two of its four seconds, from end - 3 on
-            for number in range(5)
-            if f"t{number}" in client.trips[split]
-            for end in range(3, 12, 2)
-        ]
-        assert client.climb_known[split].tolist() == expected
-        assert 0 < sum(expected) < len(expected) == len(client.ends[split])
-    assert set(client.climb_known) == {"validation", "test"}
+        climb = {"climb_m": np.full(30, 1.0 + number), "descent_m": 0 * seconds}
+        channels = {"speed_mps": seconds, "energy_wh": np.ones(30), **climb}
+        trips.append(Trip(f"t{number}", channels | {"climb_known": np.ones(30)}))
+    return Vehicle("v", tuple(trips))
 
 
-def test_climb_that_was_given_is_known_and_other_features_need_none():
-    given_climb = {"climb_m": np.ones(9), "descent_m": np.zeros(9)}
-    channels = {"speed_mps": np.arange(9.0), "energy_wh": np.ones(9), **given_climb}
-    vehicle = Vehicle("v", tuple(Trip(f"t{i}", channels) for i in range(4)))
-    hilly = build_client(vehicle, DataSettings(features="speed, elevation", window=3))
-    assert all(known.all() for known in hilly.climb_known.values())
-    assert build_client(vehicle, DataSettings(features="speed", window=3)).climb_known == {}
+def test_one_training_window_in_sixteen_is_repeated_with_its_elevation_masked():
+    data = DataSettings(features="speed, elevation", window=4, split=(0.6, 0.2, 0.2))
+    client = build_client(climbing_vehicle(), data)
+    # Of a trip's 27 windows the first and the seventeenth; three trips train.
+    assert (client.recorded_windows, client.masked) == (3 * 27, 3 * 2)
+    ascent, known = (client.features.index(name) for name in ("ascent", "climb_known"))
+    recorded, masked = np.split(client.ends["train"], [3 * 27])
+    assert (client.series[recorded][:, [ascent, known]] > 0).all()
+    rows = masked[:, None] + np.arange(-3, 1)
+    assert (client.series[rows][:, :, [ascent, known]] == 0).all()
+    speed = client.features.index("speed")
+    copied = np.concatenate([recorded[first : first + 27 : 16] for first in (0, 27, 54)])
+    assert (client.series[copied][:, speed] == client.series[masked][:, speed]).all()
+    assert (
+        client.labels["train"][81:] == client.labels["train"][:81].reshape(3, 27)[:, ::16].ravel()
+    ).all()
+    assert all((client.series[client.ends[s]][:, known] == 1).all() for s in ("validation", "test"))
+
+
+def test_as_recorded_leaves_out_masked_windows():
+    data = DataSettings(features="speed, elevation", window=4)
+    client = build_client(climbing_vehicle(), data)
+    plain = build_client(climbing_vehicle(), DataSettings(features="speed, ascent", window=4))
+    assert plain.masked == 0 and plain.as_recorded() is plain
+    for name in ("ends", "labels"):
+        arrays = getattr(client.as_recorded(), name)["train"]
+        assert np.array_equal(arrays, getattr(plain, name)["train"])
 
 
 def test_short_trips_are_left_out():

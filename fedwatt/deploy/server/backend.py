@@ -39,7 +39,6 @@ from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 from fedwatt.randomness import SystemNoise, generator
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.elevation import label_without_elevation
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +59,7 @@ class DeployedBackend(ABC):
     terms: Terms
     model: Model
     common: Mapping[str, Value]
-    """Plan, part and method, which every request names."""
+    """Plan and method, which every request names."""
     errors: FinalErrors
     quorum: Quorum
     secret: int = field(default_factory=lambda: randbits(128))
@@ -73,15 +72,13 @@ class DeployedBackend(ABC):
         config: RunConfig,
         choice: MethodChoice,
         run: RunState,
-        part: str = "",
-        level: NDArray[Any] | None = None,
     ) -> Self:
-        """Return the backend of a method; `level` is the model without elevation beside it."""
-        common: dict[str, Value] = {"plan": run.plan, "part": part, "method": choice.label}
+        """Return the backend of a method."""
+        common: dict[str, Value] = {"plan": run.plan, "method": choice.label}
         fleet = roster.fleet(config.data)
         terms = Terms(choice.training(config.training), config.availability, config.seeds)
         model = fitting_model(config.model.on(fleet), fleet)
-        errors = cls.errors_by(roster, run, config, common, level)
+        errors = cls.errors_by(roster, run, config, common)
         needed = cls.vehicles_needed(config, choice.method)
         quorum = Quorum(roster.requests, run, needed, config.deploy.pause_seconds)
         return cls(roster, run, config, choice.method, terms, model, common, errors, quorum)
@@ -112,10 +109,7 @@ class DeployedBackend(ABC):
 
     def begin(self, round: int) -> None:
         """Let the events that follow belong to this round."""
-        label = str(self.common["method"])
-        self.roster.events.begin(
-            label_without_elevation(label) if self.common["part"] else label, round
-        )
+        self.roster.events.begin(str(self.common["method"]), round)
 
     @property
     def calling_terms(self) -> Terms:

@@ -7,8 +7,6 @@ from math import isnan
 from pathlib import Path
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
 from fedwatt.deploy.plan.plan import Plan
 from fedwatt.deploy.plan.store import KeyStore
 from fedwatt.deploy.server import members
@@ -27,16 +25,9 @@ from fedwatt.federation.records import Row
 from fedwatt.files import holding, write_bytes
 from fedwatt.runs.config import MethodChoice, RunConfig
 from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.elevation import (
-    LEVEL,
-    config_without_elevation,
-    elevation_facts,
-    shares_elevation,
-)
-from fedwatt.runs.model_file import final_weights
+from fedwatt.runs.elevation import elevation_facts, shares_elevation
 from fedwatt.runs.observers import Observer
 from fedwatt.runs.provenance import fleet_partition
-from fedwatt.runs.run import FINISHED as COMPLETE
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.windows import Fleet
 
@@ -73,9 +64,6 @@ def refuse_undeployable(config: RunConfig) -> None:
             f"'{config.training.sampling}' drew. Set deploy.over_selection = 0, or sampling = "
             "'fixed'."
         )
-    config_without_elevation(
-        config
-    )  # refuses noise for privacy, which a second model would spend twice
     ideal = Availability()
     for name in ("p_leave", "p_join", "initially", "reply_loss"):
         if getattr(config.availability, name) != getattr(ideal, name):
@@ -170,8 +158,6 @@ class ConnectedFleet(RunBackend):
     deployed: ClassVar[bool] = True
 
     roster: Roster
-    part: str = ""
-    """LEVEL for the run of the model without elevation."""
     state: RunState = field(init=False)
     backend: DeployedBackend = field(init=False)
     """The vehicles of the method that trains."""
@@ -182,15 +168,14 @@ class ConnectedFleet(RunBackend):
             self.state.note(status, reason)
 
     def open(self, run: Run) -> Fleet:
-        """Let vehicles enrol; those of the model without elevation have enrolled already."""
+        """Let vehicles enrol."""
         self.state = RunState.begin(run.folder, self.roster.plan.digest, resume=run.resume)
-        if not self.part:
-            if run.resume:
-                self.roster.load()
-            else:  # left by a run that never began
-                self.roster.path.unlink(missing_ok=True)
-            self.roster.wait()
-            write_bytes(run.folder / "plan.json", self.roster.signed_plan)
+        if run.resume:
+            self.roster.load()
+        else:  # left by a run that never began
+            self.roster.path.unlink(missing_ok=True)
+        self.roster.wait()
+        write_bytes(run.folder / "plan.json", self.roster.signed_plan)
         return self.fleet(run)
 
     def fleet(self, run: Run) -> Fleet:
@@ -205,35 +190,17 @@ class ConnectedFleet(RunBackend):
         """Return the plan's digest: vehicles file their state under it."""
         return self.state.plan
 
-    def loop(
-        self, run: Run, choice: MethodChoice, *, scratch: Path | None = None, level: Any = None
-    ) -> Loop:
+    def loop(self, run: Run, choice: MethodChoice, *, scratch: Path | None = None) -> Loop:
         """Return the loop over a method's rounds."""
         config = run.config
         plain = BufferedBackend if config.asynchronous.buffer else PlainBackend
         kind = SecureBackend if config.secure.enabled else plain
-        self.backend = kind.of(self.roster, config, choice, self.state, self.part, level)
+        self.backend = kind.of(self.roster, config, choice, self.state)
         return self.backend.loop()
 
     def repeated(self, choice: MethodChoice, done: int) -> int:
         """Return the noisy models that were made before a kill and are in no checkpoint."""
         return max(0, self.state.releases.get(choice.label, 0) - done)
-
-    def without_elevation(self) -> "ConnectedFleet":
-        """Return the same vehicles in the run of the model without elevation."""
-        return ConnectedFleet(self.roster, LEVEL)
-
-    def finished(self, run: Run) -> dict[str, NDArray[Any]] | None:
-        """Return the final models of a finished run, so that no vehicle is asked again."""
-        config = run.config
-        out = run.folder
-        if not (out / COMPLETE).exists():
-            return None
-        layout = config.model.on(self.fleet(run)).layout
-        return {
-            choice.label: final_weights(out, choice.label, config.seeds[0], layout)
-            for choice in config.methods
-        }
 
     def share_elevation(self, run: Run) -> dict[str, Any]:
         """Learn the elevation map of the run, send it to the vehicles, and describe it."""
@@ -259,9 +226,9 @@ class ConnectedFleet(RunBackend):
         return {"cells": len(routes.driving.keys), "vehicles": routes.vehicles}
 
     def evaluate(
-        self, run: Run, choice: MethodChoice, loop: Loop, state: State, level: Any
-    ) -> tuple[dict[str, list[Row]], NDArray[Any] | None]:
-        """Return errors of personalised models and of the models that vehicles use."""
+        self, run: Run, choice: MethodChoice, loop: Loop, state: State
+    ) -> dict[str, list[Row]]:
+        """Return errors of personalised models."""
         self.roster.refresh()
         errors = self.backend.errors
         rows: dict[str, list[Row]] = {}
@@ -269,10 +236,7 @@ class ConnectedFleet(RunBackend):
             model = state.weights if choice.method.personalised else state.final_weights
             sent = self.backend.broadcast(state) if choice.method.personalised else {}
             rows["personalised"] = errors.personalised(model, state.round, sent)
-        if level is not None:
-            rows["final"] = errors.in_use(state.final_weights)
-        final = state.final_weights[0, : loop.model.layout.size].cpu().numpy()
-        return rows, final if self.part else None
+        return rows
 
 
 class LogLines(Observer):

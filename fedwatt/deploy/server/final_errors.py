@@ -12,7 +12,7 @@ from torch import Tensor
 from fedwatt.deploy.server.members import Member, Roster
 from fedwatt.deploy.server.run_state import RunState, SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
-from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS, ReplyForm
+from fedwatt.deploy.vehicle.messages import BROADCAST, ReplyForm
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError
 from fedwatt.federation.error_sums import EVALUATION, FINAL, error_rows
@@ -36,8 +36,6 @@ class FinalErrors:
     run: RunState
     config: RunConfig
     common: Mapping[str, Value]
-    level: NDArray[Any] | None = None
-    """The model without elevation [D] that vehicles have beside this one."""
     rows: dict[str, list[Row]] = field(default_factory=dict)
     """Replies so far, by the digest of the request."""
 
@@ -45,20 +43,13 @@ class FinalErrors:
         """Return errors of the model [1, D]."""
         return self._rows("final", {"weights": weights[0].cpu().numpy()})
 
-    def in_use(self, weights: Tensor) -> list[Row]:
-        """Return errors of what vehicles use: the model without elevation where that is better."""
-        return self._rows("final", {"weights": weights[0].cpu().numpy(), **self._level()})
-
     def personalised(
         self, weights: Tensor, round: int, sent: Mapping[str, NDArray[Any]]
     ) -> list[Row]:
         """Return errors of the models that vehicles personalise from the model [1, D]."""
-        arrays = {"weights": weights[0].cpu().numpy(), **self._level()}
+        arrays = {"weights": weights[0].cpu().numpy()}
         arrays |= {BROADCAST + name: array for name, array in sent.items()}
         return self._rows("personalise", arrays, {"round": round})
-
-    def _level(self) -> dict[str, NDArray[Any]]:
-        return {} if self.level is None else {LEVEL_WEIGHTS: self.level}
 
     def _rows(
         self,

@@ -35,7 +35,7 @@ def capped(windows: Sequence[float], everybody: Sequence[float], cap: float) -> 
 def shortened(
     vectors: Tensor, usable: NDArray[np.bool_], bound: float
 ) -> tuple[Tensor, NDArray[np.bool_]]:
-    """Rows of [N, D] no longer than the limit, and which of them were; the others stay as they are.
+    """Return [N, D] with long rows shortened to the limit, and which rows were.
 
     Rows that are not `usable` are no measure for the others.
     """
@@ -52,7 +52,7 @@ def shortened(
 
 
 def scaled_down(sums: ErrorSums, most: float) -> ErrorSums:
-    """Error sums that count for at most so many windows, with the same mean errors.
+    """Return error sums that count for at most so many windows, with the same mean errors.
 
     >>> scaled_down(ErrorSums(windows=1000, squared_wh2=4e5), 10).rmse
     20.0
@@ -84,7 +84,7 @@ def refuse_long_mean(delta: Tensor, limit: float) -> None:
     """Raise if the mean displacement [D] is longer than vehicles send.
 
     Honest vehicles shorten their replies, so a longer mean is the work of one that does not. What
-    passes moves the model by at most `limit`, whoever lied in whatever way.
+    passes moves the model by at most `limit`.
     """
     length = float(delta.double().norm())
     if not length <= limit:

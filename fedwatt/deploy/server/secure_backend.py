@@ -28,7 +28,7 @@ from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics.sums import CLIPPED
-from fedwatt.privacy.noise_shares import draws_on_board
+from fedwatt.privacy.noise_shares import vehicles_draw
 from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
 
 log = logging.getLogger("fedwatt.deploy")
@@ -53,7 +53,7 @@ class SecureBackend(DeployedBackend):
         Otherwise a sum would fail where one vehicle less is too few, and a server could choose a
         single vehicle.
         """
-        if not draws_on_board(self.method, self.terms.training):
+        if not vehicles_draw(self.method, self.terms.training):
             return self.terms
         training = replace(self.terms.training, participation=1.0, sampling="fixed")
         return replace(self.terms, training=training)

@@ -1,7 +1,7 @@
 """The operator's requests to the server: its vehicles, its runs, and the keys that it accepts.
 
 The requests of `flwr supernode` and `flwr list`, over one connection: a start of Flower's command
-line takes more than a second, and a depot has many vehicles.
+line takes more than a second, and a fleet has many vehicles.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ class Control:
         self.client.close()
 
     def nodes(self) -> list[Node]:
-        """Vehicles' keys, in the order in which they were registered, refused ones included."""
+        """Return vehicles' keys in the order of their registration, refused ones included."""
         infos = self._ask("supernode list", "ListNodes").nodes_info
         changed = {
             "online": "last_activated_at",
@@ -105,7 +105,7 @@ class Control:
         self._ask(f"stop {run}", "StopRun", run_id=run)
 
     def _ask(self, command: str, request: str, **fields: object) -> Any:
-        """Flower's answer to a request; RunError, naming Flower's `command` for it, if none."""
+        """Return Flower's answer to a request; RunError, naming Flower's `command`, if none."""
         message = getattr(control_pb2, f"{request}Request")(**fields)
         try:
             return getattr(self.client, request)(message)
@@ -121,7 +121,7 @@ class Control:
 
 
 def _to_the_second(time: str) -> str:
-    """Flower's way to write a time, for people.
+    """Return one of Flower's times for people.
 
     >>> _to_the_second("2026-01-31T12:00:05.123456+00:00")
     '2026-01-31 12:00:05'

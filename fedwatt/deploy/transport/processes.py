@@ -121,7 +121,7 @@ class Flower:
 
 @contextmanager
 def only_server(flower: Flower) -> Iterator[int]:
-    """Be the only server of a key store; yield how many processes of a killed one were ended."""
+    """Hold a key store as its only server; yield how many processes of a killed one were ended."""
     folder = flower.store.folder
     taken = f"A server is running on {folder} already. End it first, or use another --store."
     with holding(folder, "server", taken):

@@ -2,7 +2,7 @@
 
     python -m fedwatt.deploy.transport.superlink ...     takes all options of flower-superlink
 
-The filter must be there on every version of Flower: without it, whoever reaches the port could
+The filter must be there on every version of Flower: without it, anybody who reaches the port could
 start a run, that is, execute code on the server. Flower serves its application with `uvicorn.run`,
 so that function, which is not Flower's, is given the application with the filter around it.
 `serve_superlink` checks that the filter answers before it accepts vehicles.

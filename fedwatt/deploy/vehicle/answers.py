@@ -27,9 +27,8 @@ MOST_PLACE_SUMS: Final = 100
 """Sums over places that one plan may ask for; learning a map and routes takes about twenty."""
 MOST_SET_CHANGES: Final = 3
 """How often the vehicles of sums over places may change: each change can show a difference."""
-MOST_FINAL: Final = 5
-"""Evaluations of final models per method: best, last, mean, and in use with the one without
-elevation."""
+MOST_FINAL: Final = 4
+"""Evaluations of final models per method: best, last and mean, and one that is repeated."""
 STORED_REPLIES: Final = 16
 """Of each kind and method; a backup of the server may be so many rounds old."""
 AFTER_LAST: Final = 2
@@ -45,7 +44,6 @@ class Slot:
     """One answer that a plan allows."""
 
     kind: str
-    part: str
     method: str
     round: int
 
@@ -53,15 +51,15 @@ class Slot:
     def of(cls, request: Content) -> "Slot":
         """Return the slot of a request."""
         values = request.values
-        kind, part, method = (str(values.get(name, "")) for name in ("kind", "part", "method"))
+        kind, method = (str(values.get(name, "")) for name in ("kind", "method"))
         number = values.get("round", values.get("number", 0))
         assert isinstance(number, int)  # requests are checked when they are read
-        return cls(kind, part, method, number)
+        return cls(kind, method, number)
 
     @property
-    def track(self) -> tuple[str, str, str]:
+    def track(self) -> tuple[str, str]:
         """Return what its rounds are counted for."""
-        return self.kind, self.part, self.method
+        return self.kind, self.method
 
 
 class Answers:
@@ -70,7 +68,7 @@ class Answers:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / "answers.jsonl"
-        self._latest: dict[tuple[str, str, str], int] = {}
+        self._latest: dict[tuple[str, str], int] = {}
         self._requests: dict[Slot, str] = {}
         self._counts = Counter[str]()
         self._sets: list[str] = []

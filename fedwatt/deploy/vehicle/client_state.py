@@ -1,7 +1,7 @@
 """A vehicle's state between rounds, on its own disk.
 
-    STATE/plans/DIGEST/state/[level/]METHOD/round-000012.safetensors   after its update of round 12
-    STATE/plans/DIGEST/state/[level/]METHOD/personalised.safetensors       its personalised model
+    STATE/plans/DIGEST/state/METHOD/round-000012.safetensors    after its update of round 12
+    STATE/plans/DIGEST/state/METHOD/personalised.safetensors    its personalised model
 
 The vehicle cannot know whether its update counted, so it keeps the state before and after it. The
 next request names the last round that counted (-1: none) and the vehicle continues from there: a
@@ -24,7 +24,6 @@ from torch import Tensor
 
 from fedwatt.errors import RunError
 from fedwatt.files import flush, oldest_first
-from fedwatt.runs.elevation import LEVEL
 from fedwatt.runs.model_file import write_tensors
 
 log = logging.getLogger("fedwatt.deploy")
@@ -41,11 +40,11 @@ def plan_folder(state: Path, digest: str) -> Path:
     return state / PLANS / digest
 
 
-def method_folder(state: Path, digest: str, part: str, method: str) -> Path:
+def method_folder(state: Path, digest: str, method: str) -> Path:
     """Return the folder of a method's state; no name can lead elsewhere."""
     plain = "".join(c if c.isalnum() or c in "-_+@" else "_" for c in method)[:60]
     name = f"{plain}-{sha256(method.encode()).hexdigest()[:8]}"
-    return plan_folder(state, digest) / STATE / (part or "model") / name
+    return plan_folder(state, digest) / STATE / name
 
 
 def save(folder: Path, round: int, state: Mapping[str, Tensor]) -> None:
@@ -108,12 +107,10 @@ class StateFolder:
     state: Path
     run: Path
     plan: str
-    part: str = ""
 
     @classmethod
     def of(cls, state: Path, run: Path) -> "StateFolder":
         """Return the part of `state` that belongs to `run`, which must be of a deployed fleet."""
-        part = LEVEL if run.name == LEVEL else ""
         file = run / "deployment.json"
         try:
             plan = str(json.loads(file.read_text(encoding="utf-8"))["plan"])
@@ -122,11 +119,11 @@ class StateFolder:
                 f"{run} has no deployment.json, so it is no run of a deployed fleet, and no "
                 "vehicle's state folder belongs to it. Leave --state out."
             ) from error
-        return cls(state, run, plan, part)
+        return cls(state, run, plan)
 
     def personalised(self, label: str) -> Path:
         """Return the file of the model that the vehicle personalised for a method."""
-        file = method_folder(self.state, self.plan, self.part, label) / PERSONAL
+        file = method_folder(self.state, self.plan, label) / PERSONAL
         if not file.is_file():
             raise self._missing(f"personalised model for {label}", "personalisation.enabled = true")
         return file

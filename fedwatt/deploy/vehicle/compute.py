@@ -22,16 +22,15 @@ from torch import Tensor
 import fedwatt
 from fedwatt.deploy.plan.plan import read_configuration
 from fedwatt.deploy.vehicle import client_state
-from fedwatt.deploy.vehicle.messages import BROADCAST, LEVEL_WEIGHTS
+from fedwatt.deploy.vehicle.messages import BROADCAST
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
 from fedwatt.elevation.climb import with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import empty_field
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.level import Predictions
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.errors import DataError, RunError
+from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, personalise
 from fedwatt.federation import Federation, local_round
 from fedwatt.federation.error_sums import EVALUATION, FINAL, error_values, evaluation_values
@@ -44,20 +43,11 @@ from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.metrics.sums import FloatArray, VectorLayout
 from fedwatt.models import Model
-from fedwatt.privacy.noise_shares import drawn, draws_on_board
+from fedwatt.privacy.noise_shares import drawn, vehicles_draw
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.elevation import (
-    LEVEL,
-    choose_by_elevation,
-    config_without_elevation,
-    learns_elevation,
-    predictions_of,
-)
-from fedwatt.runs.model_file import (
-    personalised_weights,
-    write_personalised,
-)
+from fedwatt.runs.elevation import learns_elevation
+from fedwatt.runs.model_file import write_personalised
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared
@@ -111,20 +101,17 @@ class Task:
         return self.local.members.windows(0)
 
     def weights(self) -> Tensor:
-        """Return the model of the request, [1, D]."""
-        return self.read_weights("weights", self.local, self.model.layout.size)
-
-    def read_weights(self, name: str, local: Federation, size: int) -> Tensor:
-        """Return a model of the request; DataError unless it has `size` finite weights.
+        """Return the model of the request, [1, D]; DataError unless its weights are finite.
 
         Other precisions than the plan's are refused, since rounding would give several requests
         the same model.
         """
-        array = self.job.request.arrays.get(name)
-        precision = local.training.precision
+        size = self.model.layout.size
+        array = self.job.request.arrays.get("weights")
+        precision = self.local.training.precision
         fits = array is not None and array.shape == (size,) and array.dtype == precision
         if array is None or not fits or not np.isfinite(array).all():
-            raise DataError(f"the request holds no '{name}' of {size} finite {precision} numbers")
+            raise DataError(f"the request holds no 'weights' of {size} finite {precision} numbers")
         return torch.from_numpy(array.copy())[None]
 
     def broadcast_rows(self, model: Tensor) -> Rows:
@@ -146,7 +133,6 @@ class Computer:
         self.state = state
         self.places = Places(folder, state)
         self._config = lru_cache(maxsize=2)(self._read_config)
-        # Two of each: of a plan's model and of its model without elevation.
         self._client = lru_cache(maxsize=2)(self._read_client)
         self._method = lru_cache(maxsize=4)(self._read_method)
 
@@ -190,19 +176,9 @@ class Computer:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{file} cannot be read: {error}") from error
 
-    def _part(self, plan: str, part: str) -> RunConfig:
-        """Return the configuration of the plan's model, or of its model without elevation."""
-        config = self._config(plan)
-        if not part:
-            return config
-        level = config_without_elevation(config)
-        if level is None or part != LEVEL:
-            raise DataError(f"the plan has no part '{part[:20]}'")
-        return level
-
-    def _read_client(self, plan: str, part: str, elevation: str) -> Client:
+    def _read_client(self, plan: str, elevation: str) -> Client:
         """Return the vehicle's windows; `elevation` names the map that it has."""
-        config = self._part(plan, part)
+        config = self._config(plan)
         settings = config.data
         vehicle = prepared(read_vehicle(self.folder), settings)
         if needs_climb(feature_names(settings.features)):
@@ -215,7 +191,7 @@ class Computer:
         return build_client(vehicle, settings)
 
     def _enrol(self, job: AcceptedRequest) -> Content:
-        client = self._client(job.plan, "", "")
+        client = self._client(job.plan, "")
         counts = [len(client.ends[split]) for split in SPLITS]
         values = {"vehicle": client.name, "enough": min(counts) >= 1}
         windows = {} if self._config(job.plan).secure.enabled else {"windows": np.array(counts)}
@@ -223,21 +199,21 @@ class Computer:
 
     def _task(self, job: AcceptedRequest) -> Task:
         """Return the method that a request is about."""
-        part, method = (str(job.request.values[name]) for name in ("part", "method"))
-        config = self._part(job.plan, part)
+        method = str(job.request.values["method"])
+        config = self._config(job.plan)
         elevation = ""
         if learns_elevation(config):
             elevation = self.places.elevation_digest(job.plan)
-        return Task(*self._method(job.plan, part, method, elevation), config, job)
+        return Task(*self._method(job.plan, method, elevation), config, job)
 
     def _read_method(
-        self, plan: str, part: str, label: str, elevation: str
+        self, plan: str, label: str, elevation: str
     ) -> tuple[Federation, MethodChoice]:
-        config = self._part(plan, part)
+        config = self._config(plan)
         choices = [choice for choice in config.methods if choice.label == label]
         if not choices:
             raise DataError(f"the plan has no method '{label[:40]}'")
-        alone = Fleet((self._client(plan, part, elevation),), config.data, "this vehicle")
+        alone = Fleet((self._client(plan, elevation),), config.data, "this vehicle")
         federation = Federation(
             alone,
             config.model.on(alone),
@@ -248,10 +224,9 @@ class Computer:
         )
         return federation, choices[0]
 
-    def _folder(self, task: Task, part: str | None = None) -> Path:
+    def _folder(self, task: Task) -> Path:
         """Return where the vehicle keeps its state of a method."""
-        folder_part = str(task.job.request.values["part"]) if part is None else part
-        return client_state.method_folder(self.state, task.job.plan, folder_part, task.choice.label)
+        return client_state.method_folder(self.state, task.job.plan, task.choice.label)
 
     def _update(self, task: Task) -> Content:
         """Return this vehicle's update of a round, and keep its state after it."""
@@ -284,7 +259,7 @@ class Computer:
         training = task.local.training
         job = task.job
         secure = task.config.secure
-        if draws_on_board(task.method, training) and not drawn(training.participation):
+        if vehicles_draw(task.method, training) and not drawn(training.participation):
             arrays: dict[str, NDArray[Any]] = {"delta": np.zeros(task.model.layout.size)}
         else:
             arrays = dict(self._update(task).arrays)
@@ -316,63 +291,27 @@ class Computer:
     def _final(self, task: Task) -> dict[str, ErrorSums]:
         """Return test errors by stratum of the request's model."""
         local = task.local
-        pool = task.local.pool
-        model = task.weights()
-        if LEVEL_WEIGHTS in task.job.request.arrays:
-            level = predictions_of(*self._without_elevation(task))
-            test = choose_by_elevation(local, predictions_of(local, model), level)
-        else:
-            test = predict(local.model, model[:, : local.model.layout.size], pool, pool.test)
+        weights = task.weights()[:, : local.model.layout.size]
+        test = predict(local.model, weights, local.pool, local.pool.test)
         return _by_stratum(local, test[0])
 
     def _personalised(self, task: Task) -> dict[str, ErrorSums]:
         """Return test errors by stratum after fine-tuning in this vehicle; the model stays here."""
         model = task.weights()
-        below = None
-        if config_without_elevation(task.config) is not None:
-            below = self._without_elevation(task)
-        personalised = self._fine_tuned(task, self._folder(task), task.local, model)
-        test = personalised.test
-        if below is not None:
-            folder = self._folder(task, LEVEL)
-            test = choose_by_elevation(
-                task.local, personalised, self._level_model(task, folder, *below)
-            )
-        return _by_stratum(task.local, test[0])
-
-    def _without_elevation(self, task: Task) -> tuple[Federation, Tensor]:
-        """Return this vehicle without climb, and the request's model for it."""
-        local, _ = self._method(task.job.plan, LEVEL, task.choice.label, "")
-        return local, task.read_weights(LEVEL_WEIGHTS, local, local.model.layout.size)
-
-    def _fine_tuned(
-        self, task: Task, folder: Path, local: Federation, model: Tensor
-    ) -> Predictions:
-        """Return predictions of the vehicle's personalised model, which it keeps."""
+        folder = self._folder(task)
 
         def keep(personalised: PersonalisedModel) -> None:
             client_state.delete_old_states(self.state, task.job.plan)
-            write_personalised(folder / client_state.PERSONAL, local, personalised)
+            write_personalised(folder / client_state.PERSONAL, task.local, personalised)
             flush(folder)
 
         def vehicle_models(run: int, vehicles: Sequence[int]) -> Tensor:
-            return self._vehicle_model(task, local, model, folder)
+            return self._vehicle_model(task, task.local, model, folder)
 
         own_models = vehicle_models if task.method.personalised else None
-        return personalise(local, model, task.config.personalisation, keep=keep, initial=own_models)
-
-    def _level_model(
-        self, task: Task, folder: Path, local: Federation, model: Tensor
-    ) -> Predictions:
-        """Return predictions of the personalised model without elevation: kept, or made now."""
-        file = folder / client_state.PERSONAL
-        if file.exists():
-            try:
-                weights = personalised_weights(file, local.members.name(0), local.model.layout)
-                return predictions_of(local, torch.from_numpy(weights).to(local.dtype)[None])
-            except RunError as error:
-                log.warning("%s This vehicle makes it anew.", error)
-        return self._fine_tuned(task, folder, local, model)
+        settings = task.config.personalisation
+        test = personalise(task.local, model, settings, keep=keep, initial=own_models).test
+        return _by_stratum(task.local, test[0])
 
 
 def _local_work(task: Task, broadcast: local_round.Broadcast, state: Rows) -> Work:

@@ -59,7 +59,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import config_without_elevation, shares_elevation
+from fedwatt.runs.elevation import shares_elevation
 from fedwatt.telemetry.store import read_vehicle
 
 log = logging.getLogger("fedwatt.deploy")
@@ -288,8 +288,6 @@ def reply_form(kind: str, config: RunConfig, request: Content) -> ReplyForm:
     if kind != "train":
         return ReplyForm(kind)
     (choice,) = (c for c in config.methods if c.label == request.values["method"])
-    if request.values["part"]:
-        config = config_without_elevation(config) or config
     data = config.data
     model = get_model(
         config.model.name,

@@ -35,10 +35,8 @@ SECURE: Final = "secure."
 """Prefix of the fields of secure aggregation in a request."""
 BROADCAST: Final = "broadcast."
 """Prefix of the arrays that a method's server rule sends with the model."""
-LEVEL_WEIGHTS: Final = "level_weights"
-"""The model without elevation, which vehicles use where they know none."""
 
-_TASK: Final = {"part": str, "method": str}
+_TASK: Final = {"method": str}
 _ROUND: Final = _TASK | {"round": int}
 REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
     "enrol": {"signed_plan": bytes},
@@ -57,7 +55,7 @@ REQUESTS: Final[Mapping[str, Mapping[str, type]]] = {
 }
 """Values of each request besides its kind, the plan's digest and fields of secure aggregation."""
 MODEL_KINDS: Final = ("train", "evaluate", "final", "personalise")
-"""Requests about a model: its weights, the broadcast of its method, the model without elevation."""
+"""Requests about a model: its weights and the broadcast of its method."""
 PLACE_KINDS: Final = ("elevation", "routes")
 """Requests for sums over places, which only secure aggregation answers."""
 MAP_KINDS: Final = ("elevation-map", "driving-map")
@@ -245,8 +243,7 @@ def checked_request(body: bytes, largest: int) -> tuple[str, Content]:
     extra = [name for name in values if not (secure and name.startswith(SECURE))]
     arrays = request.arrays
     if kind in MODEL_KINDS:
-        models = {"weights", LEVEL_WEIGHTS}
-        extra += [n for n in arrays if n not in models and not n.startswith(BROADCAST)]
+        extra += [n for n in arrays if n != "weights" and not n.startswith(BROADCAST)]
     elif kind not in (*PLACE_KINDS, *MAP_KINDS):
         extra += list(arrays)
     if extra:

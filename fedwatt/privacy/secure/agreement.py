@@ -38,7 +38,7 @@ def is_public_key(key: bytes) -> bool:
 
 
 def agreed_key(secret: bytes, other: bytes, exchange: bytes, purpose: str, *names: str) -> bytes:
-    """32 bytes that the owners of `secret` and of the public key `other` can both work out.
+    """Return 32 bytes that the owners of `secret` and of the public key `other` both compute.
 
     `names` are those of the two vehicles, in an order that both know.
     """
@@ -51,7 +51,7 @@ def agreed_key(secret: bytes, other: bytes, exchange: bytes, purpose: str, *name
 
 
 def derived(material: bytes, exchange: bytes, purpose: str, *names: str) -> bytes:
-    """32 bytes for one purpose from secret `material`."""
+    """Return 32 bytes for one purpose from secret `material`."""
     info = framed(purpose.encode(), *(name.encode() for name in names))
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=exchange, info=info).derive(material)
 
@@ -66,7 +66,7 @@ def framed(*parts: bytes) -> bytes:
 def seal(
     key: bytes, text: bytes, exchange: bytes, sender: str, receiver: str, entropy: Entropy
 ) -> bytes:
-    """`text` so that only the holder of `key` can read it, and nobody can alter or redirect it."""
+    """Return `text` encrypted by `key`, so that nobody can read, alter or redirect it."""
     nonce = entropy(NONCE_BYTES)
     beside = framed(exchange, sender.encode(), receiver.encode())
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, text, beside)

@@ -8,7 +8,7 @@ w_k times the server rule's `contribution`, which stands for Δ_k [D], and w_k t
     FedNova        w_k Δ_k / a_k [D], w_k, and w_k a_k
     FedEL          w_k A_k Δ_k [D], w_k, and w_k A_k [tensors]
     IFCA           w_k Δ_k in the block of its centre [J D], w_k, and w_k in that centre's place [J]
-    private        Δ̃_k = Δ_k · min(1, c/‖Δ_k‖) for Δ_k, clipped on board, with a share of the noise
+    private        Δ̃_k = Δ_k · min(1, c/‖Δ_k‖) for Δ_k, clipped there, with a share of the noise
 
 The server rules run unchanged: they are given R replies, R the number of survivors, that are all
 equal to the rule's `mean_of_sums`. Every rule above is linear in its replies once the weights are

@@ -24,7 +24,7 @@ from fedwatt.privacy.secure_settings import SecureTerms
 
 
 def degree(vehicles: int) -> int:
-    """k, even; all others where they are few.
+    """Return k, the even number of neighbours; all other vehicles where they are few.
 
     >>> [degree(vehicles) for vehicles in (3, 31, 32, 100, 1000)]
     [2, 30, 30, 40, 60]
@@ -64,18 +64,18 @@ class Graph:
         return tuple(sorted(ring[(at + step) % len(ring)] for step in steps))
 
     def group(self, name: str) -> tuple[str, ...]:
-        """`name` and its neighbours, ascending: those that hold shares of its secrets."""
+        """Return `name` and its neighbours, ascending, which hold shares of its secrets."""
         return tuple(sorted((*self.neighbours(name), name)))
 
     @property
     def shares_needed(self) -> int:
-        """Shares that give a secret back; more than half of a group."""
+        """Return the shares that reconstruct a secret; more than half of a group."""
         size = degree(len(self.names)) + 1
         return self.terms.threshold if self.complete else size // 2 + 1
 
     @property
     def signatures_needed(self) -> int:
-        """Members of a group that must have been told of the same survivors.
+        """Return the members of a group that must have signed the same survivors.
 
         On the ring two halves could be told different things. With two thirds for each, those in
         between get no agreement, and what is left of a group that would tell a vehicle's seed and

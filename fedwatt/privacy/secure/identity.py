@@ -36,7 +36,7 @@ class Identity:
 
     @property
     def public(self) -> bytes:
-        """The public half of the key."""
+        """Return the public half of the key."""
         return public_bytes(self.key.public_key())
 
     def sign(self, *parts: bytes) -> bytes:
@@ -53,7 +53,7 @@ class Trust:
 
 
 def check_signature(name: str, public: bytes, signature: bytes, *parts: bytes) -> None:
-    """DataError unless the owner of `public` signed the parts."""
+    """Raise DataError unless the owner of `public` signed the parts."""
     if not _verified(public, signature, framed(*parts)):
         raise DataError(f"{name} did not sign this")
 

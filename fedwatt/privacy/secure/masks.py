@@ -14,7 +14,7 @@ from fedwatt.privacy.secure_settings import SecureTerms
 
 
 def stream(key: bytes, length: int, bits: int) -> Words:
-    """`length` words for `bits` that nobody without `key` (32 bytes) can tell from random ones."""
+    """Return `length` words that only the holder of `key` (32 bytes) can tell from random ones."""
     encryptor = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
     # Whole machine words whatever `bits`: what is above them falls off when vectors are packed.
     kind = word_type(bits)
@@ -22,7 +22,7 @@ def stream(key: bytes, length: int, bits: int) -> Words:
 
 
 def own_mask(terms: SecureTerms, seed: bytes, vehicle: str) -> Words:
-    """PRG(b_u), the mask that a vehicle shares with nobody."""
+    """Return PRG(b_u), the mask that a vehicle shares with nobody."""
     return stream(derived(seed, terms.digest, "own mask", vehicle), terms.length, terms.bits)
 
 

@@ -31,7 +31,7 @@ class Advert:
     public: bytes = b""
     """The vehicle's lasting public key."""
     voucher: bytes = b""
-    """The depot's signature of name and public key."""
+    """The vehicle's certificate, which ties its name to that key."""
     signature: bytes = b""
     """The vehicle's of the two keys."""
 
@@ -120,7 +120,7 @@ class Revealed:
 
 
 def bits_of(names: tuple[str, ...], chosen: frozenset[str]) -> bytes:
-    r"""One bit for each of `names`: whether it is among the `chosen`.
+    r"""Return one bit for each of `names`: whether it is among the `chosen`.
 
     >>> bits_of(("a", "b", "c"), frozenset("ac"))
     b'\x05'

@@ -256,7 +256,7 @@ def _secret(
     if len(chosen) < graph.shares_needed:
         raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {len(chosen)} neighbours "
-            f"of {name} told of its {what}, and {graph.shares_needed} are needed.",
+            f"of {name} revealed its {what}, and {graph.shares_needed} are needed.",
             rejected,
         )
     weights = _weights(tuple(places[holder] for holder in chosen))
@@ -290,7 +290,7 @@ def _sorted_out(
     *,
     least: int = 0,
 ) -> tuple[dict[str, Message], Rejected]:
-    """Messages of this exchange by their senders' names, ascending, and why others are none.
+    """Return messages of this exchange by sender, ascending, and the reasons against others.
 
     NoTotal if fewer than `least` (0: the threshold) `did` what they were asked to.
     """
@@ -319,7 +319,7 @@ def _trouble(terms: SecureTerms, name: str, message: Any, allowed: set[str] | No
 
 
 def _refuse_few(terms: SecureTerms, good: int, least: int, did: str, rejected: Rejected) -> None:
-    """NoTotal if fewer than `least` vehicles `did` what they were asked to."""
+    """Raise NoTotal if fewer than `least` vehicles `did` what they were asked to."""
     if good < least:
         raise NoTotal(
             f"Secure sum {terms.number} of run '{terms.run}' ends here: {good} vehicles "

@@ -17,7 +17,7 @@ Entropy = Callable[[int], bytes]  # n → n secret random bytes; `os.urandom` wh
 
 
 def split(secret: bytes, threshold: int, shares: int, entropy: Entropy) -> list[bytes]:
-    """Shares 1 to `shares` of 32 bytes, any `threshold` of which give them back.
+    """Return shares 1 to `shares` of 32 bytes, any `threshold` of which reconstruct them.
 
     >>> import os
     >>> one, _, three = split(b"0123456789abcdef" * 2, 2, 3, os.urandom)
@@ -38,7 +38,7 @@ def split(secret: bytes, threshold: int, shares: int, entropy: Entropy) -> list[
 
 
 def weights_at_zero(places: Sequence[int]) -> list[int]:
-    """Lagrange's weights with which values at different `places` (from 1) add up to that at 0."""
+    """Return Lagrange's weights that turn values at `places` (from 1) into the value at 0."""
     weights = []
     for place in places:
         above = below = 1

@@ -93,7 +93,7 @@ def advertise(
     identity: Identity | None = None,
     entropy: Entropy = os.urandom,
 ) -> tuple[Advertised, Advert]:
-    """Public keys for an exchange. `after` is the number of the last one this vehicle was in."""
+    """Return public keys for an exchange; `after` is the number of the vehicle's last one."""
     if terms.number <= after:
         raise DataError(
             f"{vehicle} was asked for exchange {terms.number} of run '{terms.run}', and has taken "
@@ -126,7 +126,7 @@ def share_keys(
     trust: Trust | None = None,
     entropy: Entropy = os.urandom,
 ) -> tuple[Shared, Shares]:
-    """Shares of the two secrets for every neighbour; with `trust` all of them must be signed."""
+    """Return shares of both secrets for every neighbour; with `trust` all keys must be signed."""
     _in_order(state, Advertised, roster.exchange)
     me = state.vehicle
     terms = state.terms
@@ -200,7 +200,7 @@ def mask_input(state: Shared, inbox: Inbox, words: Words) -> tuple[Sent, Masked]
 def agree(
     state: Sent, survivors: Survivors, *, identity: Identity | None = None
 ) -> tuple[Sent, Agreed]:
-    """Its signature of who survived; the same again if the same is asked for again."""
+    """Return the signature of who survived; the same for a repeated request."""
     _in_order(state, Sent, survivors.exchange)
     me = state.vehicle
     terms = state.terms
@@ -228,7 +228,7 @@ def agree(
 def reveal(
     state: Sent, agreements: Agreements, *, trust: Trust | None = None
 ) -> tuple[Sent, Revealed]:
-    """One share of each vehicle of its group, where enough of them agreed to the same survivors."""
+    """Return a share of each vehicle of the group, where enough agreed to the same survivors."""
     _in_order(state, Sent, agreements.exchange)
     me = state.vehicle
     terms = state.terms

@@ -97,7 +97,7 @@ def test_no_field_of_the_configuration_changes_without_a_new_signature(
     configuration = tomllib.loads(table["plan"]["configuration"])
     fields = dict(changed_fields(configuration))
     assert {"data.horizon", "data.split_seed", "data.stride", "model.name"} <= fields.keys()
-    assert len(fields) > 100
+    assert len(fields) > 90
     for name, other in fields.items():
         plan = {**table["plan"], "configuration": tomli_w.dumps(other)}
         assert enrol(vehicle, canonical({**table, "plan": plan})) == "failed", name
@@ -119,7 +119,7 @@ def test_requests_cannot_bring_settings(vehicle: RequestHandler, fleet: Path) ->
     plan = plan_of(content)
     assert enrol(vehicle, content) == "done"
     size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
-    request = {"plan": plan.digest, "part": "", "method": "fedavg", "round": 0}
+    request = {"plan": plan.digest, "method": "fedavg", "round": 0}
     weights = {"weights": np.zeros(size, dtype=np.float32)}
     for extra in ("config", "horizon", "data.horizon", "features", "model", "seed"):
         assert status(vehicle, "evaluate", weights, **request, **{extra: "1"}) == "failed"
@@ -135,7 +135,7 @@ def test_a_round_is_answered_once_and_rounds_only_grow(
     content = signed(config_text(fleet))
     enrol(vehicle, content)
     size = 8 * 80 + 8 + 8 * 4 + 4 + 4 + 1
-    request = {"plan": plan_of(content).digest, "part": "", "method": "fedavg"}
+    request = {"plan": plan_of(content).digest, "method": "fedavg"}
     sent = {"population": 4, "population_windows": 400.0, "counted": -1}
 
     def train(round: int, value: float) -> bytes:
@@ -249,7 +249,7 @@ def test_sets_of_vehicles_in_sums_over_places_change_a_few_times(tmp_path: Path)
     answers = Answers(tmp_path)
     for number in range(MOST_SET_CHANGES + 1):
         own = answers.check_set([f"car-{n}" for n in range(10 - number)])
-        answers.add(Slot("elevation", "", "", number), "r", vehicles=own)
+        answers.add(Slot("elevation", "", number), "r", vehicles=own)
     answers.check_set([f"car-{n}" for n in range(10 - MOST_SET_CHANGES)])
     with pytest.raises(DataError, match="changed too often"):
         Answers(tmp_path).check_set(["car-0", "car-1"])
