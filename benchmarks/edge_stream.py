@@ -11,8 +11,7 @@ import numpy as np
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.elevation.climb import LOOK_AHEAD_S
-from fedwatt.elevation.positions import trusted_positions
+from fedwatt.elevation.climb import LOOK_AHEAD_S, trusted_positions
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.readers.stream import Spill, silent
 from fedwatt.telemetry.readers.ved import VedReader

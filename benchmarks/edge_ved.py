@@ -35,7 +35,7 @@ from fedwatt.edge.calibration import PredictionIntervals
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import TrainedModel, export
 from fedwatt.edge.trips import outcome, predict_trip
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import Learned, add_elevation, learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation.finetune import Personalisation, personalised_models
@@ -129,9 +129,9 @@ class Bench:
         """Fine-tune the shared model without elevation in each vehicle."""
         return fine_tuned(self.fleet, self.federated)
 
-    def field(self, name: str, features: str) -> Field | None:
+    def field(self, name: str, features: str) -> ElevationMap | None:
         """Return the vehicle's map where the features need one."""
-        return self.learned.own[name] if features == HILLS else None
+        return self.learned.maps[name] if features == HILLS else None
 
     def run(self, features: str, backbone: str = "mlp") -> TrainedModel:
         """Return the shared model as a run folder holds it."""
@@ -362,7 +362,7 @@ def memory(bench: Bench) -> dict[str, Any]:
     run = as_run(model.initial(generator(0, "edge")).float(), HILLS)
     file = bench.folder / "model.onnx"
     run = replace(run, config=replace(run.config, data=data))
-    export(run, file, vehicle=vehicles[0], field=learned.own[vehicles[0].name])
+    export(run, file, vehicle=vehicles[0], field=learned.maps[vehicles[0].name])
     return day_of_driving(file)
 
 

@@ -19,7 +19,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.files import write_bytes, write_text
 from fedwatt.report.figures.elevation import relief_of
@@ -35,7 +35,7 @@ DPI: Final = 110
 
 
 @styled
-def map_figure(field: Field, vehicles: int) -> Figure:
+def map_figure(field: ElevationMap, vehicles: int) -> Figure:
     """Draw the largest region of an elevation map, wide enough for a page's first screen."""
     fewest = int(field.vehicles.min())
     if fewest < LEAST_VEHICLES:
@@ -64,7 +64,7 @@ def map_figure(field: Field, vehicles: int) -> Figure:
     return figure
 
 
-def measured(field: Field, driven: int, elevation_model: Path | None) -> dict[str, Any]:
+def measured(field: ElevationMap, driven: int, elevation_model: Path | None) -> dict[str, Any]:
     """Return the size of a map and, with a terrain model, how far they agree."""
     record: dict[str, Any] = {
         "least_vehicles": LEAST_VEHICLES,
@@ -72,10 +72,10 @@ def measured(field: Field, driven: int, elevation_model: Path | None) -> dict[st
         "driven_nodes": driven,
     }
     if elevation_model is not None:
-        from fedwatt.elevation.compare import against_baseline
+        from fedwatt.elevation.compare import compare_with_reference
         from fedwatt.telemetry.maps import read_terrain_model
 
-        agreement = against_baseline(field, read_terrain_model([elevation_model]))
+        agreement = compare_with_reference(field, read_terrain_model([elevation_model]))
         record["terrain_model"] = {
             "nodes": agreement.nodes,
             "correlation": round(agreement.correlation, 3),
@@ -92,14 +92,14 @@ def main() -> None:
     parser.add_argument("--fleet", type=Path, default=Path("fleets/ved"))
     parser.add_argument("--elevation-model", type=Path, help="elevation posts to compare with")
     options = parser.parse_args()
-    from fedwatt.elevation.sources import publish_field
+    from fedwatt.elevation.learn import publish_map
     from fedwatt.telemetry.store import StoredVehicles
     from fedwatt.windows import DataSettings
 
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
         settings = ElevationSettings(minimum_vehicles=LEAST_VEHICLES)
         file = Path(scratch) / "map.parquet"
-        field, driven = publish_field(options.fleet, file, settings, DataSettings())
+        field, driven = publish_map(options.fleet, file, settings, DataSettings())
     vehicles = StoredVehicles(options.fleet).count
     write_bytes(FIGURE, saved(map_figure(field, vehicles), "png", dpi=DPI))
     record = measured(field, driven, options.elevation_model)

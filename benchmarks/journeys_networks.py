@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from benchmarks.terrain_cells import NAMES, vehicles_of
-from fedwatt.elevation.learn import add_elevation, learn, own_fields, survey_fleet
+from fedwatt.elevation.learn import add_elevation, learn, survey_fleet
+from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation
 from fedwatt.evaluation.finetune import personalised_models
@@ -65,8 +66,8 @@ def elevated(folder: Path, seed: int, share: int, left_out: str = "") -> tuple[V
     if left_out:
         alone = [vehicle for vehicle in vehicles if vehicle.name == left_out]
         surveys = survey_fleet(alone, None, learned.shared.grid, elevation, data)
-        extended = own_fields(*surveys, learned.shared, elevation)
-        learned = replace(learned, own={**learned.own, **extended})
+        extended = own_maps(*surveys, learned.shared, elevation)
+        learned = replace(learned, maps={**learned.maps, **extended})
     return tuple(add_elevation(vehicles, learned))
 
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, three, wh_per_km
 from benchmarks.terrain_cells import NAMES, data_settings
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.learn import learn, own_fields, survey_fleet
+from fedwatt.elevation.elevation_map import ElevationMap
+from fedwatt.elevation.learn import learn, survey_fleet
+from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError
 from fedwatt.journeys.fleet_routes import Pass
@@ -44,7 +45,7 @@ def unseen_vehicle_rows(
     others = [vehicle for vehicle in vehicles if vehicle.name != me]
     mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
     learned = learn(others, SETTINGS, data_settings(seed))
-    boards = {v.name: board(v, taught[v.name], learned.own[v.name]) for v in others}
+    boards = {v.name: board(v, taught[v.name], learned.maps[v.name]) for v in others}
     fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
     per_km = wh_per_km([one for vehicle in others for one in taught[vehicle.name]])
     later = taught[me][:FIRST_TRIPS]
@@ -92,12 +93,14 @@ def at_level(model: RouteModel, passes: Sequence[Pass]) -> RouteModel:
     return replace(model, coefficients={**model.coefficients, "energy": energy})
 
 
-def hills_of(vehicle: Vehicle, first: Sequence[Pass], shared: Field, seed: int) -> Field:
+def hills_of(
+    vehicle: Vehicle, first: Sequence[Pass], shared: ElevationMap, seed: int
+) -> ElevationMap:
     """Return the others' elevation, extended by what a new vehicle learns from its first trips."""
     few = replace(vehicle, trips=tuple(one.trip for one in first))
     data = replace(data_settings(seed), split=FIRST_SPLIT)
     surveys = survey_fleet([few], frozenset([vehicle.name]), shared.grid, SETTINGS, data)
-    return own_fields(*surveys, shared, SETTINGS)[vehicle.name]
+    return own_maps(*surveys, shared, SETTINGS)[vehicle.name]
 
 
 def about_unseen_vehicles(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_cells import data_settings
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import mass_kg
@@ -46,7 +46,7 @@ def split(vehicles: Sequence[Vehicle], all_: Mapping[str, Mapping[str, Pass]], s
     return taught, tested
 
 
-def board(vehicle: Vehicle, taught: Sequence[Pass], hills: Field | None) -> VehicleRoutes:
+def board(vehicle: Vehicle, taught: Sequence[Pass], hills: ElevationMap | None) -> VehicleRoutes:
     """Return the vehicle side of routes for one vehicle and its training passes."""
     return VehicleRoutes(tuple(taught), hills, mass_kg(vehicle), GRID)
 

@@ -65,7 +65,7 @@ def split_rows(
     """One row for each test trip of a split; of one that is refused only that it is."""
     taught, tested = split(vehicles, all_, seed)
     learned = learn(vehicles, SETTINGS, data_settings(seed))
-    hills = learned.own
+    hills = learned.maps
     boards = {v.name: board(v, taught[v.name], hills[v.name]) for v in vehicles}
     fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
     rows: list[dict[str, Any]] = []

@@ -88,7 +88,7 @@ def links_before_departure(vehicles: tuple[Vehicle, ...], seed: int) -> LinkedTr
     passes = recorded(vehicles)
     taught, tested = split(vehicles, passes, seed)
     learned = learn(vehicles, SETTINGS, data_settings(seed))
-    boards = {v.name: board(v, taught[v.name], learned.own[v.name]) for v in vehicles}
+    boards = {v.name: board(v, taught[v.name], learned.maps[v.name]) for v in vehicles}
     fleet = learn_routes(boards, SETTINGS, hills=learned.shared)
     tables: dict[int, list[pd.DataFrame]] = {length: [] for length in LENGTHS_M}
     trips = []

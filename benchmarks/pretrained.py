@@ -55,7 +55,7 @@ def fleet_of(vehicles: Iterable[Vehicle], every: Passes, learned: Learned) -> Fl
     for vehicle in vehicles:
         placeless = tuple(replace(one, sums=NO_PASSES) for one in every[vehicle.name])
         boards[vehicle.name] = VehicleRoutes(
-            placeless, learned.own[vehicle.name], mass_kg(vehicle), GRID
+            placeless, learned.maps[vehicle.name], mass_kg(vehicle), GRID
         )
     roads = published([own.roads for own in boards.values()], SETTINGS.minimum_vehicles)
     return learn_routes(boards, SETTINGS, hills=learned.shared, roads=RoadClasses(roads))

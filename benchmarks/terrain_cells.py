@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation, Training
@@ -106,13 +106,18 @@ Columns = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """Further features [seconds, any] from metres gained [seconds] and speed [seconds]."""
 
 
-def ridge_error(vehicle: Vehicle, field: Field, seed: int) -> float:
+def ridge_error(vehicle: Vehicle, field: ElevationMap, seed: int) -> float:
     """Test RMSE of the vehicle's own ridge regression on the means of its windows."""
     return ridge_errors(vehicle, field, seed)["test"]
 
 
 def ridge_errors(
-    vehicle: Vehicle, field: Field, seed: int, *, columns: Columns | None = None, parts: int = 1
+    vehicle: Vehicle,
+    field: ElevationMap,
+    seed: int,
+    *,
+    columns: Columns | None = None,
+    parts: int = 1,
 ) -> dict[str, float]:
     """RMSE on all validation windows and on balanced test windows of the vehicle's own ridge.
 

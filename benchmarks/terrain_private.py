@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven, elevation_gain_m
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.learn import shared_field
+from fedwatt.elevation.elevation_map import ElevationMap
+from fedwatt.elevation.learn import shared_map
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.runs.elevation import elevation_budget
 
@@ -28,7 +28,7 @@ AREA = (LATITUDE - 0.002, LATITUDE + 0.04, LONGITUDE - 0.002, LONGITUDE + 0.056)
 COMMON: dict[str, Any] = {"refreshes": 1, "clip": 2.0, "most_nodes": 2000, "area": AREA}
 
 
-def correlation(field: Field) -> float | None:
+def correlation(field: ElevationMap) -> float | None:
     """With the invented hills, over all published nodes; None where nothing is left of them."""
     if field.nodes < 30 or np.ptp(field.elevation_m) == 0:
         return None
@@ -46,7 +46,7 @@ def main() -> None:
         surveys = [driven(number, SIDE_M)[0] for number in range(vehicles if due else 0)]
         for noise in due:
             settings = ElevationSettings(noise_multiplier=noise, **COMMON)
-            field, _ = shared_field(surveys, GRID, settings)
+            field = shared_map(surveys, GRID, settings)
             budget = elevation_budget(settings, population=vehicles)
             epsilon = None if budget is None else round(budget.epsilon(settings.releases), 2)
             row = {"vehicles": vehicles, "noise_multiplier": noise, "epsilon": epsilon}

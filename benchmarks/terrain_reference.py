@@ -37,8 +37,8 @@ from benchmarks.terrain_cells import (
     vehicles_of,
 )
 from fedwatt.elevation.climb import climbing, rise_m, trip_rise_m
-from fedwatt.elevation.compare import against_baseline
-from fedwatt.elevation.learn import Learned, learn, learn_shared
+from fedwatt.elevation.compare import compare_with_reference
+from fedwatt.elevation.learn import Learned, learn
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation
 from fedwatt.federation.evaluate import predictions_of
@@ -97,7 +97,7 @@ def rises(folder: Path, posts: Path, seed: int, kind: str, vehicle: Vehicle) -> 
         elif kind == "none":
             given.append([])
         else:
-            own = fields(folder, seed, kind != "learned, k = 3").own[vehicle.name]
+            own = fields(folder, seed, kind != "learned, k = 3").maps[vehicle.name]
             learned = np.nan_to_num(trip_rise_m(trip, own))
             given.append([learned, mapped] if kind == "both" else [learned])
     return [
@@ -288,8 +288,8 @@ def nodes(folder: Path, posts: Path) -> dict[str, Any]:
     found = {}
     for k in (1, 3):
         settings = replace(FIXED, minimum_vehicles=k)
-        field, _ = learn_shared(vehicles_of(folder), settings, data_settings(1))
-        one = asdict(against_baseline(field, elevation))
+        field = learn(vehicles_of(folder), settings, data_settings(1)).shared
+        one = asdict(compare_with_reference(field, elevation))
         found[f"k = {k}"] = {n: v for n, v in one.items() if n not in ("learned_m", "reference_m")}
     return found
 

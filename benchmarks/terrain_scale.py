@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.power import Residual, residual
-from fedwatt.elevation.solve import solve_field
-from fedwatt.elevation.statistics import NOTHING, Contribution, add, contribution
-from fedwatt.elevation.survey import Survey, survey
+from fedwatt.elevation.normal_equations import NOTHING, Contribution, add, contribution, solve_map
+from fedwatt.elevation.survey import Residual, Survey, residual, surveys
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
@@ -103,7 +101,7 @@ def million_nodes() -> dict[str, Any]:
     sums = add_all(messages())
     adding = time.process_time() - began - driving
     began = time.process_time()
-    field = solve_field(GRID, sums, prior_grade=0.03)
+    field = solve_map(GRID, sums, prior_grade=0.03)
     solving = time.process_time() - began
     latitude, longitude = GRID.positions(field.keys)
     north = (latitude - LATITUDE) * DEGREE_M
@@ -142,7 +140,7 @@ def a_year() -> dict[str, Any]:
     vehicle = Vehicle("year", tuple(trips))
     data = DataSettings(features="speed", split=(0.998, 0.001, 0.001))
     began = time.process_time()
-    one = survey(vehicle, GRID, 8, data)
+    one = surveys(vehicle, GRID, [8], data, "train")[8]
     message = contribution(one, residual(one))
     size = sum(getattr(message, part.name).nbytes for part in fields(message))
     return {

@@ -39,9 +39,10 @@ from benchmarks.terrain_cells import (
     vehicles_of,
 )
 from fedwatt.elevation.climb import with_elevation
-from fedwatt.elevation.elevation_map import Field, empty_field
+from fedwatt.elevation.elevation_map import ElevationMap, empty_map
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import add_elevation, learn, own_fields
+from fedwatt.elevation.learn import add_elevation, learn
+from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.survey import whole_survey
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Vehicle
@@ -81,17 +82,17 @@ def ridge_rows(folder: Path, seed: int) -> Rows:
     vehicles = vehicles_of(folder)
     data = data_settings(seed)
 
-    def errors(of: Sequence[Vehicle], field_of: Callable[[str], Field]) -> dict[str, float]:
+    def errors(of: Sequence[Vehicle], field_of: Callable[[str], ElevationMap]) -> dict[str, float]:
         return {v.name: ridge_error(v, field_of(v.name), seed) for v in of}
 
-    rows = {"ridge, no elevation": errors(vehicles, lambda _: empty_field(Grid()))}
+    rows = {"ridge, no elevation": errors(vehicles, lambda _: empty_map(Grid()))}
     for row, settings in LEARNED.items():
-        rows[row] = errors(vehicles, learn(vehicles, settings, data).own.__getitem__)
+        rows[row] = errors(vehicles, learn(vehicles, settings, data).maps.__getitem__)
     rows["ridge, field of the others only"] = errors(
         vehicles, lambda me: learn(_without(vehicles, me), ALL, data).shared
     )
     wrong = [shuffled(vehicle, seed) for vehicle in vehicles]
-    rows["ridge, positions shuffled"] = errors(wrong, learn(wrong, ALL, data).own.__getitem__)
+    rows["ridge, positions shuffled"] = errors(wrong, learn(wrong, ALL, data).maps.__getitem__)
     return rows
 
 
@@ -136,13 +137,13 @@ def unseen_vehicle_rows(
     data = data_settings(seed, "base, elevation" if settings else "base")
     if settings:
         learned = learn(_without(vehicles, me), settings, data)
-        fields = {**learned.own, me: learned.shared}
+        fields = {**learned.maps, me: learned.shared}
         if settings.private:
             # What the unseen vehicle learns on board, on top of what the others have published.
             mine = next(vehicle for vehicle in vehicles if vehicle.name == me)
             grid = learned.shared.grid
             surveyed = whole_survey(mine, grid, settings.lengths, data)
-            fields[me] = own_fields([me], {me: surveyed}, learned.shared, settings)[me]
+            fields[me] = own_maps([me], {me: surveyed}, learned.shared, settings)[me]
         vehicles = tuple(with_elevation(vehicle, fields[vehicle.name]) for vehicle in vehicles)
     fleet = balanced(build_fleet(vehicles, data, "ved"), seed, held_out=me)
     rows = {}

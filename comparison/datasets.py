@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from fedwatt.elevation.learn import with_climb_channels
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.sources import with_climb_channels
 from fedwatt.errors import DataError
 from fedwatt.files import write_atomically
 from fedwatt.synthetic.fleet import synthetic_vehicles

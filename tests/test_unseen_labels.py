@@ -129,7 +129,9 @@ def test_final_and_personalised_models_are_chosen_by_validation_error(outcomes) 
 
 def test_the_elevation_map_and_its_use_are_learned_without_test_energy(outcomes) -> None:
     true, wrong = outcomes
-    assert pq.read_table(wrong.run / "field.parquet") == pq.read_table(true.run / "field.parquet")
+    assert pq.read_table(wrong.run / "elevation_map.parquet") == pq.read_table(
+        true.run / "elevation_map.parquet"
+    )
 
 
 def mixtures(one: Outcome) -> list[Mixture]:

@@ -15,7 +15,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.windows import DataSettings
 
 if TYPE_CHECKING:
-    from fedwatt.elevation.elevation_map import Field
+    from fedwatt.elevation.elevation_map import ElevationMap
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
 FieldFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a run folder.")]
@@ -44,12 +44,12 @@ def learn_(
     ] = DATA.held_out,
 ) -> None:
     """Learn the elevation map that the vehicles of a fleet may share."""
-    from fedwatt.elevation.sources import publish_field
+    from fedwatt.elevation.learn import publish_map
 
     settings = ElevationSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
     with console.status("Surveying ..."):
-        field, driven = publish_field(fleet, out, settings, data)
+        field, driven = publish_map(fleet, out, settings, data)
     console.print(
         f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
         f"and are in {out}; the others stay in the vehicles."
@@ -62,11 +62,11 @@ def map_(
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
 ) -> None:
     """Draw a map as shaded relief with contours; an .html file pans and zooms."""
-    from fedwatt.elevation.store import driven_nodes, read_field
+    from fedwatt.elevation.store import driven_nodes, read_map_file
     from fedwatt.report.figures.elevation import write_map
 
     file = map_file(field)
-    write_map(read_field(file), out, driven=driven_nodes(file))
+    write_map(read_map_file(file), out, driven=driven_nodes(file))
     console.print(f"Map: {out}")
 
 
@@ -81,9 +81,9 @@ def compare_(
     as_json: Json = False,
 ) -> None:
     """Compare a learned map with measured elevation or a terrain model."""
-    from fedwatt.elevation.store import read_field
+    from fedwatt.elevation.store import read_map_file
 
-    learned = read_field(map_file(field))
+    learned = read_map_file(map_file(field))
     fleet = (truth / "fleet.json").is_file()
     if fleet and plot is not None:
         raise SettingError("--plot draws a comparison with a terrain model, not with a fleet.")
@@ -101,7 +101,7 @@ def compare_(
         console.print(f"Figure: {plot}")
 
 
-def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
+def _against_fleet(field: "ElevationMap", fleet: Path) -> dict[str, str]:
     """Return the agreement of an elevation map with a fleet's measured elevation."""
     from fedwatt.elevation.compare import compare
     from fedwatt.telemetry.store import read_fleet
@@ -120,14 +120,14 @@ def _against_fleet(field: "Field", fleet: Path) -> dict[str, str]:
     }
 
 
-def _against_model(field: "Field", model: Path, figure: Path | None) -> dict[str, str]:
+def _against_model(field: "ElevationMap", model: Path, figure: Path | None) -> dict[str, str]:
     """Return the agreement of an elevation map with a terrain model, drawn into `figure` if
     given.
     """
-    from fedwatt.elevation.compare import against_baseline
+    from fedwatt.elevation.compare import compare_with_reference
     from fedwatt.telemetry.maps import read_terrain_model
 
-    found = against_baseline(field, read_terrain_model([model]))
+    found = compare_with_reference(field, read_terrain_model([model]))
     if figure is not None:
         from fedwatt.report.figures.elevation import baseline_figure
         from fedwatt.report.page import saved
@@ -153,7 +153,7 @@ def map_file(path: Path) -> Path:
     """Return the elevation map of a file or of a run folder."""
     if not path.is_dir():
         return path
-    file = path / "field.parquet"
+    file = path / "elevation_map.parquet"
     if not file.is_file():
         raise DataError(
             f"{path} has no elevation map {file.name}. A run has one if its features include "

@@ -158,7 +158,7 @@ def describe_elevation(learned: "Learned", elevation: "ElevationSettings") -> st
     vehicles = counted(len(learned.contributors), "vehicle")
     if learned.shared.nodes:
         return f"elevation map: {counted(learned.shared.nodes, 'node')} published, of {vehicles}"
-    vehicle_maps = [learned.own[name] for name in learned.contributors]
+    vehicle_maps = [learned.maps[name] for name in learned.contributors]
     if (
         elevation.private
         and vehicle_maps

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedwatt.edge.card import KEY, ROUTES_KEY, ModelCard
-from fedwatt.elevation.encoding import FIELD_KEY, field_from_text
+from fedwatt.elevation.elevation_map import MAP_KEY, map_from_text
 from fedwatt.errors import DataError
 from fedwatt.plugins import refers, refuse_untrusted
 from fedwatt.telemetry.trip import FloatArray, IntArray
@@ -46,7 +46,7 @@ class EnergyModel:
             self.card.refuse_other_features(features, str(path))
         self.field = None
         if "nodes" in self.card.elevation:
-            self.field = field_from_text(notes.get(FIELD_KEY, ""), self.card.elevation, str(path))
+            self.field = map_from_text(notes.get(MAP_KEY, ""), self.card.elevation, str(path))
         self._routes = notes.get(ROUTES_KEY)
         self._type = np.float32 if self.card.output == "scaled" else np.float64
 

@@ -26,8 +26,7 @@ from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_elevation
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.encoding import FIELD_KEY, field_to_text
+from fedwatt.elevation.elevation_map import MAP_KEY, ElevationMap, map_to_text
 from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
@@ -159,7 +158,7 @@ def export(
     *,
     vehicle: Vehicle | None = None,
     form: str = "float32",
-    field: Field | None = None,
+    field: ElevationMap | None = None,
     routes: RouteModel | None = None,
 ) -> ModelCard:
     """Write the model file `out`, with the vehicle's model of `routes` where it has one.
@@ -297,7 +296,7 @@ def _scaled_predictions(trained: TrainedModel, client: Client) -> FloatArray:
 
 
 def _with_elevation(
-    trained: TrainedModel, vehicle: Vehicle, field: Field | None
+    trained: TrainedModel, vehicle: Vehicle, field: ElevationMap | None
 ) -> tuple[Vehicle, dict[str, Any], dict[str, str]]:
     """Return the vehicle with climb where the model needs it, and the elevation of the card and the
     file.
@@ -311,8 +310,8 @@ def _with_elevation(
             "The model was trained with hills: it needs the vehicle's elevation field as well. "
             "Give the file of one with --elevation."
         )
-    text, provenance = field_to_text(field)
-    return with_elevation(vehicle, field), provenance, {FIELD_KEY: text}
+    text, provenance = map_to_text(field)
+    return with_elevation(vehicle, field), provenance, {MAP_KEY: text}
 
 
 def _card(trained: TrainedModel, form: str, vehicle: Vehicle | None = None) -> ModelCard:

@@ -14,7 +14,7 @@ from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import learns_elevation, vehicle_field
+from fedwatt.runs.elevation import learns_elevation, vehicle_map
 from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
 from fedwatt.runs.provenance import describe_fleet
 from fedwatt.runs.source import vehicle_maker
@@ -66,7 +66,7 @@ def export_run(
         if routes:
             raise SettingError("Routes are a vehicle's: give its folder with --vehicle.")
         return trained, export(trained, out, form=form)
-    field = vehicle_field(trained.config, run, vehicle_data.name, elevation)
+    field = vehicle_map(trained.config, run, vehicle_data.name, elevation)
     planned = vehicle_routes(run, trained.config, vehicle_data) if routes else None
     return trained, export(
         trained, out, vehicle=vehicle_data, form=form, field=field, routes=planned
@@ -130,7 +130,7 @@ def export_trained(
                 "The elevation map of a vehicle is learned as its run folder says: save the run, "
                 "or use 'fedwatt export RUN --vehicle FOLDER'."
             )
-        field = vehicle_field(config, run, vehicle.name)
+        field = vehicle_map(config, run, vehicle.name)
     model = TrainedModel(
         parts,
         config,

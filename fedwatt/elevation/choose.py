@@ -3,16 +3,16 @@
 The usual prior (grades of about 3 %, segments of 8 s) flattens mountains where a place was passed
 only a few times. Sums do not depend on the grade of the prior, so the last ones serve all grades:
 
-1. The field is learned with the usual prior.
+1. The map is learned with the usual prior.
 2. Its last sums are solved with each of `GRADES`, and every vehicle's power model evaluates these
-   fields on its validation trips. What a vehicle hands up are sums over its trips (`Verdict`).
-3. With the grade found, longer segments are tried, each only if the one before was better.
+   maps on its validation trips. A vehicle uploads sums over its trips (`MapErrors`).
+3. With the best grade, longer segments are tried, each only if the one before was better.
 
-A vehicle evaluates the field that it would have: the shared one with its private ground on top, by
-the same prior, and with a metre of climb worth what mass and gravity allow, so that flat hills are
-not made up for by a higher price. Another prior is kept only where the gain is clear: at least 3 %
-of the absolute error, and a standard error over trips. Otherwise the field is the usual one, bit
-for bit.
+A vehicle evaluates the map that it would have: the shared one with its private nodes on top, by the
+same prior, and with a metre of climb worth what mass and gravity allow, so that a map that is too
+flat is not made up for by a higher price. Another prior is chosen only where the gain is clear: at
+least 3 % of the absolute error, and a standard error over trips. Otherwise the map is the usual
+one, bit for bit.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import Field, Prior, empty_field
+from fedwatt.elevation.elevation_map import ElevationMap, Prior, empty_map
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.measured import segment_residual
-from fedwatt.elevation.power import field_errors_wh
-from fedwatt.elevation.private import own_field, private_field
+from fedwatt.elevation.normal_equations import NOTHING, Contribution, solve_map
+from fedwatt.elevation.own_map import own_map, private_map
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.solve import solve_field
-from fedwatt.elevation.statistics import NOTHING, Contribution
-from fedwatt.elevation.survey import Survey, known_climb_m
+from fedwatt.elevation.survey import Survey, known_climb_m, map_errors_wh, segment_residual
 from fedwatt.telemetry.trip import FloatArray
 
 GRADES = (0.05, 0.08, 0.12, 0.2)
@@ -36,36 +33,38 @@ GRADES = (0.05, 0.08, 0.12, 0.2)
 CLEAR = 0.03
 SURE = 1.0
 
-Exchange = Callable[[Field], Contribution]
-"""The fleet's sums over segments of the length of a field's prior, with residuals on top of it."""
-Evaluator = Callable[[Sequence[Field]], "Verdict"]
-"""What the fleet's validation trips say of shared fields, compared with the first."""
+Exchange = Callable[[ElevationMap], Contribution]
+"""Returns the fleet's sums over segments of the length of a map's prior, with residuals on top."""
+Evaluator = Callable[[Sequence[ElevationMap]], "MapErrors"]
+"""Returns the fleet's validation errors with shared maps, compared with the first."""
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
-    """Sums over validation trips, in units of the vehicle's own mean error with the first field.
+class MapErrors:
+    """Sums over validation trips, in units of the vehicle's own mean error with the first map.
 
-    error     [1]: absolute error with the first field
-    gain      [fields - 1]: by how much that of each other field is less
-    spread    [fields - 1]: sum over trips of the square of a trip's gain
+    error     [1]: absolute error with the first map
+    gain      [maps - 1]: by how much that of each other map is less
+    spread    [maps - 1]: sum over trips of the square of a trip's gain
     """
 
     error: FloatArray
     gain: FloatArray
     spread: FloatArray
 
-    def __add__(self, other: "Verdict") -> "Verdict":
-        return Verdict(self.error + other.error, self.gain + other.gain, self.spread + other.spread)
+    def __add__(self, other: "MapErrors") -> "MapErrors":
+        return MapErrors(
+            self.error + other.error, self.gain + other.gain, self.spread + other.spread
+        )
 
     @property
     def best(self) -> int:
-        """Number of the field to keep: the first, unless another is clearly better.
+        """Number of the best map: the first, unless another is clearly better.
 
         >>> error = np.array([100.0])
-        >>> Verdict(error, np.array([2.0, 5.0]), np.array([1.0, 9.0])).best
+        >>> MapErrors(error, np.array([2.0, 5.0]), np.array([1.0, 9.0])).best
         2
-        >>> Verdict(error, np.array([2.0, 5.0]), np.array([1.0, 49.0])).best
+        >>> MapErrors(error, np.array([2.0, 5.0]), np.array([1.0, 49.0])).best
         0
         """
         clear = (self.gain >= CLEAR * self.error) & (self.gain >= SURE * np.sqrt(self.spread))
@@ -75,72 +74,73 @@ class Verdict:
 
 def learn_with_prior(
     exchange: Exchange, evaluate: Evaluator, grid: Grid, settings: ElevationSettings
-) -> tuple[Field, Contribution]:
-    """Return the shared field by the prior that validation trips bear out, and the sums behind
-    it.
-    """
-    field = replace(empty_field(grid), prior=settings.prior)
-    field, sums = exchanged(exchange, field, 1 + settings.refreshes)
+) -> ElevationMap:
+    """Return the shared map by the prior with the lowest validation error."""
+    elevation_map = replace(empty_map(grid), prior=settings.prior)
+    elevation_map, sums = exchanged(exchange, elevation_map, 1 + settings.refreshes)
     if not settings.chooses:
-        return field, sums
-    grades = [grade for grade in GRADES if grade > field.prior.grade]
-    steeper = [solved(grid, sums, replace(field.prior, grade=grade)) for grade in grades]
+        return elevation_map
+    grades = [grade for grade in GRADES if grade > elevation_map.prior.grade]
+    steeper = [solved(grid, sums, replace(elevation_map.prior, grade=grade)) for grade in grades]
     # Where the next steeper prior is no better at all, still steeper ones are not either.
-    promising = steeper and evaluate([field, steeper[0]]).gain[0] > 0
-    if promising and (best := evaluate([field, *steeper]).best):
-        field, sums = exchanged(exchange, steeper[best - 1], settings.refreshes or 1)
+    promising = steeper and evaluate([elevation_map, steeper[0]]).gain[0] > 0
+    if promising and (best := evaluate([elevation_map, *steeper]).best):
+        elevation_map, _ = exchanged(exchange, steeper[best - 1], settings.refreshes or 1)
     for length in settings.lengths[1:]:
-        prior = replace(field.prior, segment_s=length)
-        longer, other_sums = exchanged(exchange, replace(field, prior=prior), 1)
-        if not evaluate([field, longer]).best:
+        prior = replace(elevation_map.prior, segment_s=length)
+        longer, _ = exchanged(exchange, replace(elevation_map, prior=prior), 1)
+        if not evaluate([elevation_map, longer]).best:
             break
-        field = longer
-        sums = other_sums
-    return field, sums
+        elevation_map = longer
+    return elevation_map
 
 
-def exchanged(exchange: Exchange, field: Field, times: int) -> tuple[Field, Contribution]:
-    """Return a field after further exchanges with the same prior, and the sums of the last."""
+def exchanged(
+    exchange: Exchange, elevation_map: ElevationMap, times: int
+) -> tuple[ElevationMap, Contribution]:
+    """Return a map after further exchanges with the same prior, and the sums of the last."""
     sums = NOTHING
     for _ in range(times):
-        sums = exchange(field)
-        field = solved(field.grid, sums, field.prior)
-    return field, sums
+        sums = exchange(elevation_map)
+        elevation_map = solved(elevation_map.grid, sums, elevation_map.prior)
+    return elevation_map, sums
 
 
-def solved(grid: Grid, sums: Contribution, prior: Prior) -> Field:
-    """Return the field of these sums by a prior, which it remembers."""
-    return replace(solve_field(grid, sums, prior.grade), prior=prior)
+def solved(grid: Grid, sums: Contribution, prior: Prior) -> ElevationMap:
+    """Return the map that solves these sums with a prior."""
+    return replace(solve_map(grid, sums, prior.grade), prior=prior)
 
 
-def verdict(one: Survey, shared: Sequence[Field], settings: ElevationSettings) -> Verdict:
+def map_errors(
+    survey: Survey, shared: Sequence[ElevationMap], settings: ElevationSettings
+) -> MapErrors:
     """Return the validation errors of a vehicle for shared maps with its private map on top.
 
     Segments count whose climb is known with the first.
     """
-    evaluated = one.validation
-    none = np.zeros(len(shared) - 1)
-    nothing = Verdict(np.zeros(1), none, none)
+    evaluated = survey.validation
+    zeros = np.zeros(len(shared) - 1)
+    nothing = MapErrors(np.zeros(1), zeros, zeros)
     if evaluated is None:
         return nothing
-    fields = _with_own_ground(one, shared, settings) if settings.private else shared
-    known = known_climb_m(evaluated, fields[0])[1]
-    if not known.any():
+    maps = _with_private_nodes(survey, shared, settings) if settings.private else shared
+    covered = known_climb_m(evaluated, maps[0])[1]
+    if not covered.any():
         return nothing
-    errors = [np.abs(field_errors_wh(one, own, at_face_value=True)[known]) for own in fields]
+    errors = [np.abs(map_errors_wh(survey, each, at_face_value=True)[covered]) for each in maps]
     usual = max(float(errors[0].mean()), 1e-12)
-    trips = np.array([np.bincount(evaluated.trip[known], own) for own in errors]) / usual
+    trips = np.array([np.bincount(evaluated.trip[covered], each) for each in errors]) / usual
     saved = trips[0] - trips[1:]
-    return Verdict(trips[0].sum(keepdims=True), saved.sum(axis=1), (saved**2).sum(axis=1))
+    return MapErrors(trips[0].sum(keepdims=True), saved.sum(axis=1), (saved**2).sum(axis=1))
 
 
-def _with_own_ground(
-    one: Survey, shared: Sequence[Field], settings: ElevationSettings
-) -> list[Field]:
-    """Return the shared fields, each with the vehicle's private ground by the same prior."""
-    fields = [own_field(one, shared[0], settings)]
-    for field in shared[1:]:
-        cut = one.cut(field.prior.segment_s)
-        own = segment_residual(cut, fields[0])
-        fields.append(private_field(cut, own, field, field.prior.grade))
-    return fields
+def _with_private_nodes(
+    survey: Survey, shared: Sequence[ElevationMap], settings: ElevationSettings
+) -> list[ElevationMap]:
+    """Return the shared maps, each with the vehicle's private nodes by the same prior."""
+    maps = [own_map(survey, shared[0], settings)]
+    for elevation_map in shared[1:]:
+        cut = survey.cut(elevation_map.prior.segment_s)
+        residuals = segment_residual(cut, maps[0])
+        maps.append(private_map(cut, residuals, elevation_map, elevation_map.prior.grade))
+    return maps

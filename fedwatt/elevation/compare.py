@@ -1,13 +1,13 @@
-"""A learned field held against real elevation.
+"""A learned map held against real elevation.
 
-Each region is compared about its own mean: the field knows no other zero.
+Each region is compared about its own mean: the map knows no other zero.
 
 Against a channel `elevation_m` (a DEM, eVED's, or any other) elevations are compared where the
 vehicles drive, second by second; climbs over stretches of a minute, which is what a model is given.
 Only measured heights count, wherever they are from; energy is not looked at.
 
 Against a terrain model (SRTM tiles, a GeoTIFF, or a file of its posts) elevations are compared at
-the field's nodes, and grades between nodes that lie about 0.5, 1 and 2 km apart. No trip is looked
+the map's nodes, and grades between nodes that lie about 0.5, 1 and 2 km apart. No trip is looked
 at.
 """
 
@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwatt.elevation.climb import STANDING_MPS
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.climb import STANDING_MPS, trusted_positions
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import EARTH_RADIUS_M
-from fedwatt.elevation.positions import trusted_positions
-from fedwatt.elevation.power import rms
+from fedwatt.elevation.survey import rms
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.trip import FloatArray, IntArray
@@ -42,11 +41,11 @@ class ElevationAgreement:
     """Agreement of an elevation map with measured elevation.
 
     seconds             driven seconds with a trusted position and a measured elevation
-    known               share of them that the field knows
+    known               share of them that the map knows
     correlation         of elevations about their regions' means
-    scale               metres of the field for a metre measured; 1 is right, less is too flat
+    scale               metres of the map for a metre measured; 1 is right, less is too flat
     difference_m        root mean square of what differs, about regions' means
-    minutes             stretches of a minute that the field knows from end to end
+    minutes             stretches of a minute that the map knows from end to end
     climb_correlation   of their climbs
     climb_difference_m  root mean square of what their climbs differ by
     climb_m             root mean square of the measured climbs: what a level road would miss
@@ -63,8 +62,8 @@ class ElevationAgreement:
     climb_m: float
 
 
-def compare(field: Field, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
-    """Hold a field against the channel `elevation_m` of the vehicles' trips."""
+def compare(elevation_map: ElevationMap, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
+    """Hold a map against the channel `elevation_m` of the vehicles' trips."""
     learned = []
     measured = []
     region = []
@@ -75,7 +74,7 @@ def compare(field: Field, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
             if "elevation_m" not in trip.channels:
                 continue
             latitude_deg, longitude_deg, trusted = trusted_positions(trip)
-            height, place = field.read(latitude_deg, longitude_deg)
+            height, place = elevation_map.read(latitude_deg, longitude_deg)
             true = trip.channels["elevation_m"]
             usable = trusted & np.isfinite(true) & (trip.channels["speed_mps"] >= STANDING_MPS)
             known = usable & np.isfinite(height)
@@ -95,7 +94,7 @@ def compare(field: Field, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
     ours, theirs = np.concatenate(climbs, axis=1)
     if len(one) < 2 or len(ours) < 2:
         raise DataError(
-            "The field knows no ground that the vehicles drive. Is it a field of this fleet?"
+            "The map knows no ground that the vehicles drive. Is it a map of this fleet?"
         )
     one, other = about_means(one, regions), about_means(other, regions)
     return ElevationAgreement(
@@ -114,7 +113,7 @@ def compare(field: Field, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
 def _climbs(
     height: FloatArray, true: FloatArray, region: IntArray, trusted: np.ndarray
 ) -> FloatArray:
-    """Metres gained in each minute of a trip by the field and as measured, [2, minutes]."""
+    """Metres gained in each minute of a trip by the map and as measured, [2, minutes]."""
     ends = np.arange(MINUTE_S, len(height), MINUTE_S)
     starts = ends - MINUTE_S
     sure = trusted & np.isfinite(height) & np.isfinite(true)
@@ -127,7 +126,7 @@ def _climbs(
 class GradeDifference:
     """Grades between nodes about `span_m` apart: how many pairs, and their RMS as ratios.
 
-    `difference` is between the field and the reference, `reference` what a level road would miss.
+    `difference` is between the map and the reference, `reference` what a level road would miss.
     """
 
     span_m: float
@@ -140,10 +139,10 @@ class GradeDifference:
 class TerrainAgreement:
     """Agreement of an elevation map with a terrain model at its nodes.
 
-    nodes          of the field
+    nodes          of the map
     known          share of them that the model knows
     correlation    of elevations about their regions' means
-    slope          metres of the field for a metre of the model; 1 is right, less is too flat
+    slope          metres of the map for a metre of the model; 1 is right, less is too flat
     rms_m          root mean square of what elevations differ by
     median_m       median of its absolute value
     grades         over each of `SPANS_M` that nodes are apart
@@ -161,24 +160,24 @@ class TerrainAgreement:
     reference_m: FloatArray
 
 
-def against_baseline(field: Field, elevation: "Terrain") -> TerrainAgreement:
-    """Hold a field against a terrain model at the field's nodes."""
-    latitude_deg, longitude_deg = field.grid.positions(field.keys)
+def compare_with_reference(elevation_map: ElevationMap, elevation: "Terrain") -> TerrainAgreement:
+    """Hold a map against a terrain model at the map's nodes."""
+    latitude_deg, longitude_deg = elevation_map.grid.positions(elevation_map.keys)
     true_m = elevation.elevation_m(latitude_deg, longitude_deg)
     known = np.flatnonzero(np.isfinite(true_m))
     if len(known) < LEAST_NODES:
         raise DataError(
-            f"The terrain model knows {len(known)} of the field's {field.nodes:,} nodes, and at "
-            f"least {LEAST_NODES} are needed to compare. Is it of the region where the fleet "
+            f"The terrain model knows {len(known)} of {elevation_map.nodes:,} nodes, and "
+            f"at least {LEAST_NODES} are needed to compare. Is it of the region where the fleet "
             "drives?"
         )
-    region = field.region[known]
-    ours = about_means(field.elevation_m[known], region)
+    region = elevation_map.region[known]
+    ours = about_means(elevation_map.elevation_m[known], region)
     theirs = about_means(true_m[known], region)
     place_m = _on_sphere_m(latitude_deg[known], longitude_deg[known])
     return TerrainAgreement(
-        nodes=field.nodes,
-        known=len(known) / field.nodes,
+        nodes=elevation_map.nodes,
+        known=len(known) / elevation_map.nodes,
         correlation=float(np.corrcoef(ours, theirs)[0, 1]),
         slope=float(ours @ theirs / (theirs @ theirs)),
         rms_m=rms(ours - theirs),

@@ -1,114 +1,107 @@
-"""Learn the shared field where only totals over vehicles can be seen.
+"""Learn the shared map where only totals over vehicles can be seen.
 
 1. Vehicles say which nodes of the service area they drive; nodes with fewer than k vehicles are
    left out, and the rest is counted again, until nothing more is left out.
-2. Vehicles hand up sums over these nodes; the server solves for the field.
-3. On request 2 is repeated with residuals of a model that knows the field.
-4. Vehicles evaluate fields of the last sums with other priors, and of longer segments, by sums over
+2. Vehicles upload sums over these nodes; the server solves for the map.
+3. On request 2 is repeated with residuals of a model that has the map.
+4. Vehicles evaluate maps of the last sums with other priors, and of longer segments, by sums over
    their validation trips (`choose`).
 
-The server loop is the same for a simulation and for a real fleet; what differs is `Totals`. Whoever
-drops out is asked no more. The nodes that k vehicles share only get fewer when one of them goes, so
-counting goes on from where it was and still ends at the set that the rest would have found alone.
+The server loop is the same for a simulation and for a deployed fleet; what differs is `Totals`.
+A vehicle that drops out gets no more requests. The set of nodes that k vehicles share only shrinks
+when one of them goes, so counting goes on from where it was and still ends at the set that the
+remaining vehicles would have found alone.
 
-With noise (`noise`) vehicles are asked for bounded counts, once, and for clipped sums; the server
-adds the noise to the totals before it makes anything of them.
+With noise (`noise`) vehicles get one request for bounded counts, and then requests for clipped
+sums; the server adds the noise to the totals before it uses them.
+
+Totals are checked against bounds that honest vehicles cannot exceed, because secure aggregation
+hides single vehicles. One vehicle can still bend totals within these bounds, unseen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedwatt.elevation.agreed import Pairs, pairs_of_a_node
-from fedwatt.elevation.choose import Verdict, learn_with_prior, solved
-from fedwatt.elevation.elevation_map import Field, empty_field
-from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import Share
+import numpy as np
+
+from fedwatt.elevation.choose import MapErrors, learn_with_prior, solved
+from fedwatt.elevation.elevation_map import ElevationMap, empty_map
+from fedwatt.elevation.grid import Grid, Pairs, distance_m, pairs_of_a_node, spread
 from fedwatt.elevation.noise import (
     Draws,
     PairSums,
-    field_of_noise,
+    map_from_noisy_sums,
     seeded,
     surely_driven,
     with_noise,
 )
-from fedwatt.elevation.plausible import (
-    refuse_impossible_counts,
-    refuse_impossible_field,
-    refuse_impossible_pair_sums,
-    refuse_impossible_sums,
-)
-from fedwatt.elevation.question import Question, unpacked
+from fedwatt.elevation.normal_equations import NOTHING, Contribution
+from fedwatt.elevation.request import MapRequest, unpacked
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.statistics import NOTHING, Contribution
 from fedwatt.elevation.survey import Survey
 from fedwatt.errors import RunError, SettingError
 from fedwatt.metrics.sums import (
     MOST_WORDS,
-    AddUp,
     Total,
+    add_up,
     in_process,
     refuse_long,
     words_of,
 )
 from fedwatt.metrics.sums import Contribution as SumValues
-from fedwatt.telemetry.trip import IntArray
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 MOST_PAIRS = 1000
 """Of one node; beyond, segments reach so far that no message could hold their pairs."""
 
 
-Totals = Callable[[Question, frozenset[str]], Total]
-"""The totals of a question over the vehicles named, and whose answers are in them.
+Totals = Callable[[MapRequest, frozenset[str]], Total]
+"""Returns the totals of a request over the vehicles named, and the vehicles that are in them.
 
-Where too few are left to make a total, it raises: a field with nothing in it is no answer to that.
+Raises where too few are left to make a total, because an empty map would say something else.
 """
 
 
 @dataclass(frozen=True, eq=False)
-class SharedField:
+class SharedMap:
     """The server's result: the published map.
 
     `driven` nodes of the area were driven by anybody (0 with noise, which hides it); `contributors`
-    are all whose sums the field rests on, also those that dropped out later; `nothing` says why no
+    are all whose sums the map rests on, also those that dropped out later; `nothing` says why no
     node is published, and is empty where some are.
     """
 
-    field: Field
-    sums: Contribution
+    elevation_map: ElevationMap
     driven: int
     contributors: frozenset[str]
     nothing: str = ""
 
 
-def share_by(add_up: AddUp) -> Share:
-    """Return builds the shared field as an exchange under masks does, with totals by `add_up`."""
-
-    def share(
-        surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
-    ) -> tuple[Field, Contribution]:
-        vehicles = {f"{number}": one for number, one in enumerate(surveys)}
-        totals = in_process(add_up, vehicles)
-        found = learn_from_totals(totals, frozenset(vehicles), grid, settings)
-        return found.field, found.sums
-
-    return share
+def learn_in_process(
+    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
+) -> ElevationMap:
+    """Return the shared map of vehicles in this process, learned from totals alone."""
+    vehicles = {f"{number}": survey for number, survey in enumerate(surveys)}
+    refuse_unmaskable(settings)
+    totals = in_process(add_up, vehicles)
+    return learn_from_totals(totals, frozenset(vehicles), grid, settings).elevation_map
 
 
 def refuse_unmaskable(settings: ElevationSettings) -> None:
-    """Raise if hills cannot be learned under masks with these settings."""
+    """Raise if elevation cannot be learned by secure aggregation with these settings."""
     if not settings.area:
         raise SettingError(
-            "With secure.enabled vehicles learn hills under masks, over all nodes of a service "
-            "area, so that no message shows where its vehicle was. Say where the fleet drives, in "
-            "degrees: elevation.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
+            "With secure.enabled vehicles contribute to all nodes of a service area, so that no "
+            "message shows where its vehicle was. Say where the fleet drives, in degrees: "
+            "elevation.area = [SOUTH, NORTH, WEST, EAST], such as [42.2, 42.35, -83.85, "
             "-83.65]."
         )
     pairs = pairs_of_a_node(Grid(cell_m=settings.cell_m), settings.segment_s)
     if pairs > MOST_PAIRS:
         raise SettingError(
             f"elevation.segment_s = {settings.segment_s} is too long for elevation.cell_m = "
-            f"{settings.cell_m:g} under masks: every node would make {pairs:,} pairs. Choose "
-            "shorter segments or a larger cell_m."
+            f"{settings.cell_m:g} with secure aggregation: every node would make {pairs:,} "
+            "pairs. Choose shorter segments or a larger cell_m."
         )
 
 
@@ -118,14 +111,12 @@ def learn_from_totals(
     grid: Grid,
     settings: ElevationSettings,
     draws: Draws | None = None,
-) -> SharedField:
-    """Return the field of the nodes that at least k of the vehicles drive; empty where there is
-    none.
+) -> SharedMap:
+    """Return the map of the nodes that at least k of the vehicles drive; empty without any.
 
-    It is empty only where a whole count says so, or where there are fewer than k vehicles at all.
-    Too few answers are a RunError.
-
-    Noise, where there is any, is from `draws`; None: as `settings.noise_seed` has it.
+    It is empty only where a complete count has no such node, or where there are fewer than k
+    vehicles at all. Too few contributions are a RunError. Noise is from `draws`; None: seeded by
+    `settings.noise_seed`.
     """
     learning = _Learning(totals, grid, settings, vehicles, settings.service_area.nodes(grid))
     try:
@@ -133,34 +124,34 @@ def learn_from_totals(
             return _learn_with_noise(learning, draws or seeded(settings.noise_seed))
         return _learn_exactly(learning)
     except _NothingShared as why:
-        return SharedField(empty_field(grid), NOTHING, learning.driven, frozenset(), str(why))
+        return SharedMap(empty_map(grid), learning.driven, frozenset(), str(why))
 
 
-def _learn_exactly(learning: "_Learning") -> SharedField:
-    """Return the shared field from totals as they are."""
+def _learn_exactly(learning: "_Learning") -> SharedMap:
+    """Return the shared map from totals as they are."""
 
-    def exchange(field: Field) -> Contribution:
+    def exchange(elevation_map: ElevationMap) -> Contribution:
         try:
-            sums, pairs = learning.sums_for(field)
+            sums, pairs = learning.sums_for(elevation_map)
         except _NothingShared:
             if not learning.segment_s:
                 raise
             return NOTHING  # of longer segments, which are then not taken
         learning.contributors |= learning.present
-        refuse_impossible_field(solved(learning.grid, sums, field.prior), pairs)
+        refuse_impossible_map(solved(learning.grid, sums, elevation_map.prior), pairs)
         return sums
 
     learning.count()
-    field, sums = learn_with_prior(exchange, learning.evaluate, learning.grid, learning.settings)
-    return SharedField(field, sums, learning.driven, learning.contributors)
+    elevation_map = learn_with_prior(exchange, learning.evaluate, learning.grid, learning.settings)
+    return SharedMap(elevation_map, learning.driven, learning.contributors)
 
 
-def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
-    """Return the shared field where the server adds noise to every total before it is used."""
+def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedMap:
+    """Return the shared map where the server adds noise to every total before it is used."""
     grid = learning.grid
     settings = learning.settings
-    field = empty_field(grid)
-    total = learning.total(learning.question(None))
+    elevation_map = empty_map(grid)
+    total = learning.total(learning.request(None))
     nodes, counts = surely_driven(total["vehicles"], learning.nodes, settings, draws)
     learning.nodes = nodes
     if not len(nodes):
@@ -168,17 +159,17 @@ def _learn_with_noise(learning: "_Learning", draws: Draws) -> SharedField:
             f"no node surely has {settings.minimum_vehicles} vehicles, with the noise on counts"
         )
     for exchange in range(1 + settings.refreshes):
-        question = learning.question(field)
-        total = learning.total(question)
+        request = learning.request(elevation_map)
+        total = learning.total(request)
         learning.contributors |= learning.present
         sums = with_noise(PairSums(total["weight"], total["climb"]), settings, exchange, draws)
-        field = field_of_noise(grid, nodes, counts, question.pairs, sums, settings)
-        refuse_impossible_field(field, question.pairs)
-    return SharedField(field, NOTHING, 0, learning.contributors)
+        elevation_map = map_from_noisy_sums(grid, nodes, counts, request.pairs, sums, settings)
+        refuse_impossible_map(elevation_map, request.pairs)
+    return SharedMap(elevation_map, 0, learning.contributors)
 
 
 class _NothingShared(Exception):
-    """No node has k vehicles, or there are not as many; says which."""
+    """A reason why no node is published."""
 
 
 @dataclass
@@ -193,20 +184,20 @@ class _Learning:
     driven: int = 0
     contributors: frozenset[str] = frozenset()
     segment_s: int = 0
-    """Of the segments that are counted and summed now; 0: as the settings say."""
+    """Length of the segments that are counted and summed; 0: the one of the settings."""
 
-    def evaluate(self, fields: Sequence[Field]) -> Verdict:
+    def evaluate(self, maps: Sequence[ElevationMap]) -> MapErrors:
         """Return the validation errors of the present vehicles for these maps."""
         nowhere = self.nodes[:0]
-        total = self.total(Question(self.grid, self.settings, nowhere, evaluated=tuple(fields)))
-        return Verdict(total["error"], total["gain"], total["spread"])
+        total = self.total(MapRequest(self.grid, self.settings, nowhere, evaluated=tuple(maps)))
+        return MapErrors(total["error"], total["gain"], total["spread"])
 
     def count(self) -> None:
         """Leave out nodes of fewer than k vehicles until none is left out any more."""
         before = -1
         while len(self.nodes) != before:
             before = len(self.nodes)
-            counts = self.total(self.question(None))["vehicles"]
+            counts = self.total(self.request(None))["vehicles"]
             self.driven = max(self.driven, int((counts > 0.5).sum()))
             self.nodes = self.nodes[counts > self.settings.minimum_vehicles - 0.5]
             if not self.driven:
@@ -217,52 +208,120 @@ class _Learning:
                     "vehicles that were counted"
                 )
 
-    def sums_for(self, field: Field) -> tuple[Contribution, Pairs]:
-        """Return sums over the nodes and their pairs, each node from k vehicles that are still
-        there.
-        """
+    def sums_for(self, elevation_map: ElevationMap) -> tuple[Contribution, Pairs]:
+        """Return sums over the nodes and their pairs, each node from k vehicles still present."""
         least = self.settings.minimum_vehicles
-        if field.prior.segment_s != (self.segment_s or self.settings.segment_s):
+        if elevation_map.prior.segment_s != (self.segment_s or self.settings.segment_s):
             # Longer segments touch other nodes: fewer of these have k vehicles, and none is new.
-            self.segment_s = field.prior.segment_s
+            self.segment_s = elevation_map.prior.segment_s
             self.count()
         while True:
-            question = self.question(field)
-            total = self.total(question)
+            request = self.request(elevation_map)
+            total = self.total(request)
             if total["vehicles"].min() > least - 0.5:
-                return unpacked(total, question.nodes, question.pairs, least), question.pairs
+                return unpacked(total, request.nodes, request.pairs, least), request.pairs
             # Somebody dropped out after the last count: this total is not used.
             before = len(self.nodes), self.present
             self.count()
             if before == (len(self.nodes), self.present):
                 raise RunError("The vehicles' counts and sums do not agree: one is at fault.")
 
-    def question(self, field: Field | None) -> Question:
-        """About the nodes that are left; refused where its answers would be too long."""
+    def request(self, elevation_map: ElevationMap | None) -> MapRequest:
+        """Return a request for the nodes that are left; raise where contributions were too long."""
         length = self.segment_s
-        question = Question(self.grid, self.settings, self.nodes, field, segment_s=length)
+        request = MapRequest(self.grid, self.settings, self.nodes, elevation_map, segment_s=length)
         if length and pairs_of_a_node(self.grid, length) > MOST_PAIRS:
             raise _NothingShared("longer segments would join too many nodes")
-        if length and words_of(question.fields) > MOST_WORDS:
+        if length and words_of(request.fields) > MOST_WORDS:
             raise _NothingShared("sums over longer segments would be too long")
-        refuse_long(question.fields, f"{len(self.nodes):,} nodes")
-        return question
+        refuse_long(request.fields, f"{len(self.nodes):,} nodes")
+        return request
 
-    def total(self, question: Question) -> SumValues:
-        """Over those that are there; from now on only those in it are."""
+    def total(self, request: MapRequest) -> SumValues:
+        """Return the total over the present vehicles; those that are not in it are absent now."""
         enough = max(2, self.settings.minimum_vehicles)
-        called = len(self.present)
-        if called < enough:
-            raise _NothingShared(f"{called} vehicles have enrolled, and {enough} must drive a node")
-        total, self.present = self.totals(question, self.present)
+        present = len(self.present)
+        if present < enough:
+            raise _NothingShared(
+                f"{present} vehicles have enrolled, and {enough} must drive a node"
+            )
+        total, self.present = self.totals(request, self.present)
         left = len(self.present)
         if left < enough:
-            raise RunError(f"{left} vehicles are in a sum for hills, and {enough} are needed.")
+            raise RunError(f"{left} vehicles are in a sum for elevation, and {enough} are needed.")
         if "vehicles" in total:
             refuse_impossible_counts(total["vehicles"], left)
         if "value" in total:
-            refuse_impossible_sums(total, question.pairs, left)
+            refuse_impossible_sums(total, request.pairs, left)
         if "weight" in total:
             sums = PairSums(total["weight"], total["climb"])
             refuse_impossible_pair_sums(sums, self.settings.clip, left)
         return total
+
+
+CLIFF = 1.0
+"""Grade between two nodes that one segment can join. Bends of a mountain road lie above each other,
+so nodes may be steeper than any road (`climb.STEEPEST`)."""
+SLACK_M = 1.0
+
+
+def refuse_impossible_counts(counts: FloatArray, vehicles: int) -> None:
+    """Raise unless all counts are whole numbers from 0 to `vehicles`."""
+    possible = (np.abs(counts - np.round(counts)) < 1e-6) & (counts > -0.5)
+    possible &= counts < vehicles + 0.5
+    if not possible.all():
+        raise _at_fault(f"A node has {counts[~possible][0]:g} of {vehicles} vehicles")
+
+
+def refuse_impossible_sums(total: Mapping[str, FloatArray], pairs: Pairs, vehicles: int) -> None:
+    """Raise unless passes ≥ 0, AᵀA_ii ≥ 0 and |AᵀA_ij|² ≤ AᵀA_ii · AᵀA_jj, but for roundings."""
+    value = total["value"]
+    passes = total["passes"]
+    # At most half a step of `contributions.LARGEST` a vehicle, and what float64 loses.
+    rounding = vehicles**2 * 2.0**-38 + 1e-9
+    if passes.min() < -rounding:
+        raise _at_fault(f"A node has {passes.min():g} passes")
+    itself = pairs[0] == pairs[1]
+    diagonal = spread(value[itself], pairs[0][itself], len(passes))
+    if diagonal.min() < -rounding:
+        raise _at_fault(f"A node's sum of squares is {diagonal.min():g}")
+    most = np.sqrt(np.maximum(diagonal, 0) + rounding)
+    if (np.abs(value) > (1 + 1e-9) * most[pairs[0]] * most[pairs[1]] + rounding).any():
+        raise _at_fault("The sum of a pair of nodes is larger than those of both nodes allow")
+
+
+def refuse_impossible_pair_sums(sums: PairSums, clip: float, vehicles: int) -> None:
+    """Raise unless weights are at least 0, and all are no longer than `clip` a vehicle."""
+    slack = 1e-6 * vehicles * clip
+    if sums.weight.min(initial=0.0) < -slack:
+        raise _at_fault(f"A pair of nodes has the weight {sums.weight.min():g}")
+    if sums.length > vehicles * clip + slack:
+        raise _at_fault(
+            f"Sums of {vehicles} vehicles, clipped to {clip:g}, are {sums.length:g} long"
+        )
+
+
+def refuse_impossible_map(elevation_map: ElevationMap, pairs: Pairs) -> None:
+    """Raise unless elevations are finite and no two nodes of `pairs` make a cliff."""
+    height_m = elevation_map.elevation_m
+    if not np.isfinite(height_m).all():
+        raise _at_fault("The vehicles' sums make no map")
+    joined = elevation_map.region[pairs[0]] == elevation_map.region[pairs[1]]
+    first, second = (places[joined] for places in pairs)
+    lat, lon = elevation_map.grid.positions(elevation_map.keys)
+    metres = distance_m(lat[first], lon[first], lat[second], lon[second])
+    rise_m = np.abs(height_m[second] - height_m[first])
+    steep = rise_m > CLIFF * metres + SLACK_M
+    if steep.any():
+        at = np.flatnonzero(steep)[rise_m[steep].argmax()]
+        raise _at_fault(
+            f"The vehicles' sums make two nodes {metres[at]:.0f} m apart differ by "
+            f"{rise_m[at]:.3g} m in height"
+        )
+
+
+def _at_fault(what: str) -> RunError:
+    return RunError(
+        f"{what}, which cannot be. One of the vehicles is at fault, and secure aggregation hides "
+        "which; --resume tries again."
+    )

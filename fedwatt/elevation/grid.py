@@ -1,19 +1,25 @@
-"""A metric grid over the whole earth, each node with one absolute key.
+"""A metric grid over the whole earth, each node with one absolute key, and sets of its nodes.
 
 Rows are circles of latitude, `cell_m` apart from pole to pole. Each row has its own number of
 equally spaced nodes, again about `cell_m` apart, so cells are square anywhere: the row nearest a
 pole has a handful of nodes, and the pole itself is one. A value between nodes is linear along the
 two rows around it and linear between these. That is continuous everywhere, the date line and the
 poles included, and needs no map projection and no zones: towns far apart share one numbering.
+
+Sets of nodes that vehicles agree on before an exchange make message sizes that reveal nothing: all
+nodes of the operator's service area (`Area`), and of the published nodes all pairs that one segment
+can touch (`agreed_pairs`). They are the same for every vehicle, whatever it drove.
 """
 
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedwatt.errors import check
-from fedwatt.telemetry.trip import FloatArray, IntArray
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 
 EARTH_RADIUS_M = 6_371_000.0
 CORNERS = 4
@@ -23,7 +29,7 @@ COLUMN_MASK = (1 << ROW_SHIFT) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Nodes `cell_m` apart; 80 m follows hills and is still driven often enough to be learned."""
+    """Nodes `cell_m` apart; 80 m follows slopes and is still driven often enough to be learned."""
 
     cell_m: float = 80.0
 
@@ -92,8 +98,8 @@ class Grid:
         east = (row << ROW_SHIFT) | np.mod(column + 1, self.columns(row))
         _, longitude_deg = self.positions(keys)
         above = np.minimum(row + 1, self.rows)
-        (one, one_share), (two, two_share) = self._on_row(above, longitude_deg)
-        return east, np.stack([one, two], axis=-1), np.stack([one_share, two_share], axis=-1)
+        (west, west_share), (other, other_share) = self._on_row(above, longitude_deg)
+        return east, np.stack([west, other], axis=-1), np.stack([west_share, other_share], axis=-1)
 
     def neighbours(self, keys: IntArray) -> list[IntArray]:
         """Return the nearest nodes one cell north, south, east and west of each node, 4 · [nodes].
@@ -105,13 +111,13 @@ class Grid:
         latitude_deg, longitude_deg = self.positions(keys)
         north = 180.0 / self.rows
         east = 360.0 / self.columns(keys >> ROW_SHIFT)
-        found = []
+        beside = []
         for rows, columns in ((1, 0), (-1, 0), (0, 1), (0, -1)):
             nodes, weights = self.corners(
                 latitude_deg + rows * north, longitude_deg + columns * east
             )
-            found.append(np.take_along_axis(nodes, weights.argmax(axis=1)[:, None], axis=1)[:, 0])
-        return found
+            beside.append(np.take_along_axis(nodes, weights.argmax(axis=1)[:, None], axis=1)[:, 0])
+        return beside
 
     def blocks(self, keys: IntArray, cells: int) -> IntArray:
         """Key of the square of about `cells` × `cells` nodes that each node is in, [nodes]."""
@@ -140,3 +146,128 @@ def distance_m(
     chord = half_lat + np.cos(lat1) * np.cos(lat2) * half_lon
     metres: FloatArray = 2 * EARTH_RADIUS_M * np.arcsin(np.sqrt(np.minimum(chord, 1.0)))
     return metres
+
+
+def spread(values: NDArray[Any], at: IntArray, places: int) -> NDArray[Any]:
+    """`values` at their places among so many, 0 elsewhere, [places].
+
+    >>> spread(np.array([7, 9]), np.array([2, 0]), 4)
+    array([9, 0, 7, 0])
+    """
+    wide = np.zeros(places, dtype=values.dtype)
+    wide[at] = values
+    return wide
+
+
+def marked(keys: IntArray, among: IntArray) -> FloatArray:
+    """1 for each of `among`, ascending, that is one of the `keys`, else 0.
+
+    >>> marked(np.array([5, 4]), np.array([3, 5]))
+    array([0., 1.])
+    """
+    at, inside = find(among, keys)
+    return spread(np.ones(int(inside.sum())), at[inside], len(among))
+
+
+def find(ascending: IntArray, keys: IntArray) -> tuple[IntArray, BoolArray]:
+    """Place of each key in `ascending` and whether it is there; places of absent keys are valid.
+
+    >>> find(np.array([3, 5]), np.array([5, 4]))
+    (array([1, 1]), array([ True, False]))
+    """
+    index = np.minimum(np.searchsorted(ascending, keys), max(len(ascending) - 1, 0))
+    if not len(ascending):
+        return index, np.zeros(index.shape, dtype=bool)
+    return index, ascending[index] == keys
+
+
+Pairs = tuple[IntArray, IntArray]
+"""Pairs of nodes by their places in an ascending set, the lower place first, each [pairs]."""
+FASTEST_MPS = 40.0
+"""Segments driven faster are left out; more pairs would make every vehicle's message longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Area:
+    """The service area of the fleet; `west_deg` > `east_deg` crosses the date line."""
+
+    south_deg: float
+    north_deg: float
+    west_deg: float
+    east_deg: float
+
+    def __post_init__(self) -> None:
+        check(self, "north_deg", -90 <= self.south_deg < self.north_deg <= 90, "above south_deg")
+        for name in ("west_deg", "east_deg"):
+            check(self, name, -180 <= getattr(self, name) <= 360, "from -180 to 360 degrees")
+        check(self, "east_deg", self.east_deg != self.west_deg, "other than west_deg")
+
+    def size(self, grid: Grid) -> int:
+        """Return the number of nodes, without listing them."""
+        return int(self._rows(grid)[2].sum())
+
+    def nodes(self, grid: Grid) -> IntArray:
+        """All nodes of the area, ascending."""
+        keys = []
+        for row, count, length in zip(*self._rows(grid), strict=True):
+            start = int(self.west_deg % 360 / 360 * count)
+            columns = start + np.arange(length)
+            keys.append((row << ROW_SHIFT) | np.sort(columns % count))
+        return np.concatenate(keys).astype(np.int64)
+
+    def _rows(self, grid: Grid) -> tuple[IntArray, IntArray, IntArray]:
+        """Rows that it covers, the nodes on each around the earth, and those in it."""
+        first, last = (
+            (latitude + 90) / 180 * grid.rows for latitude in (self.south_deg, self.north_deg)
+        )
+        rows = np.arange(int(first), min(ceil(last), grid.rows) + 1)
+        around = grid.columns(rows)
+        apart = self.east_deg - self.west_deg
+        width = 1.0 if apart >= 360 else apart % 360 / 360
+        return rows, around, np.minimum(np.ceil(width * around).astype(np.int64) + 2, around)
+
+
+def agreed_pairs(grid: Grid, nodes: IntArray, segment_s: int) -> Pairs:
+    """All pairs of `nodes` that a segment can touch; the same for every vehicle."""
+    reach, sideways = pair_reach(grid, segment_s)
+    row = nodes >> ROW_SHIFT
+    column = nodes & COLUMN_MASK
+    here = column / grid.columns(row)
+    # A vehicle's largest arrays: as few of them at a time as can be.
+    codes = []
+    for up in range(reach + 1):
+        above = np.minimum(row + up, grid.rows)
+        count = grid.columns(above)
+        centre = np.round(here * count).astype(np.int64)
+        for aside in range(0 if up == 0 else -sideways, sideways + 1):
+            key = (above << ROW_SHIFT) | np.mod(centre + aside, count)
+            at, is_node = find(nodes, key)
+            start = np.flatnonzero(is_node)
+            end = at[is_node]
+            codes.append(np.minimum(start, end) * len(nodes) + np.maximum(start, end))
+    code = np.concatenate(codes)
+    codes.clear()
+    code.sort()
+    code = code[np.diff(code, prepend=-1) > 0]
+    first, second = np.divmod(code, len(nodes))
+    return first, second
+
+
+def pair_reach(grid: Grid, segment_s: int) -> tuple[int, int]:
+    """Rows and columns that two nodes of a segment may lie apart.
+
+    A row more than was driven, for the corners around each end; two columns more, because rows have
+    different numbers of nodes and do not line up.
+    """
+    rows = ceil(segment_s * FASTEST_MPS / grid.cell_m) + 1
+    return rows, rows + 1
+
+
+def pairs_of_a_node(grid: Grid, segment_s: int) -> int:
+    """About how many pairs `agreed_pairs` has for each node, where all around it are agreed on.
+
+    >>> pairs_of_a_node(Grid(cell_m=80.0), 8)
+    72
+    """
+    reach, sideways = pair_reach(grid, segment_s)
+    return sideways + 1 + reach * (2 * sideways + 1)

@@ -1,50 +1,64 @@
-"""Learn a fleet's hills in simulation: the vehicles' and the server's parts, one after the other.
+"""Learn a fleet's elevation map in simulation, and give every vehicle its climb.
 
 1. Each vehicle surveys its training trips.
 2. Which nodes may be published is agreed: those that at least k vehicles drive.
-3. Each vehicle fits its power model, and hands up sums over published nodes only.
-4. The server adds the sums, solves for elevations and publishes the field.
-5. On request 3 and 4 are repeated with residuals of a model that knows the field.
-6. Each vehicle learns the rest for itself, and keeps of all this what its validation trips bear
-   out: the shared field with its private one, the shared field alone, or none.
+3. Each vehicle fits its power model, and uploads sums over published nodes only.
+4. The server adds the sums, solves for elevations and publishes the map.
+5. On request 3 and 4 are repeated with residuals of a model that has the map.
+6. Each vehicle learns private nodes for itself, and uses of all this what lowers the error on its
+   validation trips: the shared map with its private nodes, the shared map alone, or none.
+
+`ElevationSettings.source` says where climb comes from: learning, measured elevation, a map file, or
+("auto") learning in which a vehicle's measured elevation counts wherever it has it. Telemetry is
+read more than once rather than stored, so vehicles come as a function that yields them anew.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from fedwatt.elevation.choose import Verdict, learn_with_prior, verdict
-from fedwatt.elevation.climb import with_elevation
-from fedwatt.elevation.elevation_map import Field, empty_field
+from fedwatt.elevation.choose import MapErrors, learn_with_prior, map_errors
+from fedwatt.elevation.climb import with_elevation, with_measured_elevation
+from fedwatt.elevation.elevation_map import ElevationMap, empty_map
+from fedwatt.elevation.exchange import learn_in_process
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.measured import measured_is_better, segment_residual
-from fedwatt.elevation.noise import private_shared_field
-from fedwatt.elevation.power import CLEAR_GAIN, field_errors_wh, rms
-from fedwatt.elevation.private import own_field
+from fedwatt.elevation.normal_equations import (
+    NOTHING,
+    Contribution,
+    add,
+    contribution,
+    touched_nodes,
+)
+from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.statistics import NOTHING, Contribution, add, contribution, touched_nodes
-from fedwatt.elevation.survey import Survey, whole_survey
-from fedwatt.elevation.undriven import with_undriven_ground
+from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
+from fedwatt.elevation.survey import Survey, segment_residual, whole_survey
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Vehicle
+from fedwatt.telemetry.store import read_fleet
 from fedwatt.telemetry.trip import IntArray
 from fedwatt.windows import DataSettings
+from fedwatt.windows.features import feature_names, needs_climb
+from fedwatt.windows.splits import held_out_vehicles
 
-Share = Callable[[Sequence[Survey], Grid, ElevationSettings], tuple[Field, Contribution]]
-"""Builds the shared field, and the sums behind it, from the vehicles' surveys."""
+log = logging.getLogger("fedwatt.elevation")
+
+Vehicles = Callable[[], Iterable[Vehicle]]
+"""Returns the vehicles of a fleet anew, one at a time, each time it is called."""
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The shared field, and each vehicle's own: the shared one with its private nodes.
+    """The shared map and, in `maps`, each vehicle's own: the shared one with private nodes.
 
-    `sums` is what the server holds, `contributors` who it is from; a refresh goes on from them.
+    The shared map was learned from the vehicles `contributors`.
     """
 
-    shared: Field
-    own: Mapping[str, Field]
-    sums: Contribution = NOTHING
+    shared: ElevationMap
+    maps: Mapping[str, ElevationMap]
     contributors: frozenset[str] = frozenset()
 
 
@@ -54,18 +68,18 @@ def learn(
     data: DataSettings,
     *,
     contributors: frozenset[str] | None = None,
-    share: Share | None = None,
+    secure: bool = False,
 ) -> Learned:
-    """Fields of a fleet. Only `contributors` (None: all) take part; the others read what is shared.
+    """Return the maps of a fleet. Vehicles beside `contributors` (None: all) read the shared one.
 
-    With `settings.private` off, every vehicle's own field is the shared one. `share` stands in for
-    `shared_field`, as an exchange under masks does.
+    With `settings.private` off, every vehicle's own map is the shared one. `secure` as in
+    `shared_map`.
     """
     grid = Grid(cell_m=settings.cell_m)
     names, surveys = survey_fleet(vehicles, contributors, grid, settings, data)
-    shared, sums = (share or shared_field)(list(surveys.values()), grid, settings)
-    own = own_fields(names, surveys, shared, settings)
-    return Learned(shared, own, sums, frozenset(surveys))
+    shared = shared_map(list(surveys.values()), grid, settings, secure=secure)
+    maps = own_maps(names, surveys, shared, settings)
+    return Learned(shared, maps, frozenset(surveys))
 
 
 def learn_alone(
@@ -81,13 +95,14 @@ def learn_alone(
     """
     # A place that nobody else drives is private whatever the threshold, and needs no noise.
     settings = replace(settings, minimum_vehicles=2, private=True, noise_multiplier=0.0)
-    own: dict[str, Field] = {}
+    empty = empty_map(Grid(cell_m=settings.cell_m))
+    maps: dict[str, ElevationMap] = {}
     for vehicle in vehicles:
         if learners is None or vehicle.name in learners:
-            own |= learn([vehicle], settings, data).own
+            maps |= learn([vehicle], settings, data).maps
         else:
-            own[vehicle.name] = empty_field(Grid(cell_m=settings.cell_m))
-    return Learned(empty_field(Grid(cell_m=settings.cell_m)), own)
+            maps[vehicle.name] = empty
+    return Learned(empty, maps)
 
 
 def survey_fleet(
@@ -97,10 +112,9 @@ def survey_fleet(
     settings: ElevationSettings,
     data: DataSettings,
 ) -> tuple[list[str], dict[str, Survey]]:
-    """Names of all vehicles, and the contributors' surveys; None: all vehicles contribute.
+    """Return the names of all vehicles, and the surveys of `contributors` (None: of all).
 
-    One without energy, such as a fleet of states of charge has, contributes nothing and reads what
-    the others learn.
+    A vehicle without recorded energy contributes nothing and reads the shared map.
     """
     names: list[str] = []
     surveys: dict[str, Survey] = {}
@@ -114,112 +128,157 @@ def survey_fleet(
     return names, surveys
 
 
-def own_fields(
-    names: Sequence[str],
-    surveys: Mapping[str, Survey],
-    shared: Field,
-    settings: ElevationSettings,
-) -> dict[str, Field]:
-    """Return each vehicle's map; vehicles without a survey read the shared one.
+def shared_map(
+    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings, *, secure: bool = False
+) -> ElevationMap:
+    """Return the map that the server publishes.
 
-    Undriven ground beside each map is interpolated (`undriven`).
-
-    With the source "auto" a vehicle reads its measured elevation first, unless its validation trips
-    clearly speak for the field.
+    With noise, or `secure`, the server uses totals over vehicles alone, as on a deployed fleet.
     """
-    read = with_undriven_ground(shared)
-    fields = dict.fromkeys(names, replace(read, measured=True) if settings.measures else read)
-    for name, one in surveys.items():
-        candidates = [shared, empty_field(shared.grid)]
-        if settings.private:
-            candidates.insert(0, own_field(one, shared, settings))
-        best = best_field(candidates, one)
-        measured = measured_is_better(one, best)
-        fields[name] = replace(with_undriven_ground(best), measured=measured)
-    return fields
-
-
-def best_field(candidates: Sequence[Field], training: Survey) -> Field:
-    """Return the field with which the vehicle's power model predicts its own validation trips best.
-
-    The first, which knows most, is given up only for a clear gain: validation trips are few. An
-    empty field is a candidate like any other: where positions are wrong, none is best. Hills that
-    are wrong all the time look harmless to a model that may value them at nothing, but a network
-    that other vehicles trained takes them at face value, so at face value they must not do harm.
-    """
-    if training.validation is None:
-        raise DataError("A survey without validation trips cannot choose among fields.")
-    errors = [rms(field_errors_wh(training, field)) for field in candidates]
-    errors[0] /= CLEAR_GAIN
-    best = candidates[int(np.argmin(errors))]
-    none = empty_field(candidates[0].grid)
-    with_hills, level = (
-        rms(field_errors_wh(training, field, at_face_value=True)) for field in (best, none)
-    )
-    return best if with_hills <= CLEAR_GAIN * level else none
-
-
-def learn_shared(
-    vehicles: Iterable[Vehicle], settings: ElevationSettings, data: DataSettings
-) -> tuple[Field, int]:
-    """Return the field that is published, and how many nodes were driven at all."""
-    grid = Grid(cell_m=settings.cell_m)
-    surveys = list(survey_fleet(vehicles, None, grid, settings, data)[1].values())
-    return shared_field(surveys, grid, settings)[0], len(publishable(surveys, 1))
-
-
-def shared_field(
-    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
-) -> tuple[Field, Contribution]:
-    """Return the map that the server publishes, and the sums it holds."""
-    if settings.noise_multiplier:
-        return private_shared_field(surveys, grid, settings), NOTHING
-
+    if not surveys:
+        return empty_map(grid)
+    if secure or settings.noise_multiplier:
+        return learn_in_process(surveys, grid, settings)
     published: dict[int, IntArray] = {}
 
-    def exchange(field: Field) -> Contribution:
-        length = field.prior.segment_s
-        cut = [one.cut(length) for one in surveys]
+    def exchange(elevation_map: ElevationMap) -> Contribution:
+        length = elevation_map.prior.segment_s
+        cut = [survey.cut(length) for survey in surveys]
         if length not in published:
             usual = published.get(settings.segment_s)
             published[length] = publishable(cut, settings.minimum_vehicles, usual)
-        return add([vehicle_sums(one, field, published[length]) for one in cut])
+        nodes = published[length]
+        return add(
+            [
+                contribution(each, segment_residual(each, elevation_map), within=nodes)
+                for each in cut
+            ]
+        )
 
-    def evaluate(fields: Sequence[Field]) -> Verdict:
-        first, *others = (verdict(one, fields, settings) for one in surveys)
-        return sum(others, first)
+    def evaluate(maps: Sequence[ElevationMap]) -> MapErrors:
+        first, *following = (map_errors(survey, maps, settings) for survey in surveys)
+        return sum(following, first)
 
-    if not surveys:
-        return empty_field(grid), NOTHING
     return learn_with_prior(exchange, evaluate, grid, settings)
 
 
 def publishable(
     surveys: Sequence[Survey], minimum_vehicles: int, within: IntArray | None = None
 ) -> IntArray:
-    """Nodes, ascending, that segments of at least k vehicles touch without leaving the set.
+    """Return the nodes, ascending, that segments of at least k vehicles touch without leaving them.
 
-    With `within` no other nodes are looked at.
-
-    Leaving a node out leaves out segments, which may leave another node with too few vehicles, so
-    counting is repeated until nothing changes. Only counts are needed, never who drove where.
+    With `within` other nodes are left out from the start. Leaving a node out leaves out segments,
+    which may leave another node with too few vehicles, so counting is repeated until nothing
+    changes. Only counts are needed, never who drove where.
     """
     while True:
-        touched = [touched_nodes(one, within) for one in surveys]
-        if not touched:
-            return np.zeros(0, dtype=np.int64)
-        keys, counts = np.unique(np.concatenate(touched), return_counts=True)
-        kept = keys[counts >= minimum_vehicles]
-        if within is not None and len(kept) == len(within):
-            return kept
-        within = kept
+        touched = [touched_nodes(survey, within) for survey in surveys]
+        keys, counts = np.unique(np.concatenate([*touched, NOTHING.keys]), return_counts=True)
+        frequent = keys[counts >= minimum_vehicles]
+        if within is not None and len(frequent) == len(within):
+            return frequent
+        within = frequent
+
+
+def learns_map(settings: ElevationSettings, data: DataSettings) -> bool:
+    """Return whether a feature needs climb that is read from a map which the vehicles learn."""
+    return needs_climb(feature_names(data.features)) and settings.learns
+
+
+def with_climb_channels(
+    vehicles: Vehicles,
+    data: DataSettings,
+    settings: ElevationSettings,
+    learned: Learned | None = None,
+) -> Iterable[Vehicle]:
+    """Yield the vehicles with channels of climb where a feature needs them, else as they are.
+
+    `learned` are maps that the vehicles have learned already.
+    """
+    if not needs_climb(feature_names(data.features)):
+        return vehicles()
+    if learned is None and settings.source == "measured":
+        return _with_measured_climb(vehicles())
+    if learned is None and not settings.learns:
+        return _with_map_of(Path(settings.source), vehicles, data)
+    return add_elevation(vehicles(), learned or learn_maps(vehicles, data, settings))
 
 
 def add_elevation(vehicles: Iterable[Vehicle], learned: Learned) -> Iterable[Vehicle]:
-    """Each vehicle with climb and descent read from its own field."""
-    return (with_elevation(vehicle, learned.own[vehicle.name]) for vehicle in vehicles)
+    """Yield each vehicle with climb and descent read from its own map."""
+    return (with_elevation(vehicle, learned.maps[vehicle.name]) for vehicle in vehicles)
 
 
-def vehicle_sums(one: Survey, field: Field, published: IntArray) -> Contribution:
-    """Return a vehicle's contribution, from residuals of a model that knows the map so far."""
-    return contribution(one, segment_residual(one, field), within=published)
+def _with_measured_climb(vehicles: Iterable[Vehicle]) -> Iterator[Vehicle]:
+    """Yield the vehicles with climb by their elevation channels; warn of those without any."""
+    without = []
+    count = 0
+    for vehicle in vehicles:
+        count += 1
+        if not any("elevation_m" in trip.channels for trip in vehicle.trips):
+            without.append(vehicle.name)
+        yield with_measured_elevation(vehicle)
+    if len(without) == count:
+        raise DataError(
+            "No vehicle has a channel 'elevation_m', so no climb is measured. Import recordings "
+            "with elevation (or --dem), or let the fleet learn a map: elevation.source = 'auto'."
+        )
+    if without:
+        log.warning(
+            "%d of %d vehicles have no measured elevation, so their climb is unknown: %s. With "
+            "elevation.source = 'auto' they would read the map that the fleet learns.",
+            len(without),
+            count,
+            ", ".join(without[:5]),
+        )
+
+
+def learn_maps(
+    vehicles: Vehicles, data: DataSettings, settings: ElevationSettings, *, secure: bool = False
+) -> Learned:
+    """Return the maps that a fleet learns; vehicles that are held out contribute nothing."""
+    contributors = None
+    if data.held_out:
+        names = frozenset(vehicle.name for vehicle in vehicles())
+        contributors = names - _held_out(vehicles, data)
+    return learn(vehicles(), settings, data, contributors=contributors, secure=secure)
+
+
+def publish_map(
+    fleet: Path, out: Path, settings: ElevationSettings, data: DataSettings
+) -> tuple[ElevationMap, int]:
+    """Write the map that a stored fleet publishes to `out`; return it and the nodes driven.
+
+    Vehicles that a run under `data` holds out contribute nothing; the file names the contributors.
+    """
+    excluded = _held_out(lambda: read_fleet(fleet), data)
+    vehicles = (vehicle for vehicle in read_fleet(fleet) if vehicle.name not in excluded)
+    grid = Grid(cell_m=settings.cell_m)
+    names, by_name = survey_fleet(vehicles, None, grid, settings, data)
+    surveys = list(by_name.values())
+    elevation_map = shared_map(surveys, grid, settings)
+    driven = len(publishable(surveys, 1))
+    write_map_file(out, elevation_map, driven=driven, provenance=Provenance.by(names, data))
+    return elevation_map, driven
+
+
+def _held_out(vehicles: Vehicles, data: DataSettings) -> frozenset[str]:
+    names = [vehicle.name for vehicle in vehicles()] if data.held_out else []
+    return frozenset(held_out_vehicles(names, data.held_out, data.split_seed))
+
+
+def _with_map_of(file: Path, vehicles: Vehicles, data: DataSettings) -> Iterable[Vehicle]:
+    """Yield the vehicles with climb from a map file; raise if it was learned from test trips."""
+    elevation_map = read_map_file(file)
+    provenance = read_provenance(file)
+    excluded = _held_out(vehicles, data)
+    if provenance is None:
+        log.warning(
+            "The map %s does not say which trips it was learned from, so it may contain test trips "
+            "of this run. 'fedwatt elevation learn' makes one that does.",
+            file,
+        )
+    for vehicle in vehicles():
+        if provenance is not None:
+            provenance.refuse(file, vehicle.name, data, held_out=vehicle.name in excluded)
+        yield with_elevation(vehicle, elevation_map)

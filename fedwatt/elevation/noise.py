@@ -1,4 +1,4 @@
-"""Differential privacy for the field: clipped contributions, noise on what is published.
+"""Differential privacy for the map: clipped contributions, noise on what is published.
 
 Two fleets are neighbours if one vehicle with all its trips is in one and not in the other. What the
 server publishes is a fixed number of vectors, each a sum over vehicles of vectors no longer than
@@ -15,21 +15,17 @@ to the node nearest its end. That is coarser than the bilinear sums, but weights
 negative can be set to 0 without harm, where noise in AᵀA would leave equations without a solution.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
 
-from fedwatt.elevation.agreed import Pairs, agreed_pairs
-from fedwatt.elevation.elevation_map import Field, empty_field, find, marked
-from fedwatt.elevation.grid import CORNERS, Grid
-from fedwatt.elevation.measured import segment_residual
-from fedwatt.elevation.power import Residual
+from fedwatt.elevation.elevation_map import ElevationMap
+from fedwatt.elevation.grid import CORNERS, Grid, Pairs, find
+from fedwatt.elevation.normal_equations import Contribution, solve_map, touched_nodes
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.solve import solve_field
-from fedwatt.elevation.statistics import Contribution, touched_nodes
-from fedwatt.elevation.survey import Survey
+from fedwatt.elevation.survey import Residual, Survey
 from fedwatt.randomness import SystemNoise, generator
 from fedwatt.telemetry.trip import FloatArray, IntArray
 
@@ -59,7 +55,7 @@ class PairSums:
         return replace(self, weight=scale * self.weight, climb=scale * self.climb)
 
 
-def pair_sums(survey: Survey, own: Residual, nodes: IntArray, pairs: Pairs) -> PairSums:
+def pair_sums(survey: Survey, residuals: Residual, nodes: IntArray, pairs: Pairs) -> PairSums:
     """Return a vehicle's segments between published nodes, summed by pair of nodes."""
     rows = np.arange(len(survey.keys))
     ends = survey.keys[rows, survey.weights[:, :CORNERS].argmax(axis=1)]
@@ -69,8 +65,8 @@ def pair_sums(survey: Survey, own: Residual, nodes: IntArray, pairs: Pairs) -> P
     code = np.minimum(start, end) * len(nodes) + np.maximum(start, end)
     at, agreed = find(pairs[0] * len(nodes) + pairs[1], code)
     used = survey.placed & end_known & start_known & agreed & (start != end)
-    precision = (own.slope_wh_per_m / own.noise_wh)[used]
-    climbs = precision * (own.residual_wh / own.noise_wh)[used]
+    precision = (residuals.slope_wh_per_m / residuals.noise_wh)[used]
+    climbs = precision * (residuals.residual_wh / residuals.noise_wh)[used]
     # A pair is written from its lower to its higher place; driven the other way, climbs turn.
     climbs = np.where(start[used] < end[used], climbs, -climbs)
     return PairSums(
@@ -100,38 +96,14 @@ def seeded(seed: int) -> Draws:
     return lambda *purpose: generator(seed, "terrain noise", *purpose)
 
 
-def noisy_counts(
-    surveys: Sequence[Survey], area: IntArray, settings: ElevationSettings
-) -> tuple[IntArray, FloatArray]:
-    """Nodes of the area that pass for driven by k vehicles, and their noisy counts."""
-    nodes = (counted_nodes(one, settings.most_nodes) for one in surveys)
-    counts = sum((marked(own, area) for own in nodes), np.zeros(len(area)))
-    return surely_driven(counts, area, settings, seeded(settings.noise_seed))
-
-
 def surely_driven(
     counts: FloatArray, area: IntArray, settings: ElevationSettings, draws: Draws
 ) -> tuple[IntArray, FloatArray]:
     """Of all counts [area], with noise on every one, the nodes and counts that k explains."""
     deviation = settings.noise_multiplier * sqrt(settings.most_nodes)
     counts = counts + deviation * draws("counts").standard_normal(len(counts))
-    kept = counts >= settings.minimum_vehicles + SURELY * deviation
-    return area[kept], counts[kept]
-
-
-def noisy_sums(
-    sums: Iterable[PairSums], pairs: int, settings: ElevationSettings, exchange: int = 0
-) -> PairSums:
-    """Return the sum over vehicles, each clipped to `clip`, with noise on every coordinate,
-    [pairs].
-    """
-    weight, climb = np.zeros((2, pairs))
-    for one in sums:
-        own = one.clipped(settings.clip)
-        weight += own.weight
-        climb += own.climb
-    draws = seeded(settings.noise_seed)
-    return with_noise(PairSums(weight, climb), settings, exchange, draws)
+    sure = counts >= settings.minimum_vehicles + SURELY * deviation
+    return area[sure], counts[sure]
 
 
 def with_noise(
@@ -150,36 +122,20 @@ def with_noise(
     return PairSums(weight, climb)
 
 
-def private_shared_field(
-    surveys: Sequence[Survey], grid: Grid, settings: ElevationSettings
-) -> Field:
-    """Return the published map of a fleet with `noise_multiplier` above 0."""
-    nodes, counts = noisy_counts(surveys, settings.service_area.nodes(grid), settings)
-    field = empty_field(grid)
-    if not len(nodes):
-        return field
-    pairs = agreed_pairs(grid, nodes, settings.segment_s)
-    for exchange in range(1 + settings.refreshes):
-        own = (pair_sums(one, segment_residual(one, field), nodes, pairs) for one in surveys)
-        sums = noisy_sums(own, len(pairs[0]), settings, exchange)
-        field = field_of_noise(grid, nodes, counts, pairs, sums, settings)
-    return field
-
-
-def field_of_noise(
+def map_from_noisy_sums(
     grid: Grid,
     nodes: IntArray,
     counts: FloatArray,
     pairs: Pairs,
     sums: PairSums,
     settings: ElevationSettings,
-) -> Field:
-    """Return the field that noisy counts and sums make, from pairs that cannot be noise alone."""
+) -> ElevationMap:
+    """Return the map that noisy counts and sums make, from pairs that cannot be noise alone."""
     sure = sums.weight > SURELY * settings.noise_multiplier * settings.clip
     weight, climb = (np.where(sure, values, 0) for values in (sums.weight, sums.climb))
     vehicles = np.round(counts).astype(np.int64)
     published = replace(equations(nodes, pairs, weight, climb), passes=counts, vehicles=vehicles)
-    return solve_field(grid, published, settings.prior_grade)
+    return solve_map(grid, published, settings.prior_grade)
 
 
 def equations(nodes: IntArray, pairs: Pairs, weight: FloatArray, climb: FloatArray) -> Contribution:

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedwatt.elevation.agreed import Area
 from fedwatt.elevation.elevation_map import Prior
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.grid import Area, Grid
 from fedwatt.errors import check
 from fedwatt.settings import Checked, number
 
@@ -18,7 +17,7 @@ LONGER_S = (12, 20)
 
 @dataclass(frozen=True, kw_only=True)
 class ElevationSettings(Checked):
-    """Grid, segments, prior and privacy of a field."""
+    """Grid, segments, prior and privacy of an elevation map."""
 
     source: str = "auto"
     """"auto": a vehicle's own elevation channel where it has one, else the map that the fleet
@@ -34,11 +33,11 @@ class ElevationSettings(Checked):
     """Whether steeper and flatter priors and longer segments are tried, and take the place of
     `prior_grade` and `segment_s` where they predict validation trips clearly better."""
     refreshes: int = number(2, "[0, inf]", "(0: one exchange)")
-    """Further exchanges, each with the residuals of a model that knows the field so far."""
+    """Further exchanges, each with the residuals of a model that has the map so far."""
     minimum_vehicles: int = number(3, "[1, inf]", "vehicle")
     """k: a node is published only if as many vehicles contributed to it."""
     private: bool = True
-    """Whether each vehicle learns, on board, the ground that is not published."""
+    """Whether each vehicle learns, for itself, the nodes that are not published."""
     noise_multiplier: float = number(0.0, "[0, inf)", "(0: no noise)")
     """z: Gaussian noise on what is published, relative to the bound on one vehicle; 0: none."""
     clip: float = number(10.0, "(0, inf)")
@@ -79,12 +78,12 @@ class ElevationSettings(Checked):
 
     @property
     def measures(self) -> bool:
-        """Return whether a vehicle's own elevation counts where the fleet learns its field."""
+        """Return whether a vehicle's own elevation counts where the fleet learns its map."""
         return self.source == "auto"
 
     @property
     def learns(self) -> bool:
-        """Return whether the fleet learns its field in the run."""
+        """Return whether the fleet learns its map in the run."""
         return self.source in ("auto", "learn")
 
     @property
@@ -101,5 +100,5 @@ class ElevationSettings(Checked):
 
     @property
     def releases(self) -> int:
-        """Sums that are published in learning the field once: node counts, then the exchanges."""
+        """Sums that are published in learning the map once: node counts, then the exchanges."""
         return 2 + self.refreshes

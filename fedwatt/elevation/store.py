@@ -1,7 +1,7 @@
-"""A field as one Parquet file: a row for each node; its metadata holds the grid and provenance.
+"""A map as one Parquet file: a row for each node; its metadata holds the grid and provenance.
 
-The provenance says whose trips a field was learned from, so that it is never evaluated on them. A
-field is learned from training trips. Used in a run that splits the same vehicles' trips another
+The provenance says whose trips a map was learned from, so that it is never evaluated on them. A
+map is learned from training trips. Used in a run that splits the same vehicles' trips another
 way, it would have seen the energy of that run's test trips.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedwatt.elevation.elevation_map import Field, Prior
+from fedwatt.elevation.elevation_map import ElevationMap, Prior
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.files import flush, parse_json, write_atomically
@@ -36,7 +36,7 @@ log = logging.getLogger("fedwatt.elevation")
 
 @dataclass(frozen=True)
 class Provenance:
-    """The vehicles that contributed to a field, and what decided on their training trips.
+    """The vehicles that contributed to a map, and what decided on their training trips.
 
     `window` in samples: trips shorter than a window are in no split.
     """
@@ -48,7 +48,7 @@ class Provenance:
 
     @classmethod
     def by(cls, vehicles: Iterable[str], data: DataSettings) -> "Provenance":
-        """Return the provenance of a field learned from these vehicles' training trips under
+        """Return the provenance of a map learned from these vehicles' training trips under
         `data`.
         """
         return cls(frozenset(vehicles), data.split, data.split_seed, data.window)
@@ -68,53 +68,54 @@ class Provenance:
     def refuse(
         self, file: Path, vehicle: str, data: DataSettings, *, held_out: bool = False
     ) -> None:
-        """Raise if the field of `file` knows trips that `vehicle` is evaluated on under `data`."""
+        """Raise if the map of `file` was learned from trips that `vehicle` is evaluated on."""
         if vehicle not in self.vehicles:
             return
         if held_out:
             raise SettingError(
-                f"The field {file} was learned from vehicle '{vehicle}', which this run holds out; "
+                f"The map {file} was learned from vehicle '{vehicle}', which this run holds out; "
                 "learn it without that vehicle ('fedwatt elevation learn --held-out')."
             )
-        own = Provenance.by(self.vehicles, data)
-        if own == self:
+        here = Provenance.by(self.vehicles, data)
+        if here == self:
             return
         differing = ", ".join(
-            f"{name} is {_written(getattr(self, name))} there and {_written(getattr(own, name))} "
+            f"{name} is {_written(getattr(self, name))} there and {_written(getattr(here, name))} "
             "here"
             for name in ("split", "split_seed", "window")
-            if getattr(self, name) != getattr(own, name)
+            if getattr(self, name) != getattr(here, name)
         )
         raise SettingError(
-            f"The field {file} was learned from vehicle '{vehicle}' with other training trips and "
+            f"The map {file} was learned from vehicle '{vehicle}' with other training trips and "
             f"may know this run's test trips ({differing}); learn it with the run's split."
         )
-
-
-def warn_unknown(file: Path) -> None:
-    """Warn that a field does not say whose trips it was learned from."""
-    log.warning(
-        "The field %s does not say which trips it was learned from, so it may know the test trips "
-        "of this run. 'fedwatt elevation learn' makes one that does.",
-        file,
-    )
 
 
 def _written(value: object) -> str:
     return "/".join(f"{share:g}" for share in value) if isinstance(value, tuple) else str(value)
 
 
-def write_field(
-    path: Path, field: Field, *, driven: int = 0, provenance: Provenance | None = None
+def write_map_file(
+    path: Path,
+    elevation_map: ElevationMap,
+    *,
+    driven: int = 0,
+    provenance: Provenance | None = None,
 ) -> None:
-    """Write a field; it appears under its name only once all of it is on the disk.
+    """Write a map; it appears under its name only once all of it is on the disk.
 
     `driven` is how many nodes were driven at all, also those that are not published; 0: unknown.
     `provenance` says whose training trips it was learned from; None: not from trips, or unknown.
     """
-    arrays = (field.keys, field.elevation_m, field.region, field.passes, field.vehicles)
-    head: dict[str, Any] = {"format": FORMAT, "cell_m": field.grid.cell_m, "driven": driven}
-    head |= {"prior": asdict(field.prior), "measured": field.measured}
+    arrays = (
+        elevation_map.keys,
+        elevation_map.elevation_m,
+        elevation_map.region,
+        elevation_map.passes,
+        elevation_map.vehicles,
+    )
+    head: dict[str, Any] = {"format": FORMAT, "cell_m": elevation_map.grid.cell_m, "driven": driven}
+    head |= {"prior": asdict(elevation_map.prior), "measured": elevation_map.measured}
     if provenance is not None:
         head["taught"] = provenance.to_table()
     schema = pa.schema(list(COLUMNS.items()), metadata={"fedwatt.field": json.dumps(head)})
@@ -125,12 +126,12 @@ def write_field(
     except RunError as problem:
         reason = getattr(problem.__cause__, "strerror", None) or problem.__cause__
         raise DataError(
-            f"Could not write the field to {path}: {reason}. Choose another file."
+            f"Could not write the map to {path}: {reason}. Choose another file."
         ) from problem
 
 
-def read_field(path: Path) -> Field:
-    """Read a field written by `write_field`."""
+def read_map_file(path: Path) -> ElevationMap:
+    """Read a map written by `write_map_file`."""
     try:
         table = pq.read_table(path)
         head = parse_json(table.schema.metadata[b"fedwatt.field"])
@@ -142,15 +143,15 @@ def read_field(path: Path) -> Field:
         prior = Prior(**head.get("prior", {}))
         grid = Grid(cell_m=head["cell_m"])
         measured = bool(head.get("measured", False))
-        return Field(grid, keys, elevation_m, region, passes, vehicles, prior, measured)
+        return ElevationMap(grid, keys, elevation_m, region, passes, vehicles, prior, measured)
     except FileNotFoundError:
         raise DataError(
-            f"There is no field {path.absolute()}. 'fedwatt elevation learn' makes one; "
+            f"There is no elevation map {path.absolute()}. 'fedwatt elevation learn' makes one; "
             'elevation.source = "auto" learns it in the run.'
         ) from None
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as problem:
         reason = str(problem).splitlines()[0].rstrip(".")
-        raise DataError(f"{path} is not a field that can be read: {reason}.") from problem
+        raise DataError(f"{path} is not an elevation map that can be read: {reason}.") from problem
 
 
 def read_provenance(path: Path) -> Provenance | None:

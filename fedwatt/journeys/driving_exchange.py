@@ -21,11 +21,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.elevation.elevation_map import find, marked
-from fedwatt.elevation.encoding import array_of
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.elevation_map import array_of
+from fedwatt.elevation.exchange import refuse_impossible_counts
+from fedwatt.elevation.grid import Grid, find, marked
 from fedwatt.elevation.noise import SURELY, Draws, seeded
-from fedwatt.elevation.plausible import refuse_impossible_counts
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_field import NO_PASSES, SUMS, DrivingSums

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import find
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.grid import Grid, find
 from fedwatt.journeys.route import HEADINGS, Route
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
 

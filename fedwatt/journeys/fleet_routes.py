@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import Field, find
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.elevation_map import ElevationMap
+from fedwatt.elevation.grid import Grid, find
 from fedwatt.errors import DataError
 from fedwatt.journeys.driving_field import (
     OWN_WEIGHT,
@@ -128,7 +128,7 @@ class VehicleRoutes:
     """A vehicle's data for learning routes; only its contributions leave the vehicle."""
 
     passes: tuple[Pass, ...]
-    hills: Field | None
+    hills: ElevationMap | None
     mass_kg: float
     grid: Grid
 
@@ -185,7 +185,7 @@ class VehicleRoutes:
     def lessons(
         self,
         shared: DrivingSums,
-        hills: Field | None,
+        hills: ElevationMap | None,
         least: int,
         roads: RoadClasses | None = None,
     ) -> "Lessons":
@@ -361,7 +361,7 @@ class FleetRoutes:
     vehicles: int
     insiders: frozenset[str]
     wh_per_km: float
-    hills: Field | None = None
+    hills: ElevationMap | None = None
     roads: RoadClasses | None = None
 
     def unseen_vehicle(self, mass_kg: float, consumption: float | None = None) -> RouteModel:

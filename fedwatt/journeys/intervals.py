@@ -37,7 +37,7 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import find
+from fedwatt.elevation.grid import find
 from fedwatt.errors import DataError
 from fedwatt.journeys.balance import trip_numbers
 from fedwatt.journeys.filter import TripPrior, in_trip

@@ -29,8 +29,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.encoding import array_of, field_from_arrays, field_to_arrays
+from fedwatt.elevation.elevation_map import ElevationMap, array_of, map_from_arrays, map_to_arrays
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
@@ -101,7 +100,7 @@ class SharedDriving:
     """
 
     driving: DrivingSums
-    hills: Field | None
+    hills: ElevationMap | None
     least: int
     roads: RoadClasses | None = None
 
@@ -110,7 +109,7 @@ class SharedDriving:
         """Arrays of a message with it."""
         driving = self.driving
         cells = {"keys": driving.keys, "sums": driving.sums.ravel(), "vehicles": driving.vehicles}
-        return cells if self.hills is None else cells | field_to_arrays(self.hills, HILLS)
+        return cells if self.hills is None else cells | map_to_arrays(self.hills, HILLS)
 
     @cached_property
     def digest(self) -> str:
@@ -130,7 +129,7 @@ class SharedDriving:
             raise DataError("the question holds no driving field")
         if vehicles.min(initial=least) < least:
             raise DataError(f"the question holds places that fewer than {least} vehicles drive")
-        hills = field_from_arrays(arrays, grid, HILLS) if f"{HILLS}keys" in arrays else None
+        hills = map_from_arrays(arrays, grid, HILLS) if f"{HILLS}keys" in arrays else None
         return cls(DrivingSums(keys, sums.reshape(-1, len(SUMS)), vehicles), hills, least)
 
 
@@ -325,7 +324,7 @@ def learn_from_pupils(
     driving: DrivingSums,
     insiders: frozenset[str],
     settings: ElevationSettings,
-    hills: Field | None,
+    hills: ElevationMap | None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
     """Return everything that follows once it is known how the `insiders` drive; `hills` are the
@@ -420,7 +419,7 @@ def learn_routes(
     settings: ElevationSettings,
     *,
     add_up: AddUp | None = None,
-    hills: Field | None = None,
+    hills: ElevationMap | None = None,
     roads: RoadClasses | None = None,
 ) -> FleetRoutes:
     """Return the routes that a simulated fleet learns; `hills` are those that it publishes.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import Field, bare_field
+from fedwatt.elevation.elevation_map import ElevationMap, bare_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import inflate, parse_json
@@ -132,7 +132,7 @@ def _driving(arrays: Arrays) -> DrivingSums:
     return driving
 
 
-def _named_elevation(hills: Field | None) -> Arrays:
+def _named_elevation(hills: ElevationMap | None) -> Arrays:
     """Hills as named arrays, elevations in float32; none where there are none."""
     if hills is None:
         return {}
@@ -140,12 +140,12 @@ def _named_elevation(hills: Field | None) -> Arrays:
     return {"hills.keys": hills.keys, "hills.elevation_m": heights, "hills.region": hills.region}
 
 
-def _hills(arrays: Arrays, grid: Grid) -> Field | None:
+def _hills(arrays: Arrays, grid: Grid) -> ElevationMap | None:
     """Return the map that `_named_elevation` stored; elevation and driving share one grid."""
     if "hills.keys" not in arrays:
         return None
     heights = arrays["hills.elevation_m"].astype(np.float64)
-    return bare_field(grid, arrays["hills.keys"], heights, arrays["hills.region"])
+    return bare_map(grid, arrays["hills.keys"], heights, arrays["hills.region"])
 
 
 def _named_roads(roads: RoadClasses | None) -> Arrays:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedwatt.elevation.climb import rise_m
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.driving_field import DrivingField
 from fedwatt.journeys.in_trip import UnderWay
@@ -57,7 +57,7 @@ START_S = 300.0
 SLOW_START_S = 900.0
 
 
-def route_rise_m(route: Route, hills: Field | None) -> tuple[FloatArray, FloatArray]:
+def route_rise_m(route: Route, hills: ElevationMap | None) -> tuple[FloatArray, FloatArray]:
     """Return metres gained in each step and whether that is known, each [steps]; level elsewhere.
 
     Elevations that came with the route count before those of the map `hills`.
@@ -213,7 +213,7 @@ class RouteModel:
     bars: Mapping[str, Bars]
     correction: FloatArray
     narrower: FloatArray
-    hills: Field | None = None
+    hills: ElevationMap | None = None
 
     def forecast(self, route: Route, temperature_c: float) -> RouteForecast:
         """Return the route at an outside temperature; refused where the fleet knows next to

@@ -1,6 +1,6 @@
 """The elevation map as a step of a run: vehicles learn it before the first round.
 
-RUN/field.parquet    the published map
+RUN/elevation_map.parquet    the published map
 
 `fedwatt.elevation` says how a map is learned.
 """
@@ -10,14 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.exchange import refuse_unmaskable, share_by
-from fedwatt.elevation.learn import Learned, learn_alone
+from fedwatt.elevation.elevation_map import ElevationMap
+from fedwatt.elevation.learn import Learned, learn_alone, learn_maps, learns_map
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.sources import learn_fields, learns_field
-from fedwatt.elevation.store import Provenance, read_field, write_field
+from fedwatt.elevation.store import Provenance, read_map_file, write_map_file
 from fedwatt.errors import DataError, SettingError
-from fedwatt.metrics.sums import add_up
 from fedwatt.privacy import Budget
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import open_fleet, source_vehicles
@@ -27,7 +24,7 @@ from fedwatt.windows.features import feature_names, features_without_elevation, 
 
 def learns_elevation(config: RunConfig) -> bool:
     """Return whether a feature needs climb and the run's vehicles learn the map it is read from."""
-    return learns_field(config.elevation, config.data)
+    return learns_map(config.elevation, config.data)
 
 
 def shares_elevation(config: RunConfig) -> bool:
@@ -58,11 +55,7 @@ def learned_elevation(config: RunConfig) -> Learned:
     same vehicles would learn on a deployed fleet, by secure aggregation.
     """
     vehicles = partial(source_vehicles, config.fleet, config.data)
-    share = None
-    if config.secure.enabled:
-        refuse_unmaskable(config.elevation)
-        share = share_by(add_up)
-    return learn_fields(vehicles, config.data, config.elevation, share=share)
+    return learn_maps(vehicles, config.data, config.elevation, secure=config.secure.enabled)
 
 
 def learned_alone(config: RunConfig, learners: frozenset[str] | None = None) -> Learned:
@@ -82,11 +75,11 @@ def run_fleet(config: RunConfig) -> Fleet:
 def write_learned(file: Path, learned: Learned, config: RunConfig) -> None:
     """Write the published elevation map with the vehicles it was learned from."""
     provenance = Provenance.by(learned.contributors, config.data)
-    write_field(file, learned.shared, provenance=provenance)
+    write_map_file(file, learned.shared, provenance=provenance)
 
 
 def elevation_facts(
-    config: RunConfig, fleet: Fleet, shared: Field, contributors: int, learnings: int = 1
+    config: RunConfig, fleet: Fleet, shared: ElevationMap, contributors: int, learnings: int = 1
 ) -> dict[str, Any]:
     """Return the number of shared nodes, and the privacy that noise on their sums has spent."""
     facts = {"nodes": shared.nodes, "vehicles": contributors}
@@ -117,9 +110,9 @@ def elevation_spending(config: RunConfig, fleet: Fleet, learnings: int = 1) -> d
     return asdict(budget) | {"epsilon": budget.epsilon(releases)}
 
 
-def vehicle_field(
+def vehicle_map(
     config: RunConfig, run: Path, vehicle: str, file: Path | None = None
-) -> Field | None:
+) -> ElevationMap | None:
     """Return the elevation map of a vehicle's model file; None where the model needs none.
 
     It is the map of `file`, or else the run's. A map that the run learned is learned again from the
@@ -137,7 +130,7 @@ def vehicle_field(
             )
         return None
     if file is not None or not config.elevation.learns:
-        return read_field(file or Path(source))
+        return read_map_file(file or Path(source))
     if (run / "deployment.json").exists():
         raise DataError(
             f"The elevation map of {run} was learned on a deployed fleet, and that of vehicle "
@@ -145,10 +138,10 @@ def vehicle_field(
             "a map with --elevation-map."
         )
     learned = learned_for(config)
-    if learned is None or vehicle not in learned.own:
+    if learned is None or vehicle not in learned.maps:
         raise DataError(
             f"Vehicle '{vehicle}' is not in the run's fleet '{config.fleet.data}', so the run has "
             "no elevation map for it. Give one with --elevation-map ('fedwatt elevation learn' "
             "makes it)."
         )
-    return learned.own[vehicle]
+    return learned.maps[vehicle]

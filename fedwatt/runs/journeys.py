@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import own_fields, survey_fleet
+from fedwatt.elevation.learn import survey_fleet
+from fedwatt.elevation.own_map import own_maps
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.errors import DataError, RunError
 from fedwatt.federation import Federation
@@ -178,7 +179,7 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     never = held_out_vehicles(names, config.data.held_out, config.data.split_seed)
     learned = learned_elevation(config)
     boards = {
-        vehicle.name: route_board(vehicle, config, learned.own[vehicle.name])
+        vehicle.name: route_board(vehicle, config, learned.maps[vehicle.name])
         for vehicle in source_vehicles(config.fleet, config.data)
         if vehicle.name not in never
     }
@@ -186,7 +187,9 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
     return learn_routes(boards, config.elevation, add_up=add, hills=learned.shared)
 
 
-def own_elevation(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> Field | None:
+def own_elevation(
+    vehicle: Vehicle, config: RunConfig, shared: ElevationMap | None
+) -> ElevationMap | None:
     """Return the shared hills and, on top, what the vehicle's own trips bear out of its private
     ones.
     """
@@ -194,10 +197,10 @@ def own_elevation(vehicle: Vehicle, config: RunConfig, shared: Field | None) -> 
         return shared
     alone = frozenset([vehicle.name])
     survey = survey_fleet([vehicle], alone, shared.grid, config.elevation, config.data)
-    return own_fields(*survey, shared, config.elevation)[vehicle.name]
+    return own_maps(*survey, shared, config.elevation)[vehicle.name]
 
 
-def route_board(vehicle: Vehicle, config: RunConfig, hills: Field | None) -> VehicleRoutes:
+def route_board(vehicle: Vehicle, config: RunConfig, hills: ElevationMap | None) -> VehicleRoutes:
     """Return a vehicle's passes of its training and validation trips."""
     trips = list(vehicle.trips)
     if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:

@@ -105,7 +105,7 @@ class Simulation(RunBackend):
         facts: dict[str, Any] = {}
         fleet = self.fleet(run)
         if self.learned is not None:
-            write_learned(run.folder / "field.parquet", self.learned, run.config)
+            write_learned(run.folder / "elevation_map.parquet", self.learned, run.config)
             contributors = len(self.learned.contributors)
             facts = elevation_facts(run.config, fleet, self.learned.shared, contributors)
         if self.train_elsewhere is not None:

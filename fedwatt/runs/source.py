@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from functools import cache, partial
 from pathlib import Path
 
-from fedwatt.elevation.learn import Learned
-from fedwatt.elevation.sources import with_climb_channels
+from fedwatt.elevation.learn import Learned, with_climb_channels
 from fedwatt.errors import DataError, SettingError, counted
 from fedwatt.runs.config import RunConfig, Source
 from fedwatt.runs.observers import SILENT, Observer

@@ -75,7 +75,7 @@ def test_a_field_is_held_against_measured_elevation(type_in, fleet, field):
 def test_a_folder_without_a_field_and_a_strange_file_are_refused(type_in, field, tmp_path):
     status, told = type_in("elevation", "map", str(tmp_path), "--out", "map.png")
     assert status == 2
-    assert "has no field field.parquet" in told
+    assert "has no elevation map elevation_map.parquet" in told
     status, told = type_in("elevation", "map", str(field), "--out", str(tmp_path / "map.gif"))
     assert status == 2
     assert ".html" in told

@@ -17,8 +17,7 @@ from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
 from fedwatt.elevation.climb import CLIMB, LOOK_AHEAD_S, climb_from, trip_rise_m, with_elevation
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.encoding import field_from_text, field_to_text
+from fedwatt.elevation.elevation_map import ElevationMap, map_from_text, map_to_text
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError, SettingError
 from fedwatt.telemetry import Trip
@@ -33,7 +32,7 @@ LONGITUDE = -83.74
 M_PER_DEGREE = 111_195.0
 
 
-def elevation_field() -> Field:
+def elevation_field() -> ElevationMap:
     """Hills of 30 m over 4 km by 4 km around the start, each node known."""
     grid = Grid()
     span = np.arange(-0.03, 0.03, 0.0003)
@@ -43,7 +42,7 @@ def elevation_field() -> Field:
     at, east = grid.positions(keys)
     height = 30 * np.sin(300 * (at - LATITUDE)) + 20 * np.cos(250 * (east - LONGITUDE))
     nothing = np.zeros(len(keys), dtype=np.int64)
-    return Field(grid, keys, height, nothing, nothing.astype(float), nothing)
+    return ElevationMap(grid, keys, height, nothing, nothing.astype(float), nothing)
 
 
 def on_the_road(speed_mps: np.ndarray, time_s: np.ndarray) -> dict[str, np.ndarray]:
@@ -140,16 +139,16 @@ def test_where_measured_elevation_is_silent_climb_is_the_fields(known_s, tmp_pat
 
 
 def test_a_damaged_field_is_refused_in_one_sentence(hilly, tmp_path):
-    text, about = field_to_text(elevation_field())
+    text, about = map_to_text(elevation_field())
     for wrong in ("", text[:-8], text.replace("A", "B", 3), "ü"):
-        with pytest.raises(DataError, match=r"m\.onnx has a damaged elevation field"):
-            field_from_text(wrong, about, "m.onnx")
+        with pytest.raises(DataError, match=r"m\.onnx has a damaged elevation map"):
+            map_from_text(wrong, about, "m.onnx")
     model = onnx.load(hilly.path)
     for prop in list(model.metadata_props):
         if prop.key == "fedwatt.field":
             model.metadata_props.remove(prop)
     onnx.save(model, tmp_path / "lost.onnx")
-    with pytest.raises(DataError, match="has a damaged elevation field"):
+    with pytest.raises(DataError, match="has a damaged elevation map"):
         EnergyModel(tmp_path / "lost.onnx")
 
 

@@ -10,7 +10,7 @@ from fedwatt.edge.export import export, personalised, read_trained
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_toml
-from fedwatt.runs.elevation import vehicle_field
+from fedwatt.runs.elevation import vehicle_map
 from fedwatt.runs.run import Run
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
@@ -67,7 +67,7 @@ def test_a_model_on_board_has_the_error_the_run_states(name, which, run, fleet, 
     own = personalised(trained, run, vehicle) if which == "personalised" else trained
     if which == "personalised":
         assert any((own.weights[part] != trained.weights[part]).any() for part in own.weights)
-    field = vehicle_field(own.config, run, vehicle.name)
+    field = vehicle_map(own.config, run, vehicle.name)
     export(own, tmp_path / "own.onnx", vehicle=vehicle, field=field)
     model = EnergyModel(tmp_path / "own.onnx")
     split = split_of_trips(vehicle, trained.config.data)

@@ -9,9 +9,8 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.trips import predict_trip
-from fedwatt.elevation.climb import LOOK_AHEAD_S
+from fedwatt.elevation.climb import LOOK_AHEAD_S, trusted_positions
 from fedwatt.elevation.learn import learn
-from fedwatt.elevation.positions import trusted_positions
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.cleaning import VED_CLEANING

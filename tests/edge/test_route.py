@@ -9,7 +9,7 @@ from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
 from fedwatt.edge.reading import read_trip, route_trip
 from fedwatt.edge.trips import predict_trip
-from fedwatt.elevation.store import write_field
+from fedwatt.elevation.store import write_map_file
 from fedwatt.errors import DataError, FedwattError
 from fedwatt.telemetry.store import write_vehicle
 
@@ -103,7 +103,7 @@ def test_hills_from_the_command_line(tmp_path, monkeypatch):
     run_folder(tmp_path / "run", features="base, elevation")
     run_folder(tmp_path / "flat")
     write_vehicle(tmp_path / "car", located_vehicle())
-    write_field(tmp_path / "hills.parquet", elevation_field())
+    write_map_file(tmp_path / "hills.parquet", elevation_field())
     rows = "".join(f"{LATITUDE + north / 1000},{LONGITUDE},12,5\n" for north in range(12))
     (tmp_path / "way.csv").write_text("latitude_deg,longitude_deg,speed_mps,ambient_c\n" + rows)
     (tmp_path / "level.csv").write_text("speed_mps,ambient_c\n" + "10,5\n" * 90)

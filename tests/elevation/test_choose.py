@@ -3,14 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.choose import Verdict, verdict
+from fedwatt.elevation.choose import MapErrors, map_errors
 from fedwatt.elevation.compare import compare
 from fedwatt.elevation.elevation_map import Prior
-from fedwatt.elevation.exchange import share_by
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import learn, shared_field, survey_fleet
+from fedwatt.elevation.learn import learn, shared_map, survey_fleet
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.metrics.sums import add_up
 from fedwatt.windows import DataSettings
 from tests.elevation.toys import fleet
 
@@ -19,15 +17,15 @@ DATA = DataSettings(features="speed")
 
 def test_a_gain_must_be_large_and_sure():
     # 3 % of 200 is 6; a standard error is the root of the spread.
-    assert Verdict(np.array([200.0]), np.array([5.9, 3.0]), np.array([1.0, 1.0])).best == 0
-    assert Verdict(np.array([200.0]), np.array([6.1, 8.0]), np.array([30.0, 70.0])).best == 1
-    assert Verdict(np.array([200.0]), np.array([6.1, 8.0]), np.array([30.0, 60.0])).best == 2
-    assert Verdict(np.array([0.0]), np.zeros(2), np.zeros(2)).best == 0
+    assert MapErrors(np.array([200.0]), np.array([5.9, 3.0]), np.array([1.0, 1.0])).best == 0
+    assert MapErrors(np.array([200.0]), np.array([6.1, 8.0]), np.array([30.0, 70.0])).best == 1
+    assert MapErrors(np.array([200.0]), np.array([6.1, 8.0]), np.array([30.0, 60.0])).best == 2
+    assert MapErrors(np.array([0.0]), np.zeros(2), np.zeros(2)).best == 0
 
 
 def test_verdicts_add():
-    one = Verdict(np.array([1.0]), np.array([2.0]), np.array([3.0]))
-    both = one + Verdict(np.array([10.0]), np.array([20.0]), np.array([30.0]))
+    one = MapErrors(np.array([1.0]), np.array([2.0]), np.array([3.0]))
+    both = one + MapErrors(np.array([10.0]), np.array([20.0]), np.array([30.0]))
     assert (both.error[0], both.gain[0], both.spread[0]) == (11.0, 22.0, 33.0)
 
 
@@ -54,7 +52,7 @@ def test_mountains_are_not_flattened(steep):
     assert usual.shared.prior == Prior(8, 0.03)
     assert chosen.shared.prior.grade > 0.03
     before, after = (
-        np.mean([compare(one.own[car.name], [car]).scale for car in steep])
+        np.mean([compare(one.maps[car.name], [car]).scale for car in steep])
         for one in (usual, chosen)
     )
     assert before < 0.9 < after < 1.05
@@ -82,8 +80,8 @@ def test_under_masks_the_fleet_chooses_alike(steep):
     settings = ElevationSettings(source="learn", minimum_vehicles=2, area=area)
     grid = Grid()
     _, surveys = survey_fleet(steep, None, grid, settings, DATA)
-    clear, _ = shared_field(list(surveys.values()), grid, settings)
-    masked, _ = share_by(add_up)(list(surveys.values()), grid, settings)
+    clear = shared_map(list(surveys.values()), grid, settings)
+    masked = shared_map(list(surveys.values()), grid, settings, secure=True)
     assert masked.prior == clear.prior
     assert clear.prior.grade > 0.03
     assert np.array_equal(masked.keys, clear.keys)
@@ -95,10 +93,10 @@ def test_a_vehicle_without_validation_trips_has_no_say():
     settings = ElevationSettings()
     _, surveys = survey_fleet(fleet(1, trips=12), None, grid, settings, DATA)
     (one,) = surveys.values()
-    field, _ = shared_field([one], grid, ElevationSettings(minimum_vehicles=1, choose_prior=False))
-    silent = verdict(replace(one, validation=None), [field, field], settings)
+    field = shared_map([one], grid, ElevationSettings(minimum_vehicles=1, choose_prior=False))
+    silent = map_errors(replace(one, validation=None), [field, field], settings)
     assert (silent.error, silent.gain.tolist()) == (0.0, [0.0])
     # Two fields that are the same: no gain, whatever the trips.
-    same = verdict(one, [field, field], replace(settings, private=False))
+    same = map_errors(one, [field, field], replace(settings, private=False))
     assert same.error > 0
     assert same.gain.tolist() == [0.0]

@@ -1,10 +1,15 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.climb import climbing, rise_m, with_elevation, with_measured_elevation
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.climb import (
+    climbing,
+    rise_m,
+    trusted_positions,
+    with_elevation,
+    with_measured_elevation,
+)
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.positions import trusted_positions
 from fedwatt.telemetry import Trip, Vehicle
 
 SAME = np.zeros(8, dtype=np.int64)
@@ -116,7 +121,7 @@ def test_positions_that_are_none_are_not_trusted(latitude, longitude):
 
 def test_without_positions_a_vehicle_gets_level_roads():
     trip = Trip("t", {"speed_mps": np.ones(9), "energy_wh": np.ones(9)})
-    (flat,) = with_elevation(Vehicle("v", (trip,)), empty_field(Grid())).trips
+    (flat,) = with_elevation(Vehicle("v", (trip,)), empty_map(Grid())).trips
     assert (flat.channels["climb_m"] == 0).all()
     assert (flat.channels["descent_m"] == 0).all()
     assert (flat.channels["climb_known"] == 0).all()

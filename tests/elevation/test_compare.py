@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.compare import compare
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
@@ -29,7 +29,7 @@ def with_elevation(vehicle: Vehicle) -> Vehicle:
     return replace(vehicle, trips=tuple(trips))
 
 
-def slope(heights: float) -> Field:
+def slope(heights: float) -> ElevationMap:
     """A field that rises `heights` metres a kilometre to the north, whatever its region's zero."""
     vehicles = fleet(2, trips=4)
     places = [(t.channels["latitude_deg"], t.channels["longitude_deg"]) for t in vehicles[0].trips]
@@ -37,7 +37,7 @@ def slope(heights: float) -> Field:
     latitude, _ = GRID.positions(keys)
     elevation = heights * (latitude - 42) * DEGREE_M / 1000
     zero = np.zeros(len(keys), dtype=np.int64)
-    return Field(GRID, keys, elevation - 7, zero, np.ones(len(keys)), zero)
+    return ElevationMap(GRID, keys, elevation - 7, zero, np.ones(len(keys)), zero)
 
 
 def test_half_the_height_has_half_the_scale_and_the_same_shape():
@@ -80,5 +80,5 @@ def test_without_measured_elevation_there_is_nothing_to_compare():
         compare(slope(1.0), fleet(1))
     far = fleet(1, latitude=10.0)[0]
     trips = [Trip(t.name, {**t.channels, "elevation_m": np.zeros(t.seconds)}) for t in far.trips]
-    with pytest.raises(DataError, match="Is it a field of this fleet"):
+    with pytest.raises(DataError, match="Is it a map of this fleet"):
         compare(slope(1.0), [replace(far, trips=tuple(trips))])

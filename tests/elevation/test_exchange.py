@@ -5,22 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.agreed import Area
-from fedwatt.elevation.exchange import learn_from_totals, refuse_unmaskable, share_by
-from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import publishable, shared_field
+from fedwatt.elevation.exchange import learn_from_totals, refuse_unmaskable
+from fedwatt.elevation.grid import Area, Grid
+from fedwatt.elevation.learn import publishable, shared_map
+from fedwatt.elevation.normal_equations import touched_nodes
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.statistics import touched_nodes
-from fedwatt.elevation.survey import survey
 from fedwatt.errors import RunError, SettingError
-from fedwatt.metrics.sums import add_up
 from fedwatt.windows import DataSettings
-from tests.elevation.toys import fleet
+from tests.elevation.toys import fleet, survey
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
 AREA = (41.98, 42.08, -83.02, -82.9)
-shared_under_masks = share_by(add_up)
+
+
+def shared_under_masks(surveys, grid, settings):
+    """The map of a fleet of which only totals are seen."""
+    return shared_map(surveys, grid, settings, secure=True)
 
 
 def settings(**changed) -> ElevationSettings:
@@ -36,33 +37,28 @@ def surveys():
 def test_totals_give_the_field_of_an_open_exchange(surveys, refreshes):
     """Nobody is faster than 40 m/s and nobody leaves the area: nothing is lost but roundings."""
     terms = settings(refreshes=refreshes)
-    masked, sums = shared_under_masks(surveys, GRID, terms)
-    clear, _ = shared_field(surveys, GRID, terms)
+    masked = shared_under_masks(surveys, GRID, terms)
+    clear = shared_map(surveys, GRID, terms)
     assert np.array_equal(masked.keys, clear.keys) and masked.nodes > 50
     assert np.array_equal(masked.vehicles, clear.vehicles)
     # Six vehicles' sums, each rounded to 2^-37.
     assert np.abs(masked.elevation_m - clear.elevation_m).max() < 1e-6
-    assert np.array_equal(sums.keys, masked.keys)
 
 
 def test_ground_outside_the_area_is_nobodys_but_its_drivers(surveys):
     north = settings(area=(42.02, 42.08, -83.02, -82.9))
-    masked, _ = shared_under_masks(surveys, GRID, north)
+    masked = shared_under_masks(surveys, GRID, north)
     latitude, _ = GRID.positions(masked.keys)
     assert masked.nodes > 10 and latitude.min() > 42.019
     assert set(masked.keys) < set(publishable(surveys, 3))
 
 
-def test_noise_on_totals_is_noise_on_open_sums(surveys):
-    """From the same seed: the same nodes pass, and the field is the same but for roundings."""
+def test_noise_is_that_of_the_seed(surveys):
     noisy = settings(noise_multiplier=0.05, most_nodes=600, clip=3.0, refreshes=1)
-    masked, sums = shared_under_masks(surveys * 20, GRID, noisy)
-    clear, _ = shared_field(surveys * 20, GRID, noisy)
-    assert np.array_equal(masked.keys, clear.keys) and masked.nodes > 300
-    assert np.array_equal(masked.vehicles, clear.vehicles)
-    assert np.abs(masked.elevation_m - clear.elevation_m).max() < 1e-6
-    assert len(sums.keys) == 0
-    other, _ = shared_under_masks(surveys * 20, GRID, replace(noisy, noise_seed=1))
+    masked = shared_map(surveys * 20, GRID, noisy)
+    assert np.array_equal(shared_map(surveys * 20, GRID, noisy).elevation_m, masked.elevation_m)
+    assert masked.nodes > 300
+    other = shared_map(surveys * 20, GRID, replace(noisy, noise_seed=1))
     assert not np.array_equal(other.elevation_m, masked.elevation_m)
 
 
@@ -74,21 +70,20 @@ def test_what_noise_hides_is_not_told_beside_it(surveys):
         return {name: sum(own[name] for own in values) for name in values[0]}, present
 
     found = learn_from_totals(totals, frozenset("012345"), GRID, noisy)
-    assert found.field.nodes > 0 and found.driven == 0
+    assert found.elevation_map.nodes > 0 and found.driven == 0
     assert found.contributors == frozenset("012345")
     alone = learn_from_totals(totals, frozenset("01"), GRID, noisy)
-    assert alone.field.nodes == 0 and not alone.contributors
+    assert alone.elevation_map.nodes == 0 and not alone.contributors
 
 
 @pytest.mark.parametrize("vehicles", [0, 1, 2])
 def test_fewer_than_k_share_nothing(surveys, vehicles):
-    field, sums = shared_under_masks(surveys[:vehicles], GRID, settings())
-    assert field.nodes == len(sums.keys) == 0
+    assert shared_under_masks(surveys[:vehicles], GRID, settings()).nodes == 0
 
 
 def test_one_vehicle_alone_is_no_secret_sum_even_with_k_of_one(surveys):
-    assert shared_under_masks(surveys[:1], GRID, settings(minimum_vehicles=1))[0].nodes == 0
-    two, _ = shared_under_masks(surveys[:2], GRID, settings(minimum_vehicles=1))
+    assert shared_under_masks(surveys[:1], GRID, settings(minimum_vehicles=1)).nodes == 0
+    two = shared_under_masks(surveys[:2], GRID, settings(minimum_vehicles=1))
     driven = np.unique(np.concatenate([touched_nodes(one) for one in surveys[:2]]))
     assert np.array_equal(two.keys, driven)
 
@@ -113,7 +108,7 @@ def learned_after(surveys, spoil, **changed):
     def totals(question, present):
         values = [question.answer(surveys[int(name)]) for name in sorted(present)]
         total = {name: sum(own[name] for own in values) for name in values[0]}
-        if question.field is not None:
+        if question.elevation_map is not None:
             spoil(total)
         return total, present
 
@@ -135,7 +130,7 @@ def test_sums_that_no_honest_vehicles_make_are_refused(surveys, name, at, added,
     def spoil(total):
         total[name][at] += added
 
-    assert learned_after(surveys, lambda total: None).field.nodes > 50
+    assert learned_after(surveys, lambda total: None).elevation_map.nodes > 50
     with pytest.raises(RunError, match=f"{why}.*cannot be.*at fault.*--resume tries again"):
         learned_after(surveys, spoil)
 
@@ -148,7 +143,7 @@ def test_bounded_sums_that_are_out_of_bounds_are_refused(surveys, added, why):
         total["weight"][0] = added
 
     noise = {"noise_multiplier": 1e-4, "minimum_vehicles": 2}
-    assert learned_after(surveys, lambda total: None, **noise).field.nodes > 50
+    assert learned_after(surveys, lambda total: None, **noise).elevation_map.nodes > 50
     with pytest.raises(RunError, match=why):
         learned_after(surveys, spoil, **noise)
 

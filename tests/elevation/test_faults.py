@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
@@ -161,9 +161,9 @@ def sound() -> list[Vehicle]:
 def test_a_spoiled_vehicle_is_not_worse_off_nor_are_the_others(sound, fault):
     vehicles = [spoiled(sound[0], fault), *sound[1:]]
     learned = learn(vehicles, SETTINGS, DATA)
-    level = empty_field(Grid())
+    level = empty_map(Grid())
     for vehicle in vehicles:
-        field = learned.own[vehicle.name]
+        field = learned.maps[vehicle.name]
         assert np.isfinite(field.elevation_m).all()
         assert error_wh(vehicle, field) <= 1.02 * error_wh(vehicle, level)
 
@@ -172,8 +172,8 @@ def test_a_spoiled_vehicle_is_not_worse_off_nor_are_the_others(sound, fault):
 def test_a_fleet_in_which_all_are_spoiled_is_not_worse_off(sound, fault):
     vehicles = [spoiled(vehicle, fault) for vehicle in sound]
     learned = learn(vehicles, SETTINGS, DATA)
-    with_field = np.mean([error_wh(v, learned.own[v.name]) ** 2 for v in vehicles])
-    without = np.mean([error_wh(v, empty_field(Grid())) ** 2 for v in vehicles])
+    with_field = np.mean([error_wh(v, learned.maps[v.name]) ** 2 for v in vehicles])
+    without = np.mean([error_wh(v, empty_map(Grid())) ** 2 for v in vehicles])
     assert np.sqrt(with_field) <= 1.02 * np.sqrt(without)
 
 
@@ -190,5 +190,5 @@ def test_hills_are_learned_at_the_ends_of_the_map(latitude, longitude):
         vehicles.append(replace(vehicle, trips=tuple(wrapped)))
     learned = learn(vehicles, SETTINGS, DATA)
     for vehicle in vehicles:
-        better = error_wh(vehicle, learned.own[vehicle.name])
-        assert better < 0.8 * error_wh(vehicle, empty_field(Grid()))
+        better = error_wh(vehicle, learned.maps[vehicle.name])
+        assert better < 0.8 * error_wh(vehicle, empty_map(Grid()))

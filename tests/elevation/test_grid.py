@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.agreed import Area
-from fedwatt.elevation.elevation_map import Field, empty_field
-from fedwatt.elevation.grid import Grid, distance_m
+from fedwatt.elevation.elevation_map import ElevationMap, empty_map
+from fedwatt.elevation.grid import Area, Grid, distance_m
 from fedwatt.errors import SettingError
 
 GRID = Grid(cell_m=80.0)
@@ -51,7 +50,7 @@ def test_readings_are_continuous_everywhere(one, other):
     rng = np.random.default_rng(1)
     nodes = len(keys)
     zero = np.zeros(nodes, dtype=np.int64)
-    field = Field(GRID, keys, rng.normal(size=nodes), zero, np.ones(nodes), zero)
+    field = ElevationMap(GRID, keys, rng.normal(size=nodes), zero, np.ones(nodes), zero)
     here, _ = field.read(*np.array([[one[0]], [one[1]]]))
     there, _ = field.read(*np.array([[other[0]], [other[1]]]))
     # The places are about 2 cm apart, nodes 80 m, values of order 1.
@@ -69,7 +68,7 @@ def test_a_key_belongs_to_one_place_on_earth():
 
 
 def test_unknown_ground_and_missing_positions_read_as_nan():
-    elevation, region = empty_field(GRID).read(np.array([42.0, np.nan]), np.array([1.0, 2.0]))
+    elevation, region = empty_map(GRID).read(np.array([42.0, np.nan]), np.array([1.0, 2.0]))
     assert np.isnan(elevation).all()
     assert (region == -1).all()
 

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.elevation_map import find
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.grid import Grid, find
 from fedwatt.elevation.learn import learn, learn_alone
-from fedwatt.elevation.power import residual, validation_errors_wh
-from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.solve import (
+from fedwatt.elevation.normal_equations import (
+    Contribution,
+    add,
     conjugate_gradients,
+    contribution,
     factorised,
     neighbour_ties,
-    solve_field,
+    solve_map,
     system,
 )
-from fedwatt.elevation.statistics import Contribution, add, contribution
-from fedwatt.elevation.survey import Survey, survey
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.elevation.survey import Survey, residual, validation_errors_wh
 from fedwatt.synthetic import synthetic_vehicles
 from fedwatt.synthetic.town import (
     CENTRE_LATITUDE_DEG,
@@ -30,7 +30,7 @@ from fedwatt.synthetic.town import (
 from fedwatt.telemetry import Trip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
-from tests.elevation.toys import DEGREE_M, fleet, hill_m
+from tests.elevation.toys import DEGREE_M, fleet, hill_m, survey
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
@@ -82,7 +82,7 @@ def test_the_synthetic_towns_hills_are_found():
 
 def test_the_federated_field_is_that_of_the_pooled_data(vehicles, messages):
     """The pooled problem is written down row by row, as if all segments were in one place."""
-    federated = solve_field(GRID, add(messages), 0.03)
+    federated = solve_map(GRID, add(messages), 0.03)
     keys = federated.keys
     rows = []
     target = []
@@ -121,13 +121,6 @@ def test_sums_add_in_any_order_and_late_vehicles_join(messages):
     assert (later.vehicles == at_once.vehicles).all()
 
 
-def test_forgetting_weighs_the_past_less(messages):
-    one = messages[0]
-    forgotten = add([one, one], forget=0.25)
-    assert forgotten.value == pytest.approx(1.25 * one.value)
-    assert forgotten.right == pytest.approx(1.25 * one.right)
-
-
 def test_towns_far_apart_are_regions_of_one_field():
     here = fleet(2)
     there = fleet(2, latitude=-33.0, longitude=151.0)
@@ -156,8 +149,8 @@ def test_test_trips_change_no_field(vehicles):
     both = ElevationSettings(minimum_vehicles=3)
     one = learn(vehicles, both, DATA)
     other = learn([spoiled(v) for v in vehicles], both, DATA)
-    for name in one.own:
-        assert (one.own[name].elevation_m == other.own[name].elevation_m).all()
+    for name in one.maps:
+        assert (one.maps[name].elevation_m == other.maps[name].elevation_m).all()
 
 
 def test_climb_read_on_test_trips_is_the_true_one(vehicles):
@@ -198,8 +191,8 @@ def test_a_vehicle_alone_has_the_map_that_it_learns_as_the_only_one_of_a_fleet(v
     alone = learn_alone(vehicles, ElevationSettings(**changes), DATA)
     assert alone.shared.nodes == 0 and not alone.contributors
     for vehicle in vehicles:
-        map_alone = alone.own[vehicle.name]
-        only = learn([vehicle], ElevationSettings(), DATA).own[vehicle.name]
+        map_alone = alone.maps[vehicle.name]
+        only = learn([vehicle], ElevationSettings(), DATA).maps[vehicle.name]
         assert map_alone.nodes > 0
         assert map_alone.prior == only.prior
         for part in MAP_PARTS:
@@ -224,7 +217,7 @@ def test_a_vehicle_alone_learns_nothing_from_other_vehicles_or_from_test_trips(v
         "test trips": [spoiled(vehicles[0], {"test"}), vehicles[1]],
     }
     maps = {
-        name: learn_alone(own, ElevationSettings(), DATA).own[vehicles[0].name]
+        name: learn_alone(own, ElevationSettings(), DATA).maps[vehicles[0].name]
         for name, own in fleets.items()
     }
     for name in ("other vehicle", "test trips"):
@@ -237,5 +230,5 @@ def test_a_vehicle_alone_learns_nothing_from_other_vehicles_or_from_test_trips(v
 def test_only_learners_have_a_map_alone(vehicles):
     learners = frozenset({vehicles[1].name})
     alone = learn_alone(vehicles[:2], ElevationSettings(), DATA, learners=learners)
-    assert alone.own[vehicles[0].name].nodes == 0
-    assert alone.own[vehicles[1].name].nodes > 0
+    assert alone.maps[vehicles[0].name].nodes == 0
+    assert alone.maps[vehicles[1].name].nodes > 0

@@ -5,14 +5,11 @@ import pytest
 
 from fedwatt.elevation.climb import measured_rise_m, own_rise_m, trip_rise_m
 from fedwatt.elevation.compare import compare
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import add_elevation, learn, survey_fleet
-from fedwatt.elevation.measured import measured_error_m, segment_residual
-from fedwatt.elevation.power import residual
+from fedwatt.elevation.learn import add_elevation, learn, survey_fleet, with_climb_channels
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.sources import with_climb_channels
-from fedwatt.elevation.survey import Survey
+from fedwatt.elevation.survey import Survey, measured_error_m, residual, segment_residual
 from fedwatt.errors import DataError
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.channels import POSITION
@@ -59,13 +56,13 @@ def test_a_vehicle_knows_how_far_to_trust_what_it_measures():
     one = survey_of(climb, energy, measured)
     assert measured_error_m(one) == pytest.approx(0.8, abs=0.05)
     # With what either says weighted by its precision, the climb is better known than by each.
-    both = segment_residual(one, empty_field(Grid()))
+    both = segment_residual(one, empty_map(Grid()))
     by_energy = residual(one)
     error = np.std(both.residual_wh / both.slope_wh_per_m - climb)
     assert error < 0.8 < np.std(by_energy.residual_wh / by_energy.slope_wh_per_m - climb)
     # Segments that were not measured keep what energy says.
     half = replace(one, measured_m=np.where(np.arange(len(climb)) % 2, measured, np.nan))
-    kept = segment_residual(half, empty_field(Grid()))
+    kept = segment_residual(half, empty_map(Grid()))
     assert kept.residual_wh[::2] == pytest.approx(by_energy.residual_wh[::2])
 
 
@@ -86,7 +83,7 @@ def mixed():
 
 def test_every_vehicle_reads_what_it_has(mixed):
     learned = learn(mixed, AUTO, DATA)
-    reads = {name: field.measured for name, field in learned.own.items()}
+    reads = {name: field.measured for name, field in learned.maps.items()}
     names = [car.name for car in mixed]
     assert [reads[name] for name in names] == [False, False, False, True, True, False]
     known = [
@@ -105,7 +102,7 @@ def test_every_vehicle_reads_what_it_has(mixed):
 def test_measured_seconds_come_first_and_the_field_fills_the_rest(mixed):
     learned = learn(mixed, AUTO, DATA)
     trip = mixed[3].trips[0]
-    field = learned.own[mixed[3].name]
+    field = learned.maps[mixed[3].name]
     half = trip.channels["elevation_m"].copy()
     half[len(half) // 2 :] = np.nan
     partly = replace(trip, channels={**trip.channels, "elevation_m": half})
@@ -120,7 +117,7 @@ def test_elevation_that_is_wrong_is_not_read(mixed):
     rng = np.random.default_rng(2)
     wrong = changed(mixed[3], elevation_m=lambda t: np.cumsum(rng.standard_normal(t.seconds)))
     learned = learn([*mixed[:3], wrong], AUTO, DATA)
-    assert not learned.own[wrong.name].measured
+    assert not learned.maps[wrong.name].measured
 
 
 def test_measured_alone_leaves_the_climb_of_others_unknown_and_says_so(mixed, caplog):

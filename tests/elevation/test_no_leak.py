@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import add_elevation, learn
 from fedwatt.elevation.settings import ElevationSettings
@@ -48,10 +48,10 @@ def fleet_error_wh(vehicles: list[Vehicle], learned) -> float:
     ids=["toy hills", "synthetic town"],
 )
 def test_shuffling_positions_among_trips_destroys_the_gain(vehicles, gain):
-    level = fleet_error_wh(vehicles, lambda _: empty_field(Grid()))
-    true = fleet_error_wh(vehicles, learn(vehicles, OPEN, SPEED).own.__getitem__)
+    level = fleet_error_wh(vehicles, lambda _: empty_map(Grid()))
+    true = fleet_error_wh(vehicles, learn(vehicles, OPEN, SPEED).maps.__getitem__)
     wrong = [shuffled(vehicle) for vehicle in vehicles]
-    false = fleet_error_wh(wrong, learn(wrong, OPEN, SPEED).own.__getitem__)
+    false = fleet_error_wh(wrong, learn(wrong, OPEN, SPEED).maps.__getitem__)
     assert true < (1 - gain) * level
     assert false > 0.97 * level
 
@@ -85,8 +85,8 @@ def test_energy_of_test_trips_changes_no_field_feature_scaler_or_personal_model(
         personalise(federation, weights, tune, keep=own.append)
         seen.append((learned, built.clients, weights, own))
     (fields, clients, weights, own), (fields2, clients2, weights2, own2) = seen
-    for name in fields.own:
-        assert (fields.own[name].elevation_m == fields2.own[name].elevation_m).all()
+    for name in fields.maps:
+        assert (fields.maps[name].elevation_m == fields2.maps[name].elevation_m).all()
     for one, other in zip(clients, clients2, strict=True):
         assert_equal_but_for_test_labels(one, other)
     assert (weights == weights2).all()

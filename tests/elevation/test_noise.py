@@ -6,25 +6,24 @@ from math import log, sqrt
 import numpy as np
 import pytest
 
-from fedwatt.elevation.agreed import agreed_pairs
-from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import shared_field
+from fedwatt.elevation.grid import Grid, agreed_pairs, marked
+from fedwatt.elevation.learn import shared_map
 from fedwatt.elevation.noise import (
     PairSums,
     counted_nodes,
     equations,
-    noisy_counts,
-    noisy_sums,
     pair_sums,
+    seeded,
+    surely_driven,
+    with_noise,
 )
-from fedwatt.elevation.power import Residual, residual
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.survey import Survey, survey
+from fedwatt.elevation.survey import Residual, Survey, residual
 from fedwatt.errors import SettingError
 from fedwatt.runs.elevation import elevation_budget
 from fedwatt.windows import DataSettings
 from tests.elevation.test_learn import truth_m
-from tests.elevation.toys import fleet
+from tests.elevation.toys import fleet, survey
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
@@ -79,6 +78,24 @@ def test_one_vehicle_moves_a_published_sum_by_no_more_than_the_bound(surveys):
     assert first.clipped(10 * bound).weight.tolist() == first.weight.tolist()
 
 
+def noisy_sums(sums, pairs, settings, exchange=0):
+    """The clipped sums of a fleet with the noise of its seed."""
+    total = PairSums(np.zeros(pairs), np.zeros(pairs))
+    for each in sums:
+        own = each.clipped(settings.clip)
+        total = PairSums(total.weight + own.weight, total.climb + own.climb)
+    return with_noise(total, settings, exchange, seeded(settings.noise_seed))
+
+
+def noisy_counts(surveys, area, settings):
+    """The nodes and noisy counts of a fleet that exceed the threshold."""
+    counts = sum(
+        (marked(counted_nodes(one, settings.most_nodes), area) for one in surveys),
+        np.zeros(len(area)),
+    )
+    return surely_driven(counts, area, settings, seeded(settings.noise_seed))
+
+
 def test_one_vehicle_moves_the_noisy_sums_by_no_more_than_clip(surveys):
     """The noise of a seed is the same with and without it, so the difference is the vehicle."""
     nodes = np.unique(np.concatenate([one.keys[one.placed].ravel() for one in surveys]))
@@ -117,16 +134,16 @@ def test_noise_on_sums_has_the_stated_size():
 
 def test_the_field_is_made_of_noisy_sums_alone(surveys, monkeypatch):
     """Sums that the noise has drowned leave a level field; each exchange asks for them once."""
-    asked = []
+    exchanges = []
 
-    def drowned(sums, pairs, settings, exchange):
-        asked.append((len(list(sums)), exchange))
-        return PairSums(np.zeros(pairs), np.zeros(pairs))
+    def drowned(total, settings, exchange, draws):
+        exchanges.append(exchange)
+        return PairSums(0 * total.weight, 0 * total.climb)
 
-    monkeypatch.setattr("fedwatt.elevation.noise.noisy_sums", drowned)
+    monkeypatch.setattr("fedwatt.elevation.exchange.with_noise", drowned)
     settings = replace(SETTINGS, most_nodes=600, refreshes=1)
-    field, _ = shared_field(surveys * 60, GRID, settings)
-    assert asked == [(360, 0), (360, 1)]
+    field = shared_map(surveys * 60, GRID, settings)
+    assert exchanges == [0, 1]
     assert field.nodes > 0
     assert (field.elevation_m == 0).all()
 
@@ -160,17 +177,15 @@ def test_noise_on_counts_has_the_stated_size(surveys):
 def test_hills_are_found_under_noise_by_a_fleet_that_is_large_enough(surveys):
     """Six toy vehicles 120 times over: 720 vehicles in a small town, ε finite."""
     settings = replace(SETTINGS, most_nodes=600, clip=3.0, refreshes=0)
-    field, _ = shared_field(surveys * 120, GRID, settings)
+    field = shared_map(surveys * 120, GRID, settings)
     assert field.nodes > 300
     found = np.corrcoef(field.elevation_m, truth_m(field))[0, 1]
-    clear, _ = shared_field(
-        surveys * 120, GRID, ElevationSettings(minimum_vehicles=150, refreshes=0)
-    )
+    clear = shared_map(surveys * 120, GRID, ElevationSettings(minimum_vehicles=150, refreshes=0))
     assert found > 0.9 * np.corrcoef(clear.elevation_m, truth_m(clear))[0, 1]
 
 
 def test_under_much_noise_nothing_is_published(surveys):
-    loud, _ = shared_field(surveys * 5, GRID, replace(SETTINGS, noise_multiplier=1e3))
+    loud = shared_map(surveys * 5, GRID, replace(SETTINGS, noise_multiplier=1e3))
     assert loud.nodes <= 5  # of 7,000 nodes of the area, one in 30,000 passes by chance
 
 

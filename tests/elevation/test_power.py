@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.power import residual, without_outliers
-from fedwatt.elevation.survey import Survey
+from fedwatt.elevation.survey import Survey, residual, without_outliers
 
 
 def survey(energy_wh: np.ndarray) -> Survey:

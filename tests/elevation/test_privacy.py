@@ -6,20 +6,19 @@ from itertools import count
 import numpy as np
 import pytest
 
-from fedwatt.elevation.agreed import Area, agreed_pairs, agreed_segments
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.elevation_map import empty_map
+from fedwatt.elevation.grid import Area, Grid, agreed_pairs
 from fedwatt.elevation.learn import learn, publishable
-from fedwatt.elevation.power import Residual, residual
-from fedwatt.elevation.question import packed, presence, sum_fields, unpacked
-from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.solve import solve_field
-from fedwatt.elevation.statistics import (
+from fedwatt.elevation.normal_equations import (
     add,
     contribution,
+    solve_map,
     touched_nodes,
     usable_segments,
 )
-from fedwatt.elevation.survey import Survey, survey
+from fedwatt.elevation.request import MapRequest, agreed_segments, packed, presence, unpacked
+from fedwatt.elevation.settings import ElevationSettings
+from fedwatt.elevation.survey import Residual, Survey, residual
 from fedwatt.errors import RunError
 from fedwatt.metrics.sums import VectorLayout
 from fedwatt.privacy.secure.messages import Masked, to_plain
@@ -27,12 +26,17 @@ from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
-from tests.elevation.toys import DEGREE_M, fleet
+from tests.elevation.toys import DEGREE_M, fleet, survey
 from tests.privacy.rehearsal import rehearse
 
 GRID = Grid(cell_m=80.0)
 DATA = DataSettings(features="speed")
 K = 3
+
+
+def sum_fields(nodes):
+    """Names and sizes of sums over these nodes."""
+    return MapRequest(GRID, ElevationSettings(), nodes, empty_map(GRID)).fields
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,7 @@ def test_only_nodes_of_k_vehicles_leave_any_vehicle(surveys):
     assert counts.min() >= K
     driven = np.unique(np.concatenate([touched_nodes(one) for one in surveys]))
     assert 0 < len(published) < len(driven)
-    field = solve_field(GRID, add(sent), 0.03)
+    field = solve_map(GRID, add(sent), 0.03)
     assert field.vehicles.min() >= K
 
 
@@ -73,10 +77,10 @@ def test_a_home_street_is_in_no_message_but_in_the_private_field():
     learned = learn([*everyone[1:], hermit], settings, DATA)
     latitude, _ = GRID.positions(learned.shared.keys)
     assert latitude.max() < 42.5
-    own, _ = GRID.positions(learned.own["car-0"].keys)
+    own, _ = GRID.positions(learned.maps["car-0"].keys)
     assert own.max() > 42.9
     for name in ("car-1", "car-2", "car-6"):
-        other, _ = GRID.positions(learned.own[name].keys)
+        other, _ = GRID.positions(learned.maps[name].keys)
         assert other.max() < 42.5
 
 
@@ -104,7 +108,7 @@ def masked_exchange(surveys, overheard, last=None):
         nodes = nodes[counts["vehicles"] >= K]
     pairs = agreed_pairs(GRID, nodes, 8)
     values = [packed(one, residual(one), nodes, pairs, GRID, 8) for one in surveys]
-    total = summed(sum_fields(nodes, pairs), values)
+    total = summed(sum_fields(nodes), values)
     return nodes, unpacked(total, nodes, pairs, K), pairs
 
 
@@ -205,7 +209,7 @@ def test_every_byte_a_vehicle_sends_is_key_share_or_noise(surveys):
         bits = np.unpackbits(np.frombuffer(words, dtype=np.uint8))
         # 5 standard deviations of a fair coin.
         assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
-    layout = VectorLayout(sum_fields(nodes, pairs), vehicles=len(surveys))
+    layout = VectorLayout(sum_fields(nodes), vehicles=len(surveys))
     secret = layout.encode(packed(surveys[0], residual(surveys[0]), nodes, pairs, GRID, 8))
     sent = np.frombuffer(vectors[-len(surveys)], dtype="<u8")
     assert (sent != secret).mean() > 0.999

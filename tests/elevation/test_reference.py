@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from fedwatt.elevation.compare import against_baseline
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.compare import compare_with_reference
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 
@@ -24,8 +24,8 @@ def test_a_field_half_as_steep_has_slope_a_half():
     region = (north > 45.01).astype(np.int64)
     elevation = 500 * (north - 45) + 70 * region
     ones = np.ones(len(keys))
-    field = Field(grid, keys, elevation, region, ones, ones.astype(np.int64))
-    found = against_baseline(field, Plane())
+    field = ElevationMap(grid, keys, elevation, region, ones, ones.astype(np.int64))
+    found = compare_with_reference(field, Plane())
     assert found.nodes == len(keys)
     assert found.known == pytest.approx((east < 10.01).mean())
     assert (found.correlation, found.slope) == pytest.approx((1.0, 0.5))
@@ -46,6 +46,6 @@ def test_a_field_half_as_steep_has_slope_a_half():
 def test_a_model_of_another_region_is_refused():
     grid = Grid()
     keys = np.unique(Grid().corners(np.array([45.0]), np.array([50.0]))[0])
-    field = Field(grid, keys, np.zeros(4), *(np.zeros(4, dtype=np.int64),) * 3)
-    with pytest.raises(DataError, match="knows 0 of the field's 4 nodes"):
-        against_baseline(field, Plane())
+    field = ElevationMap(grid, keys, np.zeros(4), *(np.zeros(4, dtype=np.int64),) * 3)
+    with pytest.raises(DataError, match="knows 0 of the map's 4 nodes"):
+        compare_with_reference(field, Plane())

@@ -4,11 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.store import read_field, write_field
+from fedwatt.elevation.store import read_map_file, write_map_file
 from fedwatt.errors import DataError, SettingError
 from fedwatt.report.figures.elevation import write_map
 from fedwatt.windows import DataSettings
@@ -22,8 +22,8 @@ def field():
 
 
 def test_a_field_comes_back_as_it_was_written(field, tmp_path):
-    write_field(tmp_path / "a" / "hills.parquet", field)
-    back = read_field(tmp_path / "a" / "hills.parquet")
+    write_map_file(tmp_path / "a" / "hills.parquet", field)
+    back = read_map_file(tmp_path / "a" / "hills.parquet")
     assert back.grid == field.grid
     for name in ("keys", "elevation_m", "region", "passes", "vehicles"):
         assert (getattr(back, name) == getattr(field, name)).all()
@@ -39,7 +39,7 @@ def test_a_field_is_on_the_disk_before_it_has_its_name(field, tmp_path, monkeypa
         return rename(path, target)
 
     monkeypatch.setattr(Path, "replace", named)
-    write_field(tmp_path / "hills.parquet", field)
+    write_map_file(tmp_path / "hills.parquet", field)
     assert done == ["flushed", "named", "flushed"]  # the file, then its folder
     assert [file.name for file in tmp_path.iterdir()] == ["hills.parquet"]
 
@@ -47,13 +47,13 @@ def test_a_field_is_on_the_disk_before_it_has_its_name(field, tmp_path, monkeypa
 def test_a_field_that_cannot_be_written_says_so(field, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"Could not write .*: .+\. Choose another file"):
-        write_field(tmp_path / "file" / "hills.parquet", field)
+        write_map_file(tmp_path / "file" / "hills.parquet", field)
 
 
 def test_what_is_no_field_is_refused(tmp_path):
     (tmp_path / "text.parquet").write_text("hello")
-    with pytest.raises(DataError, match="not a field that can be read"):
-        read_field(tmp_path / "text.parquet")
+    with pytest.raises(DataError, match="not an elevation map that can be read"):
+        read_map_file(tmp_path / "text.parquet")
 
 
 @pytest.mark.parametrize("kind", ["png", "html", "svg"])
@@ -69,7 +69,7 @@ def test_a_map_is_drawn(field, tmp_path, kind):
 
 def test_maps_of_nothing_and_of_unknown_kinds_are_refused(field, tmp_path):
     with pytest.raises(DataError, match="too few to draw"):
-        write_map(empty_field(Grid()), tmp_path / "map.png")
+        write_map(empty_map(Grid()), tmp_path / "map.png")
     with pytest.raises(SettingError, match=r"ends in \.png"):
         write_map(field, tmp_path / "map.gif")
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedwatt.elevation.survey import surveys
 from fedwatt.randomness import generator
 from fedwatt.telemetry import Trip, Vehicle
 
@@ -68,3 +69,8 @@ def without_positions(vehicle: Vehicle) -> Vehicle:
             for trip in vehicle.trips
         ),
     )
+
+
+def survey(vehicle, grid, segment_s, data, split="train"):
+    """Segments of the vehicle's trips of a split, `segment_s` long."""
+    return surveys(vehicle, grid, [segment_s], data, split)[segment_s]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.charge import arrival, usable_wh
@@ -238,7 +238,7 @@ def climbing(own, vehicles):
     latitude, _ = GRID.positions(keys)
     count = np.full(len(keys), vehicles)
     height = 0.05 * (latitude - 42) * DEGREE_M
-    return Field(GRID, keys, height, np.zeros(len(keys), int), count.astype(float), count)
+    return ElevationMap(GRID, keys, height, np.zeros(len(keys), int), count.astype(float), count)
 
 
 def test_a_newcomers_lessons_know_no_hills_that_are_the_vehicles_own(fleet):

@@ -29,7 +29,7 @@ def test_four_vehicles_of_eight_trips_learn_routes_from_positive_sums():
     for vehicle in vehicles:
         part = split_of_trips(vehicle, data)
         taught = [trip for trip in vehicle.trips if part.get(trip.name, "test") != "test"]
-        own = learned.own[vehicle.name]
+        own = learned.maps[vehicle.name]
         boards[vehicle.name] = VehicleRoutes(passes(taught, GRID), own, mass_kg(vehicle), GRID)
     fleet = learn_routes(boards, settings, hills=learned.shared)
     shared = SharedDriving(fleet.driving, None, settings.minimum_vehicles)

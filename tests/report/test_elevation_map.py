@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from fedwatt.elevation.elevation_map import Field, empty_field
+from fedwatt.elevation.elevation_map import ElevationMap, empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.report.figures.elevation import hidden_words, map_page, relief_of
@@ -15,7 +15,7 @@ from fedwatt.report.figures.elevation import hidden_words, map_page, relief_of
 GRID = Grid()
 
 
-def square(longitude: float = 8.0) -> Field:
+def square(longitude: float = 8.0) -> ElevationMap:
     """20 × 20 nodes that rise a metre a row; the first two rows were driven by two vehicles."""
     rows, columns = np.meshgrid(np.arange(20), np.arange(20), indexing="ij")
     places = 45 + rows.ravel() * 180 / GRID.rows, longitude + columns.ravel() * 0.00102
@@ -24,7 +24,7 @@ def square(longitude: float = 8.0) -> Field:
     keys, first = np.unique(nearest, return_index=True)
     row = rows.ravel()[first]
     zero = np.zeros(len(keys), dtype=np.int64)
-    return Field(GRID, keys, row - row.mean(), zero, 1.0 + row, np.where(row < 2, 2, 5))
+    return ElevationMap(GRID, keys, row - row.mean(), zero, 1.0 + row, np.where(row < 2, 2, 5))
 
 
 def test_what_k_hides_is_counted():
@@ -56,4 +56,4 @@ def test_the_page_holds_every_node_of_the_region():
 
 def test_too_few_nodes_are_no_map():
     with pytest.raises(DataError, match="too few to draw"):
-        relief_of(empty_field(GRID))
+        relief_of(empty_map(GRID))

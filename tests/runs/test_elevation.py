@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.learn import learn, learn_shared
+from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
+from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.runs.config import RunConfig, Source, from_toml
@@ -96,8 +96,8 @@ def ascent(fleet, vehicle: int) -> np.ndarray:
 def test_a_stored_field_measured_elevation_and_learning_agree_on_the_hills(stored, tmp_path):
     data = DataSettings(features="speed, elevation", window=10)
     open_to_all = ElevationSettings(source="learn", minimum_vehicles=1, private=False)
-    field, _ = learn_shared(read_fleet(stored), open_to_all, data)
-    write_field(tmp_path / "hills.parquet", field, provenance=Provenance.by(names(stored), data))
+    field = learn(read_fleet(stored), open_to_all, data).shared
+    write_map_file(tmp_path / "hills.parquet", field, provenance=Provenance.by(names(stored), data))
     climbs = {}
     for source in ("learn", "measured", str(tmp_path / "hills.parquet")):
         settings = ElevationSettings(source=source, minimum_vehicles=1, private=False)
@@ -143,20 +143,20 @@ def names(stored):
 def test_a_field_that_may_know_test_trips_is_refused(stored, tmp_path, other, said):
     file = tmp_path / "hills.parquet"
     data = DataSettings(features="speed, elevation", window=10)
-    write_field(file, empty_field(Grid()), provenance=Provenance.by(names(stored), data))
+    write_map_file(file, empty_map(Grid()), provenance=Provenance.by(names(stored), data))
     fleet = Source(data=str(stored))
     elevation = ElevationSettings(source=str(file))
     fleet_of(fleet, data, elevation)
     with pytest.raises(SettingError, match=said):
         fleet_of(fleet, replace(data, **other), elevation)
     # Learned from vehicles of another town it knows none of these trips, whatever the split.
-    write_field(file, empty_field(Grid()), provenance=Provenance.by(["bus-1"], data))
+    write_map_file(file, empty_map(Grid()), provenance=Provenance.by(["bus-1"], data))
     fleet_of(fleet, replace(data, **other), elevation)
 
 
 def test_a_field_that_does_not_say_whose_it_is_is_used_with_a_warning(stored, tmp_path, caplog):
     file = tmp_path / "hills.parquet"
-    write_field(file, empty_field(Grid()))
+    write_map_file(file, empty_map(Grid()))
     data = DataSettings(features="speed, elevation", window=10)
     fleet_of(Source(data=str(stored)), data, ElevationSettings(source=str(file)))
     assert "does not say which trips it was learned from" in caplog.text
@@ -164,7 +164,7 @@ def test_a_field_that_does_not_say_whose_it_is_is_used_with_a_warning(stored, tm
 
 def test_a_missing_field_is_named(stored):
     data = DataSettings(features="speed, elevation", window=10)
-    with pytest.raises(DataError, match=r"There is no field /.*/nowhere\.parquet"):
+    with pytest.raises(DataError, match=r"There is no elevation map /.*/nowhere\.parquet"):
         fleet_of(Source(data=str(stored)), data, ElevationSettings(source="nowhere.parquet"))
 
 
@@ -198,12 +198,12 @@ def test_personal_models_are_kept_one_file_a_vehicle_and_seed(run):
 
 
 def test_the_published_field_is_in_the_run_folder(run):
-    field = read_field(run / "field.parquet")
+    field = read_map_file(run / "elevation_map.parquet")
     assert field.nodes > 50
     assert field.vehicles.min() >= 2
     environment = json.loads((run / "environment.json").read_text())
     assert environment["elevation"] == {"nodes": field.nodes, "vehicles": 3}
-    taught = read_provenance(run / "field.parquet")
+    taught = read_provenance(run / "elevation_map.parquet")
     assert taught == Provenance.by(["car-001", "car-002", "car-003"], from_toml(CONFIG).data)
 
 
@@ -217,9 +217,9 @@ def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):
     alone = learned_alone(config)
     for vehicle in read_fleet(stored):
         only = learn([vehicle], config.elevation, config.data).own[vehicle.name]
-        assert np.array_equal(alone.own[vehicle.name].keys, only.keys)
-        assert np.array_equal(alone.own[vehicle.name].elevation_m, only.elevation_m)
-    assert any(own.nodes for own in alone.own.values())
+        assert np.array_equal(alone.maps[vehicle.name].keys, only.keys)
+        assert np.array_equal(alone.maps[vehicle.name].elevation_m, only.elevation_m)
+    assert any(own.nodes for own in alone.maps.values())
 
 
 def test_the_ridge_of_a_local_only_vehicle_gains_by_its_own_map(tmp_path):

@@ -16,12 +16,16 @@ from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.server.sums import PlaceSums
 from fedwatt.deploy.vehicle.messages import ReplyForm
 from fedwatt.deploy.wire import Content, Value
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.encoding import evaluated_prefix, field_digest, field_to_arrays
-from fedwatt.elevation.exchange import SharedField, learn_from_totals
+from fedwatt.elevation.elevation_map import (
+    ElevationMap,
+    evaluated_prefix,
+    map_digest,
+    map_to_arrays,
+)
+from fedwatt.elevation.exchange import SharedMap, learn_from_totals
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.question import Question
-from fedwatt.elevation.store import Provenance, read_field, read_provenance, write_field
+from fedwatt.elevation.request import MapRequest
+from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
 from fedwatt.errors import DataError, RunError
 from fedwatt.files import write_bytes
 from fedwatt.journeys.driving_exchange import DrivingRequest, learn_driving
@@ -56,12 +60,12 @@ def training_vehicles(roster: Roster) -> frozenset[str]:
 
 def elevation_of_run(
     out: Path, roster: Roster, run: RunState, *, resume: bool
-) -> tuple[Field, int]:
+) -> tuple[ElevationMap, int]:
     """Return the map of a run and how many vehicles it is from: learned now, or before a kill."""
-    file = out / "field.parquet"
+    file = out / "elevation_map.parquet"
     if resume and file.exists():
         try:
-            earlier = read_field(file)
+            earlier = read_map_file(file)
             provenance = read_provenance(file)
         except DataError as error:
             raise RunError(f"{error} Start anew with a new plan and another --out.") from error
@@ -70,11 +74,11 @@ def elevation_of_run(
     run.begin_learning()
     learned = learn_elevation(roster, run)
     provenance = Provenance.by(learned.contributors, roster.config.data)
-    write_field(file, learned.field, driven=learned.driven, provenance=provenance)
-    return learned.field, len(learned.contributors)
+    write_map_file(file, learned.elevation_map, driven=learned.driven, provenance=provenance)
+    return learned.elevation_map, len(learned.contributors)
 
 
-def learn_elevation(roster: Roster, run: RunState) -> SharedField:
+def learn_elevation(roster: Roster, run: RunState) -> SharedMap:
     """Return the map that the connected vehicles learn together."""
     config = roster.config
     sums = PlaceSums(roster, run, "elevation", _elevation_request)
@@ -82,8 +86,8 @@ def learn_elevation(roster: Roster, run: RunState) -> SharedField:
     learned = learn_from_totals(
         sums, training_vehicles(roster), grid, config.elevation, secret_draws
     )
-    if learned.field.nodes:
-        nodes = learned.field.nodes
+    if learned.elevation_map.nodes:
+        nodes = learned.elevation_map.nodes
         vehicles = len(learned.contributors)
         log.info("elevation: %d nodes are published, of %d vehicles", nodes, vehicles)
     else:
@@ -91,15 +95,15 @@ def learn_elevation(roster: Roster, run: RunState) -> SharedField:
     return learned
 
 
-def _elevation_request(question: Question) -> Content:
+def _elevation_request(question: MapRequest) -> Content:
     """Return the fields of a request for elevation sums."""
     arrays = {"nodes": question.nodes}
-    if question.field is not None:
-        arrays |= field_to_arrays(question.field)
+    if question.elevation_map is not None:
+        arrays |= map_to_arrays(question.elevation_map)
     for number, candidate in enumerate(question.evaluated):
-        arrays |= field_to_arrays(candidate, evaluated_prefix(number))
+        arrays |= map_to_arrays(candidate, evaluated_prefix(number))
     values: dict[str, Value] = {
-        "count": question.field is None and not question.evaluated,
+        "count": question.elevation_map is None and not question.evaluated,
         "evaluated": len(question.evaluated),
         "segment_s": question.segment_s,
     }
@@ -110,7 +114,7 @@ def _elevation_request(question: Question) -> Content:
 class PublishedMap:
     """The elevation map of a run, and which vehicles have it."""
 
-    published: Field
+    published: ElevationMap
     plan: str
     offers: BackgroundRequests
     seconds: float
@@ -118,7 +122,7 @@ class PublishedMap:
     holders: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, published: Field, roster: Roster) -> "PublishedMap":
+    def of(cls, published: ElevationMap, roster: Roster) -> "PublishedMap":
         """Return the map of a run, which no vehicle has yet."""
         offers = BackgroundRequests(roster.requests, ReplyForm("elevation-map"))
         return cls(published, roster.plan.digest, offers, roster.config.deploy.round_seconds)
@@ -126,7 +130,7 @@ class PublishedMap:
     @cached_property
     def digest(self) -> str:
         """Return the digest that vehicles confirm."""
-        return field_digest(self.published)
+        return map_digest(self.published)
 
     @cached_property
     def requests(self) -> dict[bool, Content]:
@@ -134,7 +138,7 @@ class PublishedMap:
 
         Held-out vehicles stand for those that join later: they add nothing of their own.
         """
-        arrays = field_to_arrays(self.published)
+        arrays = map_to_arrays(self.published)
         values: dict[str, Value] = {"kind": "elevation-map", "plan": self.plan}
         return {extend: Content({**values, "extend": extend}, arrays) for extend in (True, False)}
 
@@ -168,7 +172,7 @@ class PublishedMap:
 
 
 def routes_of_run(
-    out: Path, roster: Roster, run: RunState, published: Field, *, resume: bool
+    out: Path, roster: Roster, run: RunState, published: ElevationMap, *, resume: bool
 ) -> FleetRoutes | None:
     """Return the routes of a run, learned now or before a kill; None where too few contribute."""
     file = out / ROUTES
@@ -188,7 +192,7 @@ def routes_of_run(
     return routes
 
 
-def learn_routes(roster: Roster, run: RunState, published: Field) -> FleetRoutes:
+def learn_routes(roster: Roster, run: RunState, published: ElevationMap) -> FleetRoutes:
     """Return the routes that the connected vehicles learn together."""
     settings = roster.config.elevation
     everyone = training_vehicles(roster)

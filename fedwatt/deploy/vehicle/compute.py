@@ -26,7 +26,7 @@ from fedwatt.deploy.vehicle.messages import BROADCAST
 from fedwatt.deploy.vehicle.places import Places
 from fedwatt.deploy.wire import Content
 from fedwatt.elevation.climb import with_elevation, with_measured_elevation
-from fedwatt.elevation.elevation_map import empty_field
+from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
 from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
@@ -187,7 +187,7 @@ class Computer:
             elif elevation:
                 vehicle = with_elevation(vehicle, self.places.elevation(plan))
             else:  # before a map is learned; the number of windows is the same
-                vehicle = with_elevation(vehicle, empty_field(Grid()))
+                vehicle = with_elevation(vehicle, empty_map(Grid()))
         return build_client(vehicle, settings)
 
     def _enrol(self, job: AcceptedRequest) -> Content:

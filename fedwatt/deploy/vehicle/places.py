@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.wire import Content
-from fedwatt.elevation.elevation_map import Field
-from fedwatt.elevation.encoding import field_digest, field_from_arrays
+from fedwatt.elevation.elevation_map import ElevationMap, map_digest, map_from_arrays
 from fedwatt.elevation.grid import Grid
-from fedwatt.elevation.ground import Ground
+from fedwatt.elevation.request import VehicleElevation
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.elevation.store import read_field, write_field
+from fedwatt.elevation.store import read_map_file, write_map_file
 from fedwatt.errors import DataError
 from fedwatt.files import flush, write_atomically, write_bytes, write_text
 from fedwatt.journeys.driving_exchange import DRIVING, DrivingRequest
@@ -71,7 +70,7 @@ class Places:
     def _elevation(self, job: "AcceptedRequest", config: RunConfig) -> tuple[Fields, Contribution]:
         values = job.request.values
         ground = self._ground(config.elevation, config.data)
-        request = ground.question(
+        request = ground.request(
             job.request.arrays,
             counting=bool(values["count"]),
             evaluated=int(values["evaluated"]),
@@ -107,17 +106,17 @@ class Places:
             shared = SharedDriving.read(job.request.arrays, grid, config.elevation.minimum_vehicles)
             write_bytes(folder / DRIVING_MAP, save_arrays(shared.arrays, {}))
             return Content({"map": shared.digest})
-        published = field_from_arrays(job.request.arrays, grid)
-        digest = field_digest(published)
+        published = map_from_arrays(job.request.arrays, grid)
+        digest = map_digest(published)
         if (folder / MAP_DIGEST).exists():
             if self.elevation_digest(job.plan) != digest:
                 raise DataError("this plan has another elevation map already")
             return Content({"map": digest})
         extended = published
         if job.request.values["extend"]:
-            extended = self._ground(config.elevation, config.data).own_field(published)
+            extended = self._ground(config.elevation, config.data).own_map(published)
         # Other vehicles contributed to the published map, and the server does not say which.
-        write_atomically(folder / MAP, lambda part: write_field(part, extended, provenance=None))
+        write_atomically(folder / MAP, lambda part: write_map_file(part, extended, provenance=None))
         flush(folder)
         write_text(folder / MAP_DIGEST, digest)
         self._ground.cache_clear()
@@ -130,12 +129,12 @@ class Places:
             raise DataError("the elevation map of this plan is not here yet")
         return file.read_text(encoding="utf-8")
 
-    def elevation(self, plan: str) -> Field:
+    def elevation(self, plan: str) -> ElevationMap:
         """Return the elevation map of a plan as extended in this vehicle."""
-        return read_field(plan_folder(self.state, plan) / MAP)
+        return read_map_file(plan_folder(self.state, plan) / MAP)
 
-    def _survey(self, elevation: ElevationSettings, data: DataSettings) -> Ground:
-        return Ground(prepared(read_vehicle(self.folder), data), elevation, data)
+    def _survey(self, elevation: ElevationSettings, data: DataSettings) -> VehicleElevation:
+        return VehicleElevation(prepared(read_vehicle(self.folder), data), elevation, data)
 
     def _route_board(
         self, plan: str, digest: str, elevation: ElevationSettings, data: DataSettings

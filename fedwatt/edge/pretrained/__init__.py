@@ -80,7 +80,7 @@ def owner_routes(name: str, folder: Path, mass: float | None) -> RouteModel:
     hills = None
     if len({trip.recording for trip in vehicle.trips}) >= FEWEST_FOR_ELEVATION:
         alone = learn_alone([vehicle], ElevationSettings(cell_m=fleet.grid.cell_m), DataSettings())
-        hills = alone.own[vehicle.name]
+        hills = alone.maps[vehicle.name]
     weight_kg = mass or vehicle.facts.get("mass_kg") or PRETRAINED[name].mass_kg
     trips = VehicleRoutes(passes(vehicle.trips, fleet.grid), hills, float(weight_kg), fleet.grid)
     stated_wh = vehicle.facts.get("pack_capacity_wh") or PRETRAINED[name].capacity_wh

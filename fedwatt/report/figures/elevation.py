@@ -19,7 +19,7 @@ from scipy.interpolate import griddata
 from scipy.spatial import cKDTree
 
 from fedwatt.elevation.compare import TerrainAgreement
-from fedwatt.elevation.elevation_map import Field
+from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import EARTH_RADIUS_M
 from fedwatt.errors import DataError, SettingError
 from fedwatt.report.page import fill, saved
@@ -48,7 +48,7 @@ class Relief:
     step_m              between contours
     """
 
-    field: Field
+    field: ElevationMap
     east_km: FloatArray
     north_km: FloatArray
     passes: FloatArray
@@ -101,7 +101,7 @@ class Relief:
 
 
 @styled
-def elevation_figure(field: Field) -> Figure:
+def elevation_figure(field: ElevationMap) -> Figure:
     """Largest region of a field: its hills, its passes, and how many vehicles drove where."""
     relief = relief_of(field)
     extent = relief.extent
@@ -156,7 +156,7 @@ def _bar(
     return bar
 
 
-def relief_of(field: Field) -> Relief:
+def relief_of(field: ElevationMap) -> Relief:
     """Everything that a map of the field's largest region needs."""
     if field.nodes < 10:
         raise DataError(
@@ -179,7 +179,7 @@ def relief_of(field: Field) -> Relief:
 
 
 def _raster(
-    field: Field, east_km: FloatArray, north_km: FloatArray, elevation_m: FloatArray
+    field: ElevationMap, east_km: FloatArray, north_km: FloatArray, elevation_m: FloatArray
 ) -> tuple[FloatArray, Extent]:
     """Heights on a regular raster, NaN away from any node, and its bounds in km."""
     cell_km = field.grid.cell_m / 1000
@@ -258,7 +258,7 @@ PAGE_PIXELS: Final = 2200
 KINDS: Final = (".png", ".svg", ".pdf", ".html")
 
 
-def write_map(field: Field, out: Path, *, driven: int = 0) -> None:
+def write_map(field: ElevationMap, out: Path, *, driven: int = 0) -> None:
     """Draw a field into a .png, .svg or .pdf file, or an .html page that pans and zooms.
 
     `driven` is how many nodes were driven at all, also those that are not in the field; 0: unknown.

@@ -8,7 +8,7 @@ import torch
 from fedwatt.deploy.vehicle.client_state import plan_folder
 from fedwatt.deploy.vehicle.messages import VECTOR
 from fedwatt.deploy.wire import Content, pack, unpack
-from fedwatt.elevation.store import read_field
+from fedwatt.elevation.store import read_map_file
 from fedwatt.journeys.route_files import fleet_from_bytes
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.journeys import ROUTES
@@ -30,7 +30,7 @@ def test_vehicles_learn_the_map_and_the_model_of_a_simulation(fleet: Path, tmp_p
     real = deployed(content, grid, tmp_path / "real")
     Run(from_toml(text), out=tmp_path / "simulated", observer=Silent()).execute()
     learned, expected = (
-        read_field(run / "field.parquet") for run in (real, tmp_path / "simulated")
+        read_map_file(run / "elevation_map.parquet") for run in (real, tmp_path / "simulated")
     )
     assert learned.nodes == expected.nodes > 0
     wanted = weights(tmp_path / "simulated")
@@ -39,7 +39,7 @@ def test_vehicles_learn_the_map_and_the_model_of_a_simulation(fleet: Path, tmp_p
         torch.testing.assert_close(got[name], wanted[name], rtol=0, atol=1e-5, msg=name)
     digest = plan_of(content).digest
     for vehicle in grid.vehicles.values():
-        own = read_field(plan_folder(vehicle.state, digest) / "elevation.parquet")
+        own = read_map_file(plan_folder(vehicle.state, digest) / "elevation.parquet")
         assert own.nodes >= learned.nodes
     for _, kind, body in grid.sent:
         if kind == "elevation":
