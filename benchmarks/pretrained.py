@@ -128,7 +128,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "duration": three([cell["duration"] for cell in cells]),
             "covered_50": percent([cell["covered_50"] for cell in cells]),
             "covered_90": percent([cell["covered_90"] for cell in cells]),
-            "least_covered": min(map(percent, by_vehicle.values())),
+            "least_covered": min(by_vehicle.values()),
         }
     return found
 

@@ -119,7 +119,7 @@ def import_(
         if dry_run:
             return
     else:
-        columns = {"vehicle-column": vehicle, "trip-column": trip}
+        columns: dict[str, str | bool] = {"vehicle-column": vehicle, "trip-column": trip}
         _refuse_answers(kind, columns | {"dates": dates, "dry-run": dry_run})
     if out is None:
         raise SettingError("Name the new fleet: --out FLEET, or --dry-run to leave it at this.")

@@ -271,8 +271,8 @@ def _header_of(path: Path) -> tuple[TextLayout, bool]:
     with path.open("rb") as file:
         lines = _decoded(file.read(HEADER_BYTES), path.name).splitlines()
     layout = text_layout(lines, path.name)
-    rows = lines[layout.form.skip_rows + 1 + layout.form.units_row :]
-    return layout, any(line.strip() for line in rows)
+    body = lines[layout.form.skip_rows + 1 + layout.form.units_row :]
+    return layout, any(line.strip() for line in body)
 
 
 def neighbours(path: Path) -> list[Path]:

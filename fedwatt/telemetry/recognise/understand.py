@@ -221,8 +221,8 @@ def understand(
     if tables["trip"].get("from") == "gaps":
         tables["trip"]["pause"] = round(apart.pause_s)
     form = asdict(first.layout.form)
-    usual = asdict(COMMAS)
-    tables["file"] = {key: value for key, value in form.items() if value != usual[key]}
+    plain_form = asdict(COMMAS)
+    tables["file"] = {key: value for key, value in form.items() if value != plain_form[key]}
     tables["cleaning"] = {"maximum_gap": apart.maximum_gap_s}
     reasons["cleaning"] = apart.sentence()
     return Understanding(
