@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from fedwatt.runs.execute import federation_for
 
 from fedwatt.runs.config import choose, from_tables
 from fedwatt.runs.defaults import BUILT_IN
 from fedwatt.runs.elevation import learned_for
+from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import open_fleet
 
 METHODS: Final = ("fedavg", "fo-ri-fedavg")

@@ -49,9 +49,11 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 
 def first_command() -> list[str]:
-    """The words after `fedwatt` of the first command that README shows for an installed package."""
-    (line,) = re.findall(r"^\$ fedwatt (run [^#\n]+)#", README.read_text(encoding="utf-8"), re.M)
-    return str(line).split()
+    """Return the words after `fedwatt` of README's first command for an installed package."""
+    line = re.search(r"^\$ fedwatt (run [^#\n]+)# once installed", README.read_text("utf-8"), re.M)
+    if line is None:
+        sys.exit(f"{README} shows no '$ fedwatt run ... # once installed'.")
+    return line[1].split()
 
 
 def installed(wheel: Path, extra: str, folder: Path) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from benchmarks.traffic import LargeFleet, churn, simulate_methods
 from fedwatt.errors import RunError
 from fedwatt.files import write_text
 from fedwatt.methods import get
-from fedwatt.methods.costs import costs
+from fedwatt.methods.method import costs
 from fedwatt.models import get_model
 from fedwatt.report.style import name_of
 

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 
 from benchmarks.traffic import Load
 from fedwatt.methods import get
-from fedwatt.methods.costs import costs
+from fedwatt.methods.method import costs
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies
 from fedwatt.models import get_model

@@ -103,8 +103,9 @@ def mask_words() -> str:
         ours = by_seed(cells[f"one network, {which}"])
         theirs = by_seed(cells[f"{other}, recorded"])
         change = np.mean([100 * (ours[seed] / theirs[seed] - 1) for seed in ours])
-        means = (float(np.mean(list(errors.values()))) for errors in (ours, theirs))
-        return "{:.1f} instead of {:.1f} Wh ({:+.1f} %)".format(*means, change)
+        first = np.mean(list(ours.values()))
+        second = np.mean(list(theirs.values()))
+        return f"{first:.1f} instead of {second:.1f} Wh ({change:+.1f} %)"
 
     return (
         "One network serves known and unknown elevation: one training window in sixteen is "
