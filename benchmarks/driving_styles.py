@@ -24,8 +24,8 @@ from examples.driving_styles.verdict import adjusted_rand
 from fedwatt.federation import Federation, Training
 from fedwatt.files import write_text
 from fedwatt.synthetic.driver import DriverStyle, draw_style
-from fedwatt.synthetic.duty import Duty
 from fedwatt.synthetic.fleet import synthetic_vehicle
+from fedwatt.synthetic.vehicle import Duty
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import load_fleet
 from fedwatt.windows import DataSettings, Fleet, build_fleet

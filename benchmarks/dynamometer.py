@@ -27,16 +27,14 @@ import polars as pl
 
 from benchmarks.marked import write_blocks
 from fedwatt.files import write_text
-from fedwatt.synthetic.arrays import FloatArray
-from fedwatt.synthetic.classes import CLASSES, DRIVER_KG
-from fedwatt.synthetic.drivetrain import Drivetrain
-from fedwatt.synthetic.parameters import VehicleParameters
-from fedwatt.synthetic.roadload import (
+from fedwatt.synthetic.energy import (
     GRAVITY_MPS2,
     air_density,
     traction_power_w,
     wheel_power_w,
 )
+from fedwatt.synthetic.vehicle import CLASSES, DRIVER_KG, Drivetrain, VehicleParameters
+from fedwatt.telemetry.trip import FloatArray
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "results" / "dynamometer.json"
@@ -98,7 +96,7 @@ def middles(values: FloatArray) -> FloatArray:
 def bench_vehicle(name: str) -> VehicleParameters:
     """Return a passenger class's typical drivetrain under the bench's mass and road load.
 
-    Typical is the middle of what `fedwatt.synthetic.classes.draw_vehicle` draws.
+    Typical is the middle of what `fedwatt.synthetic.vehicle.draw_vehicle` draws.
     """
     typical = CLASSES["passenger"][name]
     air_kg_m3 = float(air_density(np.array(BENCH_C)))

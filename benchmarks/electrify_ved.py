@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from fedwatt.synthetic.duty import DUTIES
-from fedwatt.synthetic.electrified import electrified_vehicle
+from fedwatt.synthetic.electrify import electrified_vehicle
+from fedwatt.synthetic.vehicle import DUTIES
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 from fedwatt.windows.client import DataSettings, split_of_trips
 

@@ -27,11 +27,11 @@ from benchmarks.marked import write_blocks
 from fedwatt.report.page import saved
 from fedwatt.report.style import INK, MUTED, WIDTH_IN, styled
 from fedwatt.synthetic import synthetic_vehicles
-from fedwatt.synthetic.arrays import FloatArray
 from fedwatt.synthetic.electrify import Channels, driving_power_w
-from fedwatt.synthetic.parameters import LEAF_2013, VehicleParameters
+from fedwatt.synthetic.vehicle import LEAF_2013, VehicleParameters
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
+from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.features import acceleration
 from fedwatt.windows.splits import split_trips, window_ends, window_energy
 

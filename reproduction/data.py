@@ -18,7 +18,7 @@ from typing import Final
 from fedwatt.elevation.climb import with_measured_elevation
 from fedwatt.errors import DataError
 from fedwatt.synthetic import synthetic_vehicles
-from fedwatt.synthetic.electrified import electrified_vehicle
+from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.channels import POSITION
 from fedwatt.telemetry.store import read_fleet, read_vehicle, vehicle_folders, write_fleet

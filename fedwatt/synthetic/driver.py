@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from fedwatt.synthetic.arrays import FloatArray, IntArray
-from fedwatt.synthetic.duty import DUTIES, Duty
 from fedwatt.synthetic.routes import STEP_M, Path
+from fedwatt.synthetic.vehicle import DUTIES, Duty
+from fedwatt.telemetry.trip import FloatArray, IntArray
 
 # v₀: comfortable acceleration, or braking, is half of a₀ at this speed.
 ACCELERATING_FADE_MPS = 15.0

@@ -13,14 +13,11 @@ import numpy as np
 
 from fedwatt.errors import SettingError, counted, unknown
 from fedwatt.randomness import generator
-from fedwatt.synthetic.classes import draw_vehicle
-from fedwatt.synthetic.climate import daily_mean_c, trip_days, trip_temperature_c
-from fedwatt.synthetic.consumption import consume
 from fedwatt.synthetic.driver import draw_style, drive
-from fedwatt.synthetic.duty import DUTIES
-from fedwatt.synthetic.recording import record
+from fedwatt.synthetic.recording import consume, record
 from fedwatt.synthetic.routes import itinerary, trace
-from fedwatt.synthetic.town import town
+from fedwatt.synthetic.town import daily_mean_c, town, trip_days, trip_temperature_c
+from fedwatt.synthetic.vehicle import DUTIES, draw_vehicle
 from fedwatt.telemetry.trip import Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
 from fedwatt.windows.lazy import Maker

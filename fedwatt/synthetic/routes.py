@@ -10,9 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from fedwatt.randomness import generator
-from fedwatt.synthetic.arrays import BoolArray, FloatArray, IntArray
-from fedwatt.synthetic.roads import LOCAL, MOTORWAY, RoadNetwork
-from fedwatt.synthetic.town import Town, homes
+from fedwatt.synthetic.town import LOCAL, MOTORWAY, RoadNetwork, Town, homes
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
 
 STEP_M = 5.0
 ELEVATION_EVERY = 4  # steps; elevation is far smoother than the path

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from fedwatt.errors import SettingError
 from fedwatt.randomness import key_of
-from fedwatt.synthetic.arrays import BoolArray, FloatArray, IntArray
 from fedwatt.synthetic.fleet import TownVehicles
-from fedwatt.telemetry.trip import Trip, Vehicle
+from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
 from fedwatt.windows.lazy import LazyFleet
 from fedwatt.windows.settings import DataSettings
 

@@ -1,15 +1,18 @@
-"""A small hilly town for Eclipse SUMO: electric vehicles with battery devices, among traffic.
+"""Electric vehicles in a small town driven by Eclipse SUMO, among traffic.
 
 Writes nodes, edges and trips, lets `netconvert` build the network and `sumo` drive it. Traffic
 lights, queues and lane changes are SUMO's, and so is the energy (its battery device, with the
 vehicle's mass, drag and losses); elevations, vehicles and drivers are those of the synthetic fleet.
+SUMO has no weather: heater and air conditioning are added to its energy.
 """
 
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from xml.etree.ElementTree import Element, ElementTree, SubElement, indent
 
 import numpy as np
@@ -17,11 +20,18 @@ from numpy.random import Generator
 
 from fedwatt.errors import RunError, SettingError, check
 from fedwatt.randomness import generator
-from fedwatt.synthetic.classes import draw_vehicle
 from fedwatt.synthetic.driver import draw_style
-from fedwatt.synthetic.duty import DUTIES
-from fedwatt.synthetic.landscape import draw_landscape
-from fedwatt.synthetic.parameters import VehicleParameters
+from fedwatt.synthetic.energy import climate_power_w
+from fedwatt.synthetic.town import (
+    daily_mean_c,
+    degrees,
+    draw_landscape,
+    trip_days,
+    trip_temperature_c,
+)
+from fedwatt.synthetic.vehicle import DUTIES, VehicleParameters, draw_vehicle
+from fedwatt.telemetry.readers.sumo_output import import_sumo
+from fedwatt.telemetry.trip import Vehicle
 
 BLOCK_M = 400.0
 ARTERIAL_EVERY = 3
@@ -233,3 +243,42 @@ def _run(command: list[str | Path]) -> None:
     if done.returncode:
         reason = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise RunError(f"{Path(command[0]).name} failed: {reason[0]}")
+
+
+def sumo_vehicles(town: SumoTown) -> Iterator[Vehicle]:
+    """Drive the town in SUMO and give its electric vehicles, one at a time.
+
+    SUMO knows no weather: heater and air conditioning follow from the town's climate and are added
+    to the energy that SUMO's battery device counted.
+    """
+    with TemporaryDirectory(prefix="fedwatt-sumo-") as folder:
+        fcd, battery = drive_in_sumo(town, Path(folder))
+        for vehicle in import_sumo(fcd, battery, position=degrees):
+            yield _with_climate(vehicle, town)
+
+
+def _with_climate(vehicle: Vehicle, town: SumoTown) -> Vehicle:
+    model, parameters = draw_vehicle(town.kind, generator(town.seed, "vehicle", vehicle.name))
+    times = trip_days(vehicle.name, town.seed, len(vehicle.trips))
+    outside_c = trip_temperature_c(daily_mean_c(town.seed), *times)
+    trips = []
+    for trip, ambient in zip(vehicle.trips, outside_c, strict=True):
+        ambient_c = np.full(trip.seconds, ambient)
+        clock_s = np.arange(trip.seconds, dtype=float)
+        heater_w, ac_w = climate_power_w(parameters, ambient_c, clock_s)
+        channels = {
+            **trip.channels,
+            "ambient_c": ambient_c,
+            "heater_w": heater_w,
+            "ac_w": ac_w,
+            "energy_wh": trip.channels["energy_wh"] + (heater_w + ac_w) / 3600,
+        }
+        trips.append(replace(trip, channels=channels))
+    facts = {
+        "source": f"SUMO, seed {town.seed}",
+        "model": model,
+        "powertrain": "ev",
+        "mass_kg": round(parameters.mass_kg, 1),
+        "pack_capacity_wh": round(parameters.pack.capacity_wh, 1),
+    }
+    return Vehicle(vehicle.name, tuple(trips), town.kind, "simulated", facts)

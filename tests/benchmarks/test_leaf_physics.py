@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.leaf_physics import calibrated, trip_energy_wh, with_factors
-from fedwatt.synthetic.parameters import LEAF_2013
+from fedwatt.synthetic.vehicle import LEAF_2013
 from tests.synthetic.test_electrify import a_trip
 
 

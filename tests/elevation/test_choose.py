@@ -32,7 +32,7 @@ def test_verdicts_add():
 @pytest.fixture(scope="module")
 def steep():
     """Few passes over ground far steeper than the usual prior expects."""
-    import fedwatt.synthetic.landscape as landscape
+    import fedwatt.synthetic.town as landscape
     from fedwatt.synthetic import synthetic_vehicles
     from fedwatt.synthetic.town import town
 

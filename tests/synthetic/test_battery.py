@@ -11,7 +11,12 @@ from scipy.integrate import solve_ivp
 
 from fedwatt.errors import DataError, SettingError
 from fedwatt.synthetic.battery import (
+    FLAT_CELL,
+    KNOTS,
+    LEAF_CELL,
+    NMC_CELL,
     SECONDS_PER_HOUR,
+    Cell,
     Drives,
     Pack,
     PackTrace,
@@ -23,7 +28,6 @@ from fedwatt.synthetic.battery import (
     sized_pack,
     supply,
 )
-from fedwatt.synthetic.cell import FLAT_CELL, KNOTS, LEAF_CELL, NMC_CELL, Cell
 
 # 100 flat cells of 10 Ah in series, 3 in parallel: 360 V, R_0 66.7 mΩ, R_1 33.3 mΩ, τ 30 s.
 FLAT = Pack(cell=FLAT_CELL, in_series=100, in_parallel=3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import SettingError
-from fedwatt.synthetic.drivetrain import Drivetrain
+from fedwatt.synthetic.vehicle import Drivetrain
 
 MAP = Drivetrain(conversion_loss=0.1, peak_force_n=1000.0, copper_w=800.0, iron_w=300.0)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError, SettingError
-from fedwatt.synthetic.electrified import electrified_vehicle, electrified_vehicles
+from fedwatt.synthetic.electrify import electrified_vehicle, electrified_vehicles
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings, build_client
 from tests.windows.toys import same_trips

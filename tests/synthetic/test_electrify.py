@@ -5,9 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedwatt.synthetic.charging import charge_between_trips
-from fedwatt.synthetic.drivetrain import Drivetrain
-from fedwatt.synthetic.duty import DUTIES
 from fedwatt.synthetic.electrify import (
     driving_power_w,
     electrify,
@@ -15,7 +12,8 @@ from fedwatt.synthetic.electrify import (
     reached_mps,
     run_up_s,
 )
-from fedwatt.synthetic.parameters import LEAF_2013, VehicleParameters
+from fedwatt.synthetic.energy import charge_between_trips
+from fedwatt.synthetic.vehicle import DUTIES, LEAF_2013, Drivetrain, VehicleParameters
 
 PLAIN = VehicleParameters(
     mass_kg=1000.0,

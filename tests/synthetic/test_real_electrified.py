@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedwatt.synthetic.electrified import electrified_vehicles
+from fedwatt.synthetic.electrify import electrified_vehicles
 from fedwatt.telemetry.readers import VED_CLEANING, import_ved
 from fedwatt.windows import DataSettings, build_fleet
 from tests.real_data import real_file

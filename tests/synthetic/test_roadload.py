@@ -9,10 +9,8 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.randomness import generator
-from fedwatt.synthetic.classes import CLASSES, draw_vehicle
-from fedwatt.synthetic.drivetrain import Drivetrain
-from fedwatt.synthetic.parameters import VehicleParameters
-from fedwatt.synthetic.roadload import air_density, traction_power_w, wheel_power_w
+from fedwatt.synthetic.energy import air_density, traction_power_w, wheel_power_w
+from fedwatt.synthetic.vehicle import CLASSES, Drivetrain, VehicleParameters, draw_vehicle
 
 CAR = VehicleParameters(
     mass_kg=1000.0,

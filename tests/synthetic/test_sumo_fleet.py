@@ -8,10 +8,20 @@ import pytest
 
 from fedwatt.errors import RunError, SettingError
 from fedwatt.synthetic import sumo
-from fedwatt.synthetic.landscape import draw_landscape
-from fedwatt.synthetic.sumo import BLOCK_M, SumoTown, drive_in_sumo, sumo_tool, write_town
-from fedwatt.synthetic.sumo_fleet import sumo_vehicles
-from fedwatt.synthetic.town import CENTRE_LATITUDE_DEG, CENTRE_LONGITUDE_DEG, EARTH_RADIUS_M
+from fedwatt.synthetic.sumo import (
+    BLOCK_M,
+    SumoTown,
+    drive_in_sumo,
+    sumo_tool,
+    sumo_vehicles,
+    write_town,
+)
+from fedwatt.synthetic.town import (
+    CENTRE_LATITUDE_DEG,
+    CENTRE_LONGITUDE_DEG,
+    EARTH_RADIUS_M,
+    draw_landscape,
+)
 from fedwatt.windows import DataSettings, build_fleet
 
 TINY = SumoTown(vehicles=2, trips=4, junctions=5, traffic=30)

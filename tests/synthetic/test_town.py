@@ -5,11 +5,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedwatt.synthetic.climate import daily_mean_c, trip_days
-from fedwatt.synthetic.landscape import SLOPE_RMS, Landscape, draw_landscape
-from fedwatt.synthetic.roads import MOTORWAY
 from fedwatt.synthetic.routes import SHORTEST_TRIP_M, STEP_M, itinerary, trace
-from fedwatt.synthetic.town import EARTH_RADIUS_M, degrees, homes, town
+from fedwatt.synthetic.town import (
+    EARTH_RADIUS_M,
+    MOTORWAY,
+    SLOPE_RMS,
+    Landscape,
+    daily_mean_c,
+    degrees,
+    draw_landscape,
+    homes,
+    town,
+    trip_days,
+)
 
 
 def test_one_wave_by_hand():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedwatt.elevation.climb import with_measured_elevation
 from fedwatt.errors import DataError, SettingError
-from fedwatt.synthetic.electrified import electrified_vehicle
+from fedwatt.synthetic.electrify import electrified_vehicle
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import SPLITS, DataSettings, build_client, build_fleet
 from fedwatt.windows.experiments import Fault, corrupted, repartition

@@ -34,8 +34,7 @@ def generate(
 
     shared.refuse_filled(out)
     if engine is Engine.SUMO:
-        from fedwatt.synthetic.sumo import SumoTown
-        from fedwatt.synthetic.sumo_fleet import sumo_vehicles
+        from fedwatt.synthetic.sumo import SumoTown, sumo_vehicles
 
         made = sumo_vehicles(SumoTown(vehicles=vehicles, trips=trips, kind=kind, seed=seed))
     else:
@@ -59,7 +58,7 @@ def electrify(
     min_trips: Annotated[int, typer.Option(help=shared.MIN_TRIPS, min=3)] = 10,
 ) -> None:
     """Simulate electric vehicles at the recorded speed of any cars."""
-    from fedwatt.synthetic.electrified import electrified_vehicles
+    from fedwatt.synthetic.electrify import electrified_vehicles
     from fedwatt.telemetry.readers import VED_CLEANING, import_ved
     from fedwatt.telemetry.store import write_fleet
 
