@@ -123,7 +123,7 @@ def learned_after(surveys, spoil, **changed):
         ("passes", slice(0, 1), -1e6, "A node has -9.* passes"),
         ("right", slice(0, 1), 2.0**24, r"m apart differ by \S+ m in height"),
         ("vehicles", slice(0, 1), 100.0, "of 6 vehicles"),
-        ("right", slice(0, 1), np.inf, "make no field"),
+        ("right", slice(0, 1), np.inf, "make no map"),
     ],
 )
 def test_sums_that_no_honest_vehicles_make_are_refused(surveys, name, at, added, why):
