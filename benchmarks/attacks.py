@@ -48,7 +48,7 @@ from fedwatt.methods import Method, get
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import Model
 from fedwatt.privacy.secure_settings import SecureSettings
-from fedwatt.runs.deployment import Deployment
+from fedwatt.runs.config import Deployment
 from fedwatt.synthetic import synthetic_fleet, synthetic_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows import Fleet

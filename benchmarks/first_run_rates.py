@@ -22,9 +22,8 @@ import torch
 
 from fedwatt.runs.config import choose, from_tables
 from fedwatt.runs.defaults import BUILT_IN
-from fedwatt.runs.elevation import learned_for
 from fedwatt.runs.simulation import federation_for
-from fedwatt.runs.source import open_fleet
+from fedwatt.runs.source import learned_for, open_fleet
 
 METHODS: Final = ("fedavg", "fo-ri-fedavg")
 RATES: Final = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)

@@ -33,10 +33,9 @@ from fedwatt.evaluation.networks import Selected, local_networks
 from fedwatt.federation.evaluate import error_rows
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.runs.config import RunConfig, from_toml
-from fedwatt.runs.elevation import learned_alone
 from fedwatt.runs.run import Run
 from fedwatt.runs.simulation import federation_for
-from fedwatt.runs.source import open_fleet
+from fedwatt.runs.source import learned_alone, open_fleet
 from fedwatt.runs.tables import read_table
 
 PAGE: Final = Path("docs/accuracy.md")

@@ -18,7 +18,7 @@ from benchmarks.terrain_scale import DEGREE_M, GRID, LATITUDE, LONGITUDE, driven
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.learn import shared_map
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.runs.elevation import elevation_budget
+from fedwatt.runs.source import elevation_budget
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "terrain_private.json"
 SIDE_M = 4000.0

@@ -75,7 +75,7 @@ def test_a_run_of_fedavg_goes_through_twelve_files(tmp_path: Path) -> None:
     front = [
         ("runs/run.py", "Run.execute"),
         ("runs/simulation.py", "Simulation.open"),
-        ("runs/checkpoint.py", "train_method"),
+        ("runs/folder.py", "train_method"),
     ]
     rules = [WALK[number - 1] for number in (4, 8, 9)]  # the rows that drop out
     expected = front + [call for call in WALK if call not in rules]

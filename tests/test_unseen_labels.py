@@ -18,8 +18,8 @@ from comparison.plan import Plan
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import fleet_ridge
 from fedwatt.runs.config import RunConfig, from_toml
-from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.run import Run
+from fedwatt.runs.source import run_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.telemetry.store import write_fleet
 from fedwatt.tuning.tune import tune

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedwatt.elevation.elevation_map import ElevationMap
 
 app = typer.Typer(cls=Panels, no_args_is_help=True)
-FieldFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a run folder.")]
+MapFile = Annotated[Path, typer.Argument(help="File of 'elevation learn', or a run folder.")]
 DEFAULTS = ElevationSettings()
 DATA = DataSettings()
 
@@ -49,30 +49,30 @@ def learn_(
     settings = ElevationSettings(minimum_vehicles=minimum_vehicles, cell_m=cell)
     data = DataSettings(split_seed=split_seed, split=split, window=window, held_out=held_out)
     with console.status("Surveying ..."):
-        field, driven = publish_map(fleet, out, settings, data)
+        elevation_map, driven = publish_map(fleet, out, settings, data)
     console.print(
-        f"{field.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
+        f"{elevation_map.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
         f"and are in {out}; the others stay in the vehicles."
     )
 
 
 @app.command("map")
 def map_(
-    field: FieldFile,
+    elevation_map: MapFile,
     out: Annotated[Path, typer.Option(help=OUT_HELP)],
 ) -> None:
     """Draw a map as shaded relief with contours; an .html file pans and zooms."""
     from fedwatt.elevation.store import driven_nodes, read_map_file
     from fedwatt.report.figures.elevation import write_map
 
-    file = map_file(field)
+    file = map_file(elevation_map)
     write_map(read_map_file(file), out, driven=driven_nodes(file))
     console.print(f"Map: {out}")
 
 
 @app.command("compare")
 def compare_(
-    field: FieldFile,
+    elevation_map: MapFile,
     truth: Annotated[
         Path,
         typer.Argument(help="Fleet with measured elevation, or .hgt, GeoTIFF, .csv or .parquet."),
@@ -83,11 +83,15 @@ def compare_(
     """Compare a learned map with measured elevation or a terrain model."""
     from fedwatt.elevation.store import read_map_file
 
-    learned = read_map_file(map_file(field))
+    learned = read_map_file(map_file(elevation_map))
     fleet = (truth / "fleet.json").is_file()
     if fleet and plot is not None:
         raise SettingError("--plot draws a comparison with a terrain model, not with a fleet.")
-    rows = _against_fleet(learned, truth) if fleet else _against_model(learned, truth, plot)
+    rows = (
+        _compared_with_fleet(learned, truth)
+        if fleet
+        else _compared_with_model(learned, truth, plot)
+    )
     if as_json:
         print_json(rows)
         return
@@ -101,51 +105,50 @@ def compare_(
         console.print(f"Figure: {plot}")
 
 
-def _against_fleet(field: "ElevationMap", fleet: Path) -> dict[str, str]:
+def _compared_with_fleet(elevation_map: "ElevationMap", fleet: Path) -> dict[str, str]:
     """Return the agreement of an elevation map with a fleet's measured elevation."""
     from fedwatt.elevation.compare import compare
     from fedwatt.telemetry.store import read_fleet
 
-    found = compare(field, read_fleet(fleet))
+    agreement = compare(elevation_map, read_fleet(fleet))
     return {
-        "seconds driven with both": f"{found.seconds:,}",
-        "of these known to the field": f"{found.known:.1%}",
-        "correlation of elevations": f"{found.correlation:.3f}",
-        "metres of the field for a metre measured": f"{found.scale:.3f}",
-        "elevations differ by (RMS)": f"{found.difference_m:.1f} m",
-        "minutes compared": f"{found.minutes:,}",
-        "correlation of climbs in a minute": f"{found.climb_correlation:.3f}",
-        "climbs differ by (RMS)": f"{found.climb_difference_m:.1f} m",
-        "a level road would miss (RMS)": f"{found.climb_m:.1f} m",
+        "seconds driven with both": f"{agreement.seconds:,}",
+        "of these covered by the map": f"{agreement.covered:.1%}",
+        "correlation of elevations": f"{agreement.correlation:.3f}",
+        "metres of the map per metre measured": f"{agreement.scale:.3f}",
+        "elevations differ by (RMS)": f"{agreement.difference_m:.1f} m",
+        "minutes compared": f"{agreement.minutes:,}",
+        "correlation of climbs in a minute": f"{agreement.climb_correlation:.3f}",
+        "climbs differ by (RMS)": f"{agreement.climb_difference_m:.1f} m",
+        "climbs of a level map differ by (RMS)": f"{agreement.climb_m:.1f} m",
     }
 
 
-def _against_model(field: "ElevationMap", model: Path, figure: Path | None) -> dict[str, str]:
-    """Return the agreement of an elevation map with a terrain model, drawn into `figure` if
-    given.
-    """
+def _compared_with_model(
+    elevation_map: "ElevationMap", model: Path, figure: Path | None
+) -> dict[str, str]:
+    """Return the agreement of a map with a terrain model, drawn into `figure` if there is one."""
     from fedwatt.elevation.compare import compare_with_reference
     from fedwatt.telemetry.maps import read_terrain_model
 
-    found = compare_with_reference(field, read_terrain_model([model]))
+    agreement = compare_with_reference(elevation_map, read_terrain_model([model]))
     if figure is not None:
         from fedwatt.report.figures.elevation import baseline_figure
         from fedwatt.report.page import saved
 
-        figure.write_bytes(saved(baseline_figure(found)))
+        figure.write_bytes(saved(baseline_figure(agreement)))
     rows = {
-        "nodes of the field": f"{found.nodes:,}",
-        "of these known to the terrain model": f"{found.known:.1%}",
-        "correlation of elevations": f"{found.correlation:.3f}",
-        "metres of the field for a metre of the model": f"{found.slope:.3f}",
-        "elevations differ by (RMS)": f"{found.rms_m:.1f} m",
-        "elevations differ by (median)": f"{found.median_m:.1f} m",
+        "nodes of the map": f"{agreement.nodes:,}",
+        "of these covered by the terrain model": f"{agreement.covered:.1%}",
+        "correlation of elevations": f"{agreement.correlation:.3f}",
+        "metres of the map per metre of the model": f"{agreement.slope:.3f}",
+        "elevations differ by (RMS)": f"{agreement.rms_m:.1f} m",
+        "elevations differ by (median)": f"{agreement.median_m:.1f} m",
     }
-    for one in found.grades:
-        about = f"grades over {one.span_m / 1000:g} km differ by (RMS; level road)"
-        nothing = "no nodes that far apart"
-        percent = f"{one.difference:.2%} ({one.reference:.2%})"
-        rows[about] = percent if one.pairs else nothing
+    for grade in agreement.grades:
+        percent = f"{grade.difference:.2%} ({grade.reference:.2%})"
+        name = f"grades over {grade.span_m / 1000:g} km differ by (RMS; level map)"
+        rows[name] = percent if grade.pairs else "no nodes that far apart"
     return rows
 
 

@@ -162,7 +162,7 @@ def configuration(
     by their keys, such as training.rounds; None: not given.
     """
     from fedwatt.runs.config import from_tables, label_of, override, read_config
-    from fedwatt.runs.user_code import changed_code, sentence
+    from fedwatt.runs.provenance import changed_code, sentence
 
     if path is None and resume and holds_run(out):
         path = out / "config.toml"

@@ -162,7 +162,7 @@ def describe_elevation(learned: "Learned", elevation: "ElevationSettings") -> st
     if (
         elevation.private
         and vehicle_maps
-        and not any(field.nodes or field.measured for field in vehicle_maps)
+        and not any(each.nodes or each.measured for each in vehicle_maps)
     ):
         return (
             "elevation map: none, so that roads count as level: no vehicle has positions "

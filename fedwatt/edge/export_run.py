@@ -14,10 +14,9 @@ from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.models import MODELS, Model
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import learns_elevation, vehicle_map
 from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
 from fedwatt.runs.provenance import describe_fleet
-from fedwatt.runs.source import vehicle_maker
+from fedwatt.runs.source import learns_elevation, vehicle_maker, vehicle_map
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet

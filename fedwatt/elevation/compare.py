@@ -1,14 +1,13 @@
-"""A learned map held against real elevation.
+"""Comparison of a learned elevation map with measured elevation.
 
-Each region is compared about its own mean: the map knows no other zero.
+Each region is compared about its own mean, because a map has no common zero.
 
-Against a channel `elevation_m` (a DEM, eVED's, or any other) elevations are compared where the
-vehicles drive, second by second; climbs over stretches of a minute, which is what a model is given.
-Only measured heights count, wherever they are from; energy is not looked at.
+With a channel `elevation_m` (a receiver's, eVED's, or any other) elevations are compared where the
+vehicles drive, second by second; climbs over stretches of a minute, which models read. Energy is
+not used.
 
-Against a terrain model (SRTM tiles, a GeoTIFF, or a file of its posts) elevations are compared at
-the map's nodes, and grades between nodes that lie about 0.5, 1 and 2 km apart. No trip is looked
-at.
+With a terrain model (SRTM tiles, a GeoTIFF, or a file of its posts) elevations are compared at the
+map's nodes, and grades between nodes that lie about 0.5, 1 and 2 km apart. No trip is used.
 """
 
 from collections.abc import Iterable
@@ -41,18 +40,18 @@ class ElevationAgreement:
     """Agreement of an elevation map with measured elevation.
 
     seconds             driven seconds with a trusted position and a measured elevation
-    known               share of them that the map knows
+    covered             share of them that the map covers
     correlation         of elevations about their regions' means
     scale               metres of the map for a metre measured; 1 is right, less is too flat
     difference_m        root mean square of what differs, about regions' means
-    minutes             stretches of a minute that the map knows from end to end
+    minutes             stretches of a minute between two covered positions
     climb_correlation   of their climbs
     climb_difference_m  root mean square of what their climbs differ by
-    climb_m             root mean square of the measured climbs: what a level road would miss
+    climb_m             root mean square of the measured climbs, the error of a level map
     """
 
     seconds: int
-    known: float
+    covered: float
     correlation: float
     scale: float
     difference_m: float
@@ -63,7 +62,7 @@ class ElevationAgreement:
 
 
 def compare(elevation_map: ElevationMap, vehicles: Iterable[Vehicle]) -> ElevationAgreement:
-    """Hold a map against the channel `elevation_m` of the vehicles' trips."""
+    """Compare a map with the channel `elevation_m` of the vehicles' trips."""
     learned = []
     measured = []
     region = []
@@ -77,32 +76,29 @@ def compare(elevation_map: ElevationMap, vehicles: Iterable[Vehicle]) -> Elevati
             height, place = elevation_map.read(latitude_deg, longitude_deg)
             true = trip.channels["elevation_m"]
             usable = trusted & np.isfinite(true) & (trip.channels["speed_mps"] >= STANDING_MPS)
-            known = usable & np.isfinite(height)
+            covered = usable & np.isfinite(height)
             seconds += int(usable.sum())
-            learned.append(height[known])
-            measured.append(true[known])
-            region.append(place[known])
+            learned.append(height[covered])
+            measured.append(true[covered])
+            region.append(place[covered])
             climbs.append(_climbs(height, true, place, trusted))
     if not seconds:
         raise DataError(
             "No trip has both positions and measured elevation, so there is nothing to compare. "
             "Import the fleet with a terrain model (--dem), or recordings with elevation."
         )
-    one = np.concatenate(learned)
-    other = np.concatenate(measured)
     regions: IntArray = np.concatenate(region)
+    height_m = about_means(np.concatenate(learned), regions)
+    true_m = about_means(np.concatenate(measured), regions)
     ours, theirs = np.concatenate(climbs, axis=1)
-    if len(one) < 2 or len(ours) < 2:
-        raise DataError(
-            "The map knows no ground that the vehicles drive. Is it a map of this fleet?"
-        )
-    one, other = about_means(one, regions), about_means(other, regions)
+    if len(height_m) < 2 or len(ours) < 2:
+        raise DataError("The map has no nodes where the vehicles drive. Is it a map of this fleet?")
     return ElevationAgreement(
         seconds=seconds,
-        known=len(one) / seconds,
-        correlation=float(np.corrcoef(one, other)[0, 1]),
-        scale=float(one @ other / (other @ other)),
-        difference_m=rms(one - other),
+        covered=len(height_m) / seconds,
+        correlation=float(np.corrcoef(height_m, true_m)[0, 1]),
+        scale=float(height_m @ true_m / (true_m @ true_m)),
+        difference_m=rms(height_m - true_m),
         minutes=len(ours),
         climb_correlation=float(np.corrcoef(ours, theirs)[0, 1]),
         climb_difference_m=rms(ours - theirs),
@@ -117,16 +113,16 @@ def _climbs(
     ends = np.arange(MINUTE_S, len(height), MINUTE_S)
     starts = ends - MINUTE_S
     sure = trusted & np.isfinite(height) & np.isfinite(true)
-    kept = sure[ends] & sure[starts] & (region[ends] == region[starts])
+    within = sure[ends] & sure[starts] & (region[ends] == region[starts])
     gained = np.stack([height[ends] - height[starts], true[ends] - true[starts]])
-    return gained[:, kept]
+    return gained[:, within]
 
 
 @dataclass(frozen=True)
 class GradeDifference:
     """Grades between nodes about `span_m` apart: how many pairs, and their RMS as ratios.
 
-    `difference` is between the map and the reference, `reference` what a level road would miss.
+    `difference` is between the map and the reference, `reference` the error of a level map.
     """
 
     span_m: float
@@ -140,7 +136,7 @@ class TerrainAgreement:
     """Agreement of an elevation map with a terrain model at its nodes.
 
     nodes          of the map
-    known          share of them that the model knows
+    covered        share of them that the model covers
     correlation    of elevations about their regions' means
     slope          metres of the map for a metre of the model; 1 is right, less is too flat
     rms_m          root mean square of what elevations differ by
@@ -150,7 +146,7 @@ class TerrainAgreement:
     """
 
     nodes: int
-    known: float
+    covered: float
     correlation: float
     slope: float
     rms_m: float
@@ -161,23 +157,23 @@ class TerrainAgreement:
 
 
 def compare_with_reference(elevation_map: ElevationMap, elevation: "Terrain") -> TerrainAgreement:
-    """Hold a map against a terrain model at the map's nodes."""
+    """Compare a map with a terrain model at the map's nodes."""
     latitude_deg, longitude_deg = elevation_map.grid.positions(elevation_map.keys)
     true_m = elevation.elevation_m(latitude_deg, longitude_deg)
-    known = np.flatnonzero(np.isfinite(true_m))
-    if len(known) < LEAST_NODES:
+    covered = np.flatnonzero(np.isfinite(true_m))
+    if len(covered) < LEAST_NODES:
         raise DataError(
-            f"The terrain model knows {len(known)} of {elevation_map.nodes:,} nodes, and "
+            f"The terrain model covers {len(covered)} of {elevation_map.nodes:,} nodes, and "
             f"at least {LEAST_NODES} are needed to compare. Is it of the region where the fleet "
             "drives?"
         )
-    region = elevation_map.region[known]
-    ours = about_means(elevation_map.elevation_m[known], region)
-    theirs = about_means(true_m[known], region)
-    place_m = _on_sphere_m(latitude_deg[known], longitude_deg[known])
+    region = elevation_map.region[covered]
+    ours = about_means(elevation_map.elevation_m[covered], region)
+    theirs = about_means(true_m[covered], region)
+    place_m = _on_sphere_m(latitude_deg[covered], longitude_deg[covered])
     return TerrainAgreement(
         nodes=elevation_map.nodes,
-        known=len(known) / elevation_map.nodes,
+        covered=len(covered) / elevation_map.nodes,
         correlation=float(np.corrcoef(ours, theirs)[0, 1]),
         slope=float(ours @ theirs / (theirs @ theirs)),
         rms_m=rms(ours - theirs),
@@ -197,16 +193,16 @@ def _grades(
     tree = cKDTree(place_m)
     wide = tree.query_pairs((1 + SLACK) * span_m, output_type="ndarray")
     apart_m = np.linalg.norm(place_m[wide[:, 0]] - place_m[wide[:, 1]], axis=1)
-    kept = (apart_m >= (1 - SLACK) * span_m) & (region[wide[:, 0]] == region[wide[:, 1]])
-    one, other = wide[kept].T
-    grade, true = ((z[one] - z[other]) / apart_m[kept] for z in (ours, theirs))
-    if not len(one):
+    chosen = (apart_m >= (1 - SLACK) * span_m) & (region[wide[:, 0]] == region[wide[:, 1]])
+    first, second = wide[chosen].T
+    grade, true = ((z[first] - z[second]) / apart_m[chosen] for z in (ours, theirs))
+    if not len(first):
         return GradeDifference(span_m, 0, float("nan"), float("nan"))
-    return GradeDifference(span_m, len(one), rms(grade - true), rms(true))
+    return GradeDifference(span_m, len(first), rms(grade - true), rms(true))
 
 
 def _on_sphere_m(latitude_deg: FloatArray, longitude_deg: FloatArray) -> FloatArray:
-    """Points in space, metres [nodes, 3]; chords of a few kilometres are as long as the way."""
+    """Points in space, metres [nodes, 3]; chords of a few kilometres are as long as arcs."""
     latitude = np.radians(latitude_deg)
     longitude = np.radians(longitude_deg)
     flat = np.cos(latitude)

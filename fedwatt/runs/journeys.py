@@ -46,8 +46,7 @@ from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
 from fedwatt.metrics.sums import add_up
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import learned_elevation
-from fedwatt.runs.source import source_vehicles
+from fedwatt.runs.source import learned_elevation, source_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows import Client
 from fedwatt.windows.client import prepared, split_of_trips
@@ -190,9 +189,7 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
 def own_elevation(
     vehicle: Vehicle, config: RunConfig, shared: ElevationMap | None
 ) -> ElevationMap | None:
-    """Return the shared hills and, on top, what the vehicle's own trips bear out of its private
-    ones.
-    """
+    """Return the vehicle's own map: the shared one and private nodes that lower its errors."""
     if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
         return shared
     alone = frozenset([vehicle.name])
@@ -200,14 +197,16 @@ def own_elevation(
     return own_maps(*survey, shared, config.elevation)[vehicle.name]
 
 
-def route_board(vehicle: Vehicle, config: RunConfig, hills: ElevationMap | None) -> VehicleRoutes:
+def route_board(
+    vehicle: Vehicle, config: RunConfig, elevation_map: ElevationMap | None
+) -> VehicleRoutes:
     """Return a vehicle's passes of its training and validation trips."""
     trips = list(vehicle.trips)
     if len({trip.recording for trip in trips}) >= FEWEST_TRIPS:
         split_of = split_of_trips(vehicle, config.data)
         trips = [trip for trip in trips if split_of.get(trip.name, "test") != "test"]
     grid = Grid(cell_m=config.elevation.cell_m)
-    return VehicleRoutes(passes(trips, grid), hills, mass_kg(vehicle), grid)
+    return VehicleRoutes(passes(trips, grid), elevation_map, mass_kg(vehicle), grid)
 
 
 def vehicle_routes(run: Path, config: RunConfig, vehicle: Vehicle) -> RouteModel:

@@ -31,8 +31,8 @@ from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import parse_json, write_atomically
 from fedwatt.models.layout import Layout
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.provenance import changed_since, sentence
 from fedwatt.runs.tables import write_table
-from fedwatt.runs.user_code import changed_since, sentence
 from fedwatt.telemetry.store import folder_name
 
 MODEL_FILE: Final = "model.safetensors"

@@ -34,19 +34,21 @@ from fedwatt.federation.settings import Asynchronous, Availability, Training
 from fedwatt.files import write_text
 from fedwatt.methods import Method, get
 from fedwatt.privacy import Budget, budget_for
-from fedwatt.runs.checkpoint import (
+from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
+from fedwatt.runs.folder import (
     CheckpointOrigin,
+    claim,
     latest_checkpoint,
+    refuse_other_run,
+    run_hash,
     state_folder,
     train_method,
 )
-from fedwatt.runs.config import MethodChoice, RunConfig, to_toml
-from fedwatt.runs.elevation import elevation_spending, learns_elevation
-from fedwatt.runs.folder import claim, refuse_other_run, run_hash
 from fedwatt.runs.model_file import RunResults
 from fedwatt.runs.objects import configuration, named
 from fedwatt.runs.observers import SILENT, Observer, Observers, OnRound, ProgressLog
 from fedwatt.runs.provenance import describe_fleet, participation_hashes, provenance
+from fedwatt.runs.source import elevation_spending, learns_elevation
 from fedwatt.runs.tables import write_table
 from fedwatt.windows import Fleet
 

@@ -16,19 +16,19 @@ from fedwatt.federation.evaluate import Predictions, predictions_of
 from fedwatt.federation.federation import Network
 from fedwatt.federation.records import Row
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.elevation import (
+from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
+from fedwatt.runs.model_file import personalised_file, write_personalised
+from fedwatt.runs.provenance import fleet_partition
+from fedwatt.runs.run import Run, RunBackend
+from fedwatt.runs.source import (
     data_without_elevation,
     elevation_facts,
     learned_alone,
     learned_for,
     learns_elevation,
+    open_fleet,
     write_learned,
 )
-from fedwatt.runs.journeys import mixed_predictions, write_fleet_ridge, write_trip_prior
-from fedwatt.runs.model_file import personalised_file, write_personalised
-from fedwatt.runs.provenance import fleet_partition
-from fedwatt.runs.run import Run, RunBackend
-from fedwatt.runs.source import open_fleet
 from fedwatt.windows import Fleet
 
 TrainElsewhere = Callable[[RunConfig, Path, Fleet], None]

@@ -29,9 +29,8 @@ from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.methods import Method
-from fedwatt.runs.checkpoint import CheckpointOrigin, load_checkpoint, save_checkpoint
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.folder import run_hash
+from fedwatt.runs.folder import CheckpointOrigin, load_checkpoint, run_hash, save_checkpoint
 from fedwatt.runs.model_file import flat, personalised_file, read_model_config, read_personalised
 from fedwatt.runs.run import Run, RunBackend
 from fedwatt.runs.simulation import Simulation
@@ -225,7 +224,7 @@ class Trained:
     ) -> "ModelCard":
         """Write the model as an ONNX file, and return its card.
 
-        With a `vehicle`, or the name of one of the fleet, its scaling and error bars are in the
+        With a `vehicle`, or the name of one of the fleet, its scaling and prediction intervals are in the
         file, which then takes telemetry; without one it takes scaled features. `form` is
         "float32", "float16" or "int8".
         """
@@ -312,7 +311,7 @@ class Trained:
         features = self.fleet.settings.features
         if needs_climb(feature_names(features)):
             raise SettingError(
-                "A model with hills reads the climb of a trip from its vehicle's field: export it "
+                "A model with elevation reads climb from its vehicle's own map: export it "
                 "for the vehicle, and predict with the file."
             )
         vehicle_model = self._of(client, seed, model)

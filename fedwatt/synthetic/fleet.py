@@ -1,7 +1,7 @@
 """The embedded fleet: electric vehicles of one hilly town, ready to use without any data at hand.
 
 Each vehicle has its own mass, drag, losses and pack, its own driver, its own errands, rounds or
-line, and its own part of the year; the town, its hills and its weather are shared. All draws are
+line, and its own part of the year; the town, its elevation and its weather are shared. All draws are
 keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
 """
 

@@ -4,7 +4,7 @@ The embedded town takes about 16 ms a vehicle: roads, routes, drivers, packs. A 
 needs less. Here a trip is a row of stretches with a speed to reach and a slope, taken with a
 driver's acceleration and braking; energy is road load over the efficiency of the drive, with
 recuperation, cabin and electronics. Vehicles differ in mass, drag, tyres, losses, driver, roads and
-climate. There is no map: nothing can be learned of hills, and two vehicles never meet.
+climate. There is no map: no elevation can be learned, and two vehicles never meet.
 
 All trips of all vehicles advance together, second by second. Every number is a function of its
 vehicle's key alone, made by additions, products, quotients and comparisons: a vehicle is the same
@@ -157,14 +157,14 @@ def _driven(
     speed = np.empty_like(desired_mps)
     grade = np.empty_like(slope)
     here = np.zeros(desired_mps.shape[1:])
-    ground = np.zeros(slope.shape[1:])
+    slope_now = np.zeros(slope.shape[1:])
     slower = -vehicles.braking_mps2
     for second, (goal, rise) in enumerate(zip(desired_mps, slope, strict=True)):
         faster = vehicles.accelerating_mps2 / (1 + here * here * (1 / FADE_MPS**2))
         here = here + np.minimum(np.maximum(goal - here, slower), faster)
-        ground = ground + 0.08 * (rise - ground)
+        slope_now = slope_now + 0.08 * (rise - slope_now)
         speed[second] = here
-        grade[second] = ground
+        grade[second] = slope_now
     before = np.concatenate([np.zeros_like(speed[:1]), speed[:-1]])
     return speed, (before + speed) / 2, speed - before, grade
 

@@ -87,7 +87,7 @@ def drive_in_sumo(town: SumoTown, folder: Path) -> tuple[Path, Path]:
     sumo = sumo_tool("sumo")
     network, fcd, battery = (folder / name for name in ("town.net.xml", "fcd.xml", "battery.xml"))
     nodes, edges, trips = write_town(town, folder)
-    # Positions stay on the town's ground.
+    # Positions stay those of the town.
     keep = ("--offset.disable-normalization", "true")
     _run([netconvert, "-n", nodes, "-e", edges, "-o", network, *keep])
     _run(

@@ -46,7 +46,7 @@ class Landscape:
 
 
 def draw_landscape(seed: int) -> Landscape:
-    """Return the ground of the town that belongs to `seed`."""
+    """Return the elevation of the town that belongs to `seed`."""
     rng = generator(seed, "landscape")
     wavelength = np.exp(rng.uniform(np.log(SHORTEST_M), np.log(LONGEST_M), WAVES))
     direction = rng.uniform(0, 2 * np.pi, WAVES)
@@ -163,7 +163,7 @@ class RoadNetwork:
     def path_to(self, place: int, start: int) -> list[int]:
         """Nodes of the quickest way from `start` to `place`, both included.
 
-        Ways to a place are kept: many vehicles go to the same few places.
+        Routes to a place are stored: many vehicles go to the same few places.
         """
         if place not in self._ways:
             self._ways[place] = self._ways_to(place)

@@ -76,7 +76,7 @@ class VehicleParameters:
     regeneration_limit_w: float = 35_000.0  # at the wheels; friction brakes take the rest
     regeneration_fade_mps: float = 4.0  # below this speed friction brakes take over step by step
     auxiliary_w: float = 300.0  # lights, electronics, pumps
-    comfort_c: float = 21.0  # what the cabin is kept at
+    comfort_c: float = 21.0  # cabin temperature
     cabin_gain_w: float = 250.0  # sun and passengers warm the cabin
     cabin_loss_w_per_k: float = 70.0  # heat lost (or gained) per degree to the outside
     cabin_warm_up_s: float = 240.0  # time constant of bringing a parked cabin to comfort

@@ -26,8 +26,8 @@ from fedwatt.federation.dealing import (
 )
 from fedwatt.federation.participation import participant_count
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
-from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.simulation import federation_for
+from fedwatt.runs.source import run_fleet
 from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
 from fedwatt.tuning.spread import chunks
 from fedwatt.windows import Fleet

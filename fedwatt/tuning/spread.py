@@ -23,13 +23,18 @@ from fedwatt.federation import History, State
 from fedwatt.federation.records import Row
 from fedwatt.files import write_text
 from fedwatt.privacy import budget_for
-from fedwatt.runs.checkpoint import CheckpointOrigin, load_checkpoint, save_checkpoint, train_method
 from fedwatt.runs.config import RunConfig, from_toml, to_toml
-from fedwatt.runs.elevation import run_fleet
-from fedwatt.runs.folder import run_hash
+from fedwatt.runs.folder import (
+    CheckpointOrigin,
+    load_checkpoint,
+    run_hash,
+    save_checkpoint,
+    train_method,
+)
 from fedwatt.runs.observers import SILENT
 from fedwatt.runs.provenance import provenance
 from fedwatt.runs.simulation import federation_for
+from fedwatt.runs.source import run_fleet
 from fedwatt.tuning.grid import OnDone, run_cells
 from fedwatt.windows import Fleet
 

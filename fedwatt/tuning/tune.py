@@ -27,9 +27,9 @@ from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, ReportTable, TableColumn
 from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_toml
-from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.folder import claim, refuse_other_run
 from fedwatt.runs.simulation import federation_for
+from fedwatt.runs.source import run_fleet
 from fedwatt.settings import Range
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.tuning.ranges import ranges_of

@@ -10,8 +10,8 @@ from fedwatt.edge.export import export, personalised, read_trained
 from fedwatt.edge.trips import outcome
 from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import from_toml
-from fedwatt.runs.elevation import vehicle_map
 from fedwatt.runs.run import Run
+from fedwatt.runs.source import vehicle_map
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import read_vehicle, write_fleet

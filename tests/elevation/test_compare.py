@@ -50,7 +50,7 @@ def test_half_the_height_has_half_the_scale_and_the_same_shape():
         trips.append(Trip(trip.name, {**trip.channels, "elevation_m": 250 + height}))
     measured = [replace(vehicle, trips=tuple(trips))]
     same = compare(field, measured)
-    assert same.known == 1.0
+    assert same.covered == 1.0
     assert same.seconds == 4 * 400
     assert same.minutes == 4 * 6  # 400 s hold six minutes
     assert same.scale == pytest.approx(1.0)
@@ -69,7 +69,7 @@ def test_learned_hills_agree_with_the_true_ones_in_toys_and_in_the_synthetic_tow
     assert found.correlation > 0.95
     town = list(synthetic_vehicles(6, trips=20))
     found = compare(learn(town, open_to_all, DataSettings()).shared, town)
-    assert found.known > 0.9
+    assert found.covered > 0.9
     assert found.correlation > 0.95
     assert found.scale == pytest.approx(1.0, abs=0.1)
     assert found.climb_difference_m < 0.3 * found.climb_m

@@ -20,7 +20,7 @@ from fedwatt.elevation.noise import (
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.survey import Residual, Survey, residual
 from fedwatt.errors import SettingError
-from fedwatt.runs.elevation import elevation_budget
+from fedwatt.runs.source import elevation_budget
 from fedwatt.windows import DataSettings
 from tests.elevation.test_learn import truth_m
 from tests.elevation.toys import fleet, survey

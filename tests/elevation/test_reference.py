@@ -27,7 +27,7 @@ def test_a_field_half_as_steep_has_slope_a_half():
     field = ElevationMap(grid, keys, elevation, region, ones, ones.astype(np.int64))
     found = compare_with_reference(field, Plane())
     assert found.nodes == len(keys)
-    assert found.known == pytest.approx((east < 10.01).mean())
+    assert found.covered == pytest.approx((east < 10.01).mean())
     assert (found.correlation, found.slope) == pytest.approx((1.0, 0.5))
     # Differences are half of the plane's about their means: RMS and median follow from it.
     halves = np.concatenate(
@@ -47,5 +47,5 @@ def test_a_model_of_another_region_is_refused():
     grid = Grid()
     keys = np.unique(Grid().corners(np.array([45.0]), np.array([50.0]))[0])
     field = ElevationMap(grid, keys, np.zeros(4), *(np.zeros(4, dtype=np.int64),) * 3)
-    with pytest.raises(DataError, match="knows 0 of the map's 4 nodes"):
+    with pytest.raises(DataError, match="covers 0 of the map's 4 nodes"):
         compare_with_reference(field, Plane())

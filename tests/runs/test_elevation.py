@@ -16,10 +16,9 @@ from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, 
 from fedwatt.errors import DataError, RunError, SettingError
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.runs.config import RunConfig, Source, from_toml
-from fedwatt.runs.elevation import learned_alone
 from fedwatt.runs.model_file import read_personalised
 from fedwatt.runs.run import Run
-from fedwatt.runs.source import open_fleet
+from fedwatt.runs.source import learned_alone, open_fleet
 from fedwatt.runs.tables import read_table
 from fedwatt.synthetic.fleet import synthetic_vehicles
 from fedwatt.telemetry.store import read_fleet, write_fleet

@@ -10,7 +10,7 @@ from fedwatt.errors import RunError, SettingError
 from fedwatt.runs.config import RunConfig, differences, from_tables, from_toml, override, to_toml
 from fedwatt.runs.folder import refuse_other_run, run_hash
 from fedwatt.runs.model_file import read_model_config, write_models
-from fedwatt.runs.user_code import changed_since
+from fedwatt.runs.provenance import changed_since
 
 RULE = '''"""Pulls."""
 from dataclasses import dataclass

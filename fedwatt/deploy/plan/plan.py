@@ -30,7 +30,7 @@ from fedwatt.errors import DataError, SettingError
 from fedwatt.federation import Availability
 from fedwatt.privacy import budget
 from fedwatt.runs.config import RunConfig, Source, from_toml, to_toml
-from fedwatt.runs.user_code import changed_since, refuse_uninstalled
+from fedwatt.runs.provenance import changed_since, refuse_uninstalled
 
 CONTEXT: Final = b"fedwatt plan 1\n"
 """Precedes the signed bytes, so that no other signature of the owner's key passes for a plan's."""

@@ -23,12 +23,11 @@ from fedwatt.errors import FedwattError, RunError, SettingError, counted
 from fedwatt.federation import Availability, History, Loop, RoundRecord, State
 from fedwatt.federation.records import Row
 from fedwatt.files import holding, write_bytes
-from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.deployment import Deployment
-from fedwatt.runs.elevation import elevation_facts, shares_elevation
+from fedwatt.runs.config import Deployment, MethodChoice, RunConfig
 from fedwatt.runs.observers import Observer
 from fedwatt.runs.provenance import fleet_partition
 from fedwatt.runs.run import Run, RunBackend
+from fedwatt.runs.source import elevation_facts, shares_elevation
 from fedwatt.windows import Fleet
 
 log = logging.getLogger("fedwatt.deploy")

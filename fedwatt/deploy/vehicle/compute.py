@@ -46,8 +46,8 @@ from fedwatt.models import Model
 from fedwatt.privacy.noise_shares import drawn, vehicles_draw
 from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.runs.config import MethodChoice, RunConfig
-from fedwatt.runs.elevation import learns_elevation
 from fedwatt.runs.model_file import write_personalised
+from fedwatt.runs.source import learns_elevation
 from fedwatt.telemetry.store import read_vehicle
 from fedwatt.windows import Fleet
 from fedwatt.windows.client import Client, build_client, prepared

@@ -59,7 +59,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy.secure.identity import Identity, Trust, public_bytes
 from fedwatt.privacy.secure_settings import SecureTerms
 from fedwatt.runs.config import RunConfig
-from fedwatt.runs.elevation import shares_elevation
+from fedwatt.runs.source import shares_elevation
 from fedwatt.telemetry.store import read_vehicle
 
 log = logging.getLogger("fedwatt.deploy")
