@@ -5,8 +5,8 @@
 
 FedAvg trains the 12 vehicles of the other benchmarks, five splits. After 2, 20 and 100 rounds every
 vehicle's loss is probed REPEATS times, each time along fresh directions (common to all vehicles)
-and on a fresh batch: by the paper's index at its defaults, by J1 (M = 16, 33 evaluations), and by
-J2 and J3 (M = 8, 129 evaluations); J1 also on one batch for all repeats, as `si-fedavg` has it.
+and on a fresh batch: by the paper's index at its defaults and by J1 (M = 16, 33 evaluations); J1
+also on one batch for all repeats, as `si-fedavg` has it.
 The intraclass correlation is the share of an index's variance that is between vehicles (Shrout and
 Fleiss, 1979, one way), pooled over splits about each split's mean. Beside it: rank correlations of
 a vehicle's mean index with its drift, its transfer ratio and its error in the same round.
@@ -35,9 +35,13 @@ from fedwatt.engine.together import train
 from fedwatt.federation import Federation, State, Training
 from fedwatt.federation.local_round import LocalRound
 from fedwatt.methods import RoughnessProximal, get
+from fedwatt.methods.experimental.sharpness import (
+    SharpnessProximal,
+    filter_normalised,
+    relative_sharpness,
+)
 from fedwatt.methods.roughness import loss_slices, roughness_index, unit
 from fedwatt.methods.rule import Batch, Start
-from fedwatt.methods.sharpness import SharpnessProximal, filter_normalised, landscape
 from fedwatt.metrics import Stopwatch
 from fedwatt.windows import build_fleet
 
@@ -54,8 +58,6 @@ NAMES: Final = {
     "paper": ("I_k, fresh batches", 1010),
     "j1": ("J1, fresh batches", 33),
     "j1_fixed": ("J1, fixed batch (`si-fedavg`)", 33),
-    "j2": ("J2, excess variation", 129),
-    "j3": ("J3, variation about a parabola", 129),
 }
 USED: Final = ("paper", "j1_fixed")
 """Indices that methods use."""
@@ -78,12 +80,10 @@ def indices(start: Start, row: int) -> dict[str, float]:
     directions = start.probe_directions(row, 16)
     lines = filter_normalised(start.model, start.origin[row], directions)
     rough = slices(start, row, unit(directions[:10]), OWN.radius, OWN.points, batch)
-    shape = landscape(slices(start, row, lines[:8], OURS.radius, 16, batch))
-    sharp = (landscape(slices(start, row, lines, OURS.radius, 2, on)) for on in (batch, fixed))
-    values = {"paper": roughness_index(rough, OWN.radius), "j2": shape.excess, "j3": shape.residual}
-    measurements = values | dict(
-        zip(("j1", "j1_fixed"), (probed.sharpness for probed in sharp), strict=True)
-    )
+    measurements = {"paper": roughness_index(rough, OWN.radius)}
+    for name, on in (("j1", batch), ("j1_fixed", fixed)):
+        sliced = slices(start, row, lines, OURS.radius, 2, on)
+        measurements[name] = relative_sharpness(sliced)
     return {name: measurements[name].item() for name in NAMES}
 
 

@@ -21,7 +21,7 @@ from benchmarks.recipe import FEATURES, WINDOW, Recipe, interleaved, rounds_of
 from fedwatt.federation import Availability, Federation
 from fedwatt.files import write_text
 from fedwatt.methods import METHODS, get
-from fedwatt.methods.costs import costs
+from fedwatt.methods.method import costs
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.models import get_model
 from fedwatt.threads import threads

@@ -40,7 +40,7 @@ from fedwatt.federation.participation import (
 from fedwatt.federation.settings import Availability
 from fedwatt.files import write_text
 from fedwatt.methods import get
-from fedwatt.methods.costs import costs
+from fedwatt.methods.method import costs
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies
 from fedwatt.models import get_model

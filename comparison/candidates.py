@@ -8,14 +8,12 @@ from typing import Any, Final
 from fedwatt.methods import METHODS, Method, get
 from fedwatt.methods.clusters import ChooseCentre
 from fedwatt.methods.personal_head import PersonalHead
-from fedwatt.methods.ranges import Range
+from fedwatt.settings import Range
 from fedwatt.tuning.ranges import ranges_of
 
 OURS: Final = (
     "si-fedavg",
-    "si-fedavg-server",
     "ti-fedavg",
-    "ti-fedavg-server",
     "fo-fedavg",
     "ri-fedavg",
     "fo-ri-fedavg",

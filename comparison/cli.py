@@ -98,7 +98,7 @@ def _write_pages(out: Path, *, write: bool) -> None:
     from comparison.page import written
     from comparison.records import RECORDS, gathered, read_records, write_records
     from fedwatt.files import write_text
-    from fedwatt.methods.recommended import RECOMMENDED
+    from fedwatt.methods.catalogue import RECOMMENDED
 
     if write:
         before = [record.content for record in read_records(RECORDS).values()]
@@ -116,7 +116,7 @@ def _write_pages(out: Path, *, write: bool) -> None:
             stale.append(f"{file} is not what {RECORDS} gives: 'fedwatt compare --page' writes it.")
     if recommend(records) != RECOMMENDED:
         stale.append(
-            f"The records recommend '{recommend(records)}', fedwatt/methods/recommended.py "
+            f"The records recommend '{recommend(records)}', fedwatt/methods/catalogue.py "
             f"'{RECOMMENDED}': change it there."
         )
     for problem in stale:

@@ -1,6 +1,6 @@
 """Cost of a candidate beside FedAvg, and the round at which it has cost as much as FedAvg.
 
-Bytes are the numbers that a participant receives and sends (`fedwatt.methods.costs`). Compute is
+Bytes are the numbers that a participant receives and sends (`fedwatt.methods.method`). Compute is
 the measured time of a round beside FedAvg's (results/method_costs.json); a composition's is
 FedAvg's with the excess of each of its parts, and roughness probes are added at the rate at which
 the age rule makes them.
@@ -16,7 +16,7 @@ from comparison.candidates import ALONE, CANDIDATES, Candidate
 from comparison.datasets import DATASETS
 from comparison.plan import Plan
 from fedwatt.methods import METHODS
-from fedwatt.methods.costs import costs
+from fedwatt.methods.method import costs
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.models import Model
 

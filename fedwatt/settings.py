@@ -5,11 +5,11 @@ refused, and the message names the key, what was given and what to write instead
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, field, fields, is_dataclass, replace
 from math import inf
 from operator import ge, gt, le, lt
 from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 from fedwatt.errors import SettingError, check, unknown
 
@@ -56,7 +56,7 @@ def number(
     inf]".
 
     `note` goes on with the sentence that refuses any other. Of a rule's hyperparameter `tuned` is
-    the range in which it is tuned, or `fixed` the reason why it is not (`fedwatt.methods.ranges`).
+    the range in which it is tuned, or `fixed` the reason why it is not (`fedwatt.settings`).
     """
     if tuned is not None and fixed:
         raise SettingError(f"number({default!r}, ...) is both tuned and fixed. Leave one out.")
@@ -146,3 +146,51 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise SettingError(f"{where} must be {KINDS[kind]}, got {value!r}.")
     return value
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high`, searched on a logarithmic scale where orders of magnitude matter."""
+
+    low: float
+    high: float
+    log: bool = True
+
+    def __str__(self) -> str:
+        """Return text such as "0.001 to 0.1, log"."""
+        return f"{self.low:g} to {self.high:g}" + (", log" if self.log else "")
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+class Tunable(Checked):
+    """A rule, by its hyperparameters."""
+
+    ranges: ClassVar[Mapping[str, Range]] = {}  # those that are tuned, by name, each with its range
+    fixed: ClassVar[Mapping[str, str]] = {}  # those that are not, each with the reason
+    meanings: ClassVar[Mapping[str, str]] = {}  # as `fedwatt list` shows them
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Join what parents say, what fields declare, and what the class lists by itself."""
+        super().__init_subclass__(**more)
+        ranges: dict[str, Range | str] = {}
+        for parent in reversed(cls.__bases__):
+            ranges |= {**getattr(parent, "ranges", {}), **getattr(parent, "fixed", {})}
+        for name, attribute in vars(cls).items():
+            # `dataclass` has not yet put its default in the place of a field.
+            if isinstance(attribute, Field) and "allowed" in attribute.metadata:
+                ranges[name] = attribute.metadata.get("tuned") or attribute.metadata.get(
+                    "fixed", ""
+                )
+        ranges |= {**vars(cls).get("ranges", {}), **vars(cls).get("fixed", {})}
+        cls.ranges = {
+            name: attribute
+            for name, attribute in sorted(ranges.items())
+            if isinstance(attribute, Range)
+        }
+        cls.fixed = {
+            name: attribute
+            for name, attribute in ranges.items()
+            if attribute and isinstance(attribute, str)
+        }

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedwatt.federation import Training
 from fedwatt.methods import get
-from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
+from fedwatt.settings import Range
 from fedwatt.tuning.ranges import ranges_of
 from reproduction.cell import Cell
 from reproduction.record import Record

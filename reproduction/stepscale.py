@@ -18,8 +18,7 @@ from fedwatt.engine.job import Job
 from fedwatt.federation import Federation
 from fedwatt.federation.participation import participants
 from fedwatt.methods import Fractional, Method
-from fedwatt.methods.rule import LocalRule, Rows
-from fedwatt.methods.schedule import scheduled
+from fedwatt.methods.rule import LocalRule, Rows, scheduled
 
 STEPS = 60
 """Steps of a round that are measured: the scale settles within a few."""

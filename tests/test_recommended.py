@@ -11,7 +11,7 @@ from comparison.page import PAGE, README
 from comparison.records import RECORDS, read_records
 from fedwatt.cli.data.importing import next_commands
 from fedwatt.deploy.server.execute import refuse_undeployable
-from fedwatt.methods.recommended import RECOMMENDED
+from fedwatt.methods.catalogue import RECOMMENDED
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import RunConfig
 

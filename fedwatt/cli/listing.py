@@ -85,7 +85,7 @@ def describe_method(name: str) -> dict[str, Any]:
     """Return the parts, costs, records and hyperparameters of a method."""
     from fedwatt.methods import METHODS, get
     from fedwatt.methods.catalogue import recipe
-    from fedwatt.methods.costs import costs
+    from fedwatt.methods.method import costs
     from fedwatt.models import get_model
     from fedwatt.plugins import parts, refers, resolve
     from fedwatt.tuning.ranges import RATE

@@ -22,7 +22,7 @@ from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.settings import Availability, Training
 from fedwatt.methods import Method
-from fedwatt.methods.schedule import scheduled
+from fedwatt.methods.rule import scheduled
 from fedwatt.randomness import generator
 from fedwatt.windows import Fleet
 

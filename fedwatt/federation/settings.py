@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import inf
 
 from fedwatt.errors import check
-from fedwatt.methods.schedule import SCHEDULES
+from fedwatt.methods.rule import SCHEDULES
 from fedwatt.models import LOSSES
 from fedwatt.settings import Checked, choice, number
 

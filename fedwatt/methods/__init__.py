@@ -4,11 +4,10 @@ from fedwatt.methods.catalogue import METHODS, get
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.method import Method
 from fedwatt.methods.proximal import Proximal
-from fedwatt.methods.ranges import Range
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start, StepLoss
 from fedwatt.methods.server import Average, Replies, ServerRule, mean_delta, moved
-from fedwatt.settings import choice, number
+from fedwatt.settings import Range, choice, number
 
 __all__ = [
     "METHODS",

@@ -19,11 +19,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
 from fedwatt.models import Model
-from fedwatt.settings import number
+from fedwatt.settings import Range, number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The methods by name. A new method is one line here and edits no engine."""
+"""The methods by name, and the one that fedwatt recommends. A new method is one line here."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
@@ -6,42 +6,57 @@ from typing import Any, Final, TypeVar
 from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
 from fedwatt.methods.adaptive import Adagrad, Adam, ServerSgd, Yogi
-from fedwatt.methods.adaptive_pull import AdaptiveMu, BroadcastPull
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
-from fedwatt.methods.bounding import NormBound
-from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
 from fedwatt.methods.clusters import Centres, ChooseCentre
 from fedwatt.methods.contrastive import Contrastive
-from fedwatt.methods.coordinatewise import Median, TrimmedMean
-from fedwatt.methods.defence import Defence
+from fedwatt.methods.defence import (
+    Defence,
+    GeometricMedian,
+    Krum,
+    Median,
+    MultiKrum,
+    NormBound,
+    TrimmedMean,
+)
 from fedwatt.methods.ditto import Companion
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
 from fedwatt.methods.elastic import Elastic, ElasticServer
+from fedwatt.methods.experimental.closed_loop import TransferProximal
+from fedwatt.methods.experimental.sharpness import (
+    PathAverage,
+    SharpnessProximal,
+    TriggeredSharpness,
+)
+from fedwatt.methods.experimental.signals import Screen, Signals
 from fedwatt.methods.extrapolated import Extrapolated, SquaredLength
 from fedwatt.methods.fractional import Fractional
-from fedwatt.methods.geometric import GeometricMedian
-from fedwatt.methods.global_shift import GlobalShift
-from fedwatt.methods.krum import Krum, MultiKrum
 from fedwatt.methods.method import Method
-from fedwatt.methods.mime import FrozenMomentum, MimeServer
-from fedwatt.methods.momentum import Momentum
+from fedwatt.methods.momentum import (
+    ClientMomentum,
+    FleetMomentum,
+    FrozenMomentum,
+    MimeServer,
+    Momentum,
+)
 from fedwatt.methods.nova import Nova
-from fedwatt.methods.order_bandit import ChosenOrder, OrderBandit
 from fedwatt.methods.personal_head import PersonalHead
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
-from fedwatt.methods.proximal import Proximal
+from fedwatt.methods.proximal import AdaptiveMu, BroadcastPull, Proximal
 from fedwatt.methods.roughness import RoughnessProximal
 from fedwatt.methods.rule import LocalRule
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
-from fedwatt.methods.screen import Screen
 from fedwatt.methods.server import Average, ServerRule
-from fedwatt.methods.sharpness import SharpnessProximal
-from fedwatt.methods.sharpness_aware import SharpnessAware
-from fedwatt.methods.sharpness_loop import SharpnessReport
-from fedwatt.methods.signals import Signals
-from fedwatt.methods.transfer import TransferProximal, TransferReport, TransferServer
-from fedwatt.methods.trigger import PathAverage
+from fedwatt.methods.sharpness_aware import GlobalShift, SharpnessAware
 from fedwatt.settings import with_settings
+
+RECOMMENDED: Final = "fedavg"
+"""The recommended method, by the committed records of the method comparison.
+
+`fedwatt compare --check` computes it again from results/comparison.jsonl by the rule of
+docs/which-method.md. A test compares all places that name it: README, that page, the commands that
+an import prints, the default configuration of a run, and what a deployed vehicle accepts.
+"""
+
 
 Rule = TypeVar("Rule", LocalRule, Defence, ServerRule)
 
@@ -123,19 +138,9 @@ METHODS: Final[dict[str, Recipe]] = {
         "FedProx whose pull follows the relative sharpness of each vehicle's loss.",
         (SharpnessProximal(),),
     ),
-    "si-fedavg-server": Recipe(
-        "The same, with a strength that the server controls by what vehicles get back.",
-        (SharpnessReport(),),
-        TransferServer(),
-    ),
     "ti-fedavg": Recipe(
         "FedProx whose pull each vehicle controls by what it gets back from the fleet.",
         (TransferProximal(),),
-    ),
-    "ti-fedavg-server": Recipe(
-        "The same, with one pull for all that the server controls.",
-        (TransferReport(),),
-        TransferServer(),
     ),
     "fo-fedavg": Recipe("FedAvg with fractional-order steps of order alpha.", (Fractional(),)),
     "ri-fedavg": Recipe(
@@ -151,9 +156,9 @@ LOCAL_RULES: Final[dict[str, LocalRule]] = {
     "proximal": Proximal(),
     "roughness": RoughnessProximal(),
     "sharpness": SharpnessProximal(),
+    "triggered-sharpness": TriggeredSharpness(),
     "transfer": TransferProximal(),
     "fractional": Fractional(),
-    "chosen-order": ChosenOrder(),
     "signals": Signals(),
     "momentum": Momentum(),
     "contrastive": Contrastive(),
@@ -177,7 +182,6 @@ SERVERS: Final[dict[str, ServerRule]] = {
     "yogi": Yogi(),
     "private": PrivateAverage(),
     "path": PathAverage(),
-    "bandit": OrderBandit(),
 }
 """Servers that may take the place of averaging, as in "fo-ri-fedavg@adam"."""
 

@@ -19,10 +19,9 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, softplus
 
 from fedwatt.errors import SettingError
-from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.models import Model
-from fedwatt.settings import number
+from fedwatt.settings import Range, number
 
 
 def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float) -> Tensor:

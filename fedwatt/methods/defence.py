@@ -1,21 +1,39 @@
-"""Defences: screen the updates before they are averaged, in case some are wrong.
+"""Defences: screen the updates of a round before they are averaged, in case some are wrong.
 
-A vehicle with a broken sensor, a stale label or bad intentions can send anything, and one reply is
-enough to move a mean anywhere. A defence turns the replies of a round into replies that may be
-averaged: it keeps some of them, shortens them, or puts their centre in their place. The server
-behind it stays what it was, so every defence works with every server that needs only the mean
-displacement (average, SGD, Adam, Adagrad, Yogi).
+A vehicle with a broken sensor, a stale label or bad intentions can send anything, and one update is
+enough to move a mean anywhere. A defence turns the updates of a round into updates that may be
+averaged: it keeps some of them, shortens them, or replaces them by their centre. The server rule
+is unchanged, so every defence works with every server that needs only the mean displacement
+(average, SGD, Adam, Adagrad, Yogi).
+
+krum, multikrum  Blanchard et al., NeurIPS 2017. Of N updates at most f are wrong. The score of an
+                 update is the sum of its squared distances to its N - f - 2 nearest *others*, over
+                 the whole model. Krum takes the lowest score, Multi-Krum averages the m lowest by
+                 windows. The proof needs N ≥ 2f + 3, and m ≤ N - 2f - 2 where several are kept.
+median, trimmed  Yin et al., ICML 2018, weight by weight, one vote per vehicle (claimed windows
+                 could otherwise outvote the rest): the median, or the mean without the b = ⌊βN⌋
+                 lowest and b highest values. Safe while fewer than half, or at most b, are wrong.
+geometric        RFA, Pillutla et al., IEEE TSP 2022: the point with the least total distance, by
+                 the smoothed Weiszfeld iteration. With α_k = n_k / n_t, at most R times or until
+                 Σ α_k ‖v - Δ_k‖ changes by less than a part `tolerance`:
+                     v ← Σ α_k Δ_k
+                     repeat  β_k = α_k / max(ν, ‖v - Δ_k‖),  v ← Σ β_k Δ_k / Σ β_k
+                 Wrong updates do bounded harm while they hold less than half of the *windows*;
+                 each vehicle reports its own number of windows.
+bounded          Sun et al., arXiv 1911.07963: Δ_k ← Δ_k · min(1, c / ‖Δ_k‖). Limits how far a wrong
+                 update pushes in one round, not its direction; does not stop flipped signs.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from math import floor
 
 import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError
-from fedwatt.methods.ranges import Tunable
-from fedwatt.methods.server import Replies
+from fedwatt.methods.server import Replies, weighted_sum
+from fedwatt.settings import Tunable, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,3 +91,188 @@ def squared_distances(vectors: Tensor) -> Tensor:
     """
     vectors = vectors.double()
     return torch.stack([(vectors - vector).square().sum(dim=-1) for vector in vectors])
+
+
+def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
+    """Σ of squared distances to the N - f - 2 nearest others, from [N, D] to [N].
+
+    >>> krum_scores(torch.tensor([[0.0], [1.0], [1.0], [2.0], [9.0]]), byzantine=1)
+    tensor([  2.,   1.,   1.,   2., 113.], dtype=torch.float64)
+    """
+    distances = squared_distances(deltas)
+    distances.fill_diagonal_(torch.inf)  # sorts behind all others, duplicates included
+    return distances.sort(dim=-1).values[:, : len(deltas) - byzantine - 2].sum(dim=-1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Krum(Defence):
+    """The one reply that is closest to its neighbours; ties go to the first by name."""
+
+    byzantine: int = number(1, "[0, inf]")  # f, how many replies of a round may be wrong
+
+    @property
+    def replies_needed(self) -> int:
+        """2f + 3."""
+        return 2 * self.byzantine + 3
+
+    def screen(self, replies: Replies) -> Replies:
+        """Return a single reply."""
+        return self._lowest(replies, 1)
+
+    def _lowest(self, replies: Replies, count: int) -> Replies:
+        self.refuse_fewer(len(replies.deltas), "this round")
+        scores = krum_scores(replies.deltas, self.byzantine)
+        return selected(replies, scores.argsort(stable=True)[:count])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiKrum(Krum):
+    """The m replies with the lowest scores, averaged by windows."""
+
+    keep: int = number(0, "[0, inf]", "(0: N - 2·byzantine - 2)")
+    """m; 0: N - 2f - 2, the most for which the guarantee holds."""
+
+    @property
+    def replies_needed(self) -> int:
+        """2f + 3, and f more than are kept."""
+        return max(super().replies_needed, self.keep + self.byzantine)
+
+    def screen(self, replies: Replies) -> Replies:
+        """m of the replies."""
+        most = len(replies.deltas) - 2 * self.byzantine - 2
+        return self._lowest(replies, self.keep or most)
+
+
+def middle(vectors: Tensor) -> Tensor:
+    """Median of each column, from [N, D] to [D], float64.
+
+    >>> import torch
+    >>> middle(torch.tensor([[1.0, 5.0], [3.0, -5.0], [9.0, 1.0], [2.0, 2.0]]))
+    tensor([2.5000, 1.5000], dtype=torch.float64)
+    """
+    # torch.median gives the lower of two middle values: biased wherever replies are even in number.
+    ordered = vectors.double().sort(dim=0).values
+    count = len(vectors)
+    return (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+
+
+def trimmed_mean(vectors: Tensor, trim: float) -> Tensor:
+    """Mean of each column without ⌊trim·N⌋ values at either end, from [N, D] to [D], float64.
+
+    >>> import torch
+    >>> trimmed_mean(torch.tensor([[1.0], [90.0], [3.0], [-70.0], [5.0]]), 0.2)
+    tensor([3.], dtype=torch.float64)
+    """
+    # 0.29 * 100 is 28.999999999999996 in floating point; its floor must still be 29.
+    dropped = floor(round(trim * len(vectors), 9))
+    count = len(vectors)
+    return vectors.double().sort(dim=0).values[dropped : count - dropped].mean(dim=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median(Defence):
+    """Every weight's median."""
+
+    def screen(self, replies: Replies) -> Replies:
+        """Return the median in place of the replies."""
+        return in_their_place(replies, middle(replies.deltas))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrimmedMean(Defence):
+    """Every weight's mean without its extremes."""
+
+    trim: float = number(
+        0.2,
+        "[0, 0.5)",
+        ": something must be left",
+        fixed="how many vehicles are assumed to be wrong",
+    )
+    """β, the share of replies dropped at *either* end."""
+
+    def screen(self, replies: Replies) -> Replies:
+        """Return the trimmed mean in place of the replies."""
+        return in_their_place(replies, trimmed_mean(replies.deltas, self.trim))
+
+
+def geometric_median(
+    vectors: Tensor,
+    weights: Tensor,
+    *,
+    iterations: int = 4,
+    smoothing: float = 1e-5,
+    tolerance: float = 1e-6,
+) -> Tensor:
+    """Weighted geometric median of [N, D] with weights [N] that sum to 1, [D] in float64.
+
+    >>> import torch
+    >>> vectors = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [8.0, 6.0]])
+    >>> shares = torch.full((4,), 0.25, dtype=torch.float64)
+    >>> geometric_median(vectors, shares, iterations=0)
+    tensor([2.0000, 1.5000], dtype=torch.float64)
+    >>> bool(geometric_median(vectors, shares, iterations=100).norm() < 1e-4)
+    True
+    """
+    vectors = vectors.double()
+    centre = weighted_sum(weights, vectors)
+    distances = (vectors - centre).norm(dim=-1)
+    for _ in range(iterations):
+        pull = weights / distances.clamp(min=smoothing)
+        before = (weights * distances).sum()
+        centre = weighted_sum(pull / pull.sum(), vectors)
+        distances = (vectors - centre).norm(dim=-1)
+        if ((weights * distances).sum() - before).abs() <= tolerance * before:
+            break
+    return centre
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometricMedian(Defence):
+    """RFA's smoothed Weiszfeld iteration."""
+
+    iterations: int = number(4, "[0, inf]", "(0 is the mean)")
+    """R; 0 is the plain mean."""
+    smoothing: float = number(1e-5, "(0, inf)", fixed="a safeguard")
+    """ν, the distance below which a reply draws no harder."""
+    tolerance: float = number(1e-6, "[0, inf)", fixed="a safeguard")
+    """Relative change of the total distance that ends the iteration."""
+
+    def screen(self, replies: Replies) -> Replies:
+        """Return the geometric median in place of the replies."""
+        centre = geometric_median(
+            replies.deltas,
+            replies.shares,
+            iterations=self.iterations,
+            smoothing=self.smoothing,
+            tolerance=self.tolerance,
+        )
+        return in_their_place(replies, centre)
+
+
+def bounded(vectors: Tensor, bound: float) -> Tensor:
+    """Rows of [N, D] shortened to `bound`; shorter ones stay as they are, bit for bit.
+
+    >>> import torch
+    >>> bounded(torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000],
+            [0.0000, 0.0000]])
+    """
+    length = vectors.double().norm(dim=-1, keepdim=True)
+    # A length of 0 divides to infinity, which the clamp turns into the factor 1.
+    factor: Tensor = bound / length
+    return vectors * factor.clamp(max=1).to(vectors.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormBound(Defence):
+    """Every reply at most `bound` long."""
+
+    bound: float = number(
+        1.0, "(0, inf]", "(inf switches it off)", fixed="set by what clean rounds record"
+    )
+    """c; inf is no bound. The `drift` that clean rounds record says what is usual."""
+
+    def screen(self, replies: Replies) -> Replies:
+        """All replies, the long ones shortened."""
+        return replace(replies, deltas=bounded(replies.deltas, self.bound))

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from fedwatt.methods.proximal import pull
-from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.methods.server import moved
 from fedwatt.models import Model
-from fedwatt.settings import number
+from fedwatt.settings import Range, number
 
 log = logging.getLogger("fedwatt.methods")
 

@@ -19,11 +19,10 @@ import torch
 from torch import Tensor
 
 from fedwatt.methods.proximal import pull
-from fedwatt.methods.ranges import Range
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
-from fedwatt.settings import choice, number
+from fedwatt.settings import Range, choice, number
 from fedwatt.tables import PULL, Column
 
 

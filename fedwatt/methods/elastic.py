@@ -31,15 +31,19 @@ import torch
 from torch import Tensor
 
 from fedwatt.methods.contrastive import Contrastive
-from fedwatt.methods.elastic_model import ElasticModel
-from fedwatt.methods.elastic_profile import tensor_work, training_work, whole_work
-from fedwatt.methods.elastic_selection import next_window, select
-from fedwatt.methods.ranges import Range
+from fedwatt.methods.elastic_model import (
+    ElasticModel,
+    next_window,
+    select,
+    tensor_work,
+    training_work,
+    whole_work,
+)
 from fedwatt.methods.rule import Batch, LocalRule, Rows, Start
 from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
-from fedwatt.settings import choice, number
+from fedwatt.settings import Range, choice, number
 from fedwatt.tables import RUNTIME, Column
 
 

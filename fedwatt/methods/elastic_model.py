@@ -1,16 +1,32 @@
-"""A model in blocks, with an early exit after every block but the last: what FedEL trains.
+"""FedEL's model with early exits, the time its tensors cost, and the choice of tensors to train.
 
-Zhang et al., NeurIPS 2025 (FedEL). The blocks of an MLP are its hidden layers; a GRU or an LSTM is
-one block. The exit after the last block is the model's own output layer. An exit after an earlier
-block is one linear layer of its own, so a network that leaves there is simply a shorter MLP.
+Zhang et al., NeurIPS 2025. The blocks of an MLP are its hidden layers; a GRU or an LSTM is one
+block. The exit after the last block is the model's own output layer. An exit after an earlier
+block is one linear layer, so a network that leaves there is a shorter MLP. Exits lie behind the
+model's own tensors in the flat vector: the first weights of an elastic model are the model, and a
+vehicle that only predicts never sees the exits.
 
-The exits lie behind the model's own tensors in the flat vector: the first weights of an elastic
-model are the model, and a vehicle that only predicts never sees the rest.
+Time is counted in floating-point operations for one window: a linear layer [in, out] takes 2·in·out
+for its forward pass, as many for the gradient of its weight and as many to pass the gradient on;
+its bias takes `out` for its own gradient. The cell of a recurrent model does that every second.
+Only ratios matter: a budget is a multiple of the whole model's time.
+
+Training the tensors A of a window (after ElasticTrainer, Huang et al., MobiSys 2023) costs, besides
+the forward pass,
+
+    Σ_{k in A} apply_k + Σ_{k deeper than the shallowest of A} through_k
+
+where `apply` is the time of a tensor's own gradient and `through` that of passing the gradient on
+to earlier tensors. Tensors are ordered from input to output, so deeper means later.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -111,3 +127,148 @@ class ElasticModel(Model):
         weight, bias = self.exit(block)
         last = {OUTPUT[0]: parts[weight], OUTPUT[1]: parts[bias]}
         return shorter.head(last, shorter.representation(parts, windows))
+
+
+@dataclass(frozen=True)
+class TensorWork:
+    """Operations for one tensor and one window."""
+
+    forward: int
+    apply: int  # of the tensor's own gradient
+    through: int  # of passing the gradient on to what lies before it
+
+
+def tensor_work(model: ElasticModel, seconds: int) -> dict[str, TensorWork]:
+    """Return the work of each tensor for windows of `seconds`.
+
+    >>> from fedwatt.models import MLP
+    >>> work = tensor_work(ElasticModel(MLP(2, 3, (5, 4))), 2)
+    >>> work["hidden1.weight"]
+    TensorWork(forward=60, apply=60, through=60)
+    >>> work["exit1.bias"]
+    TensorWork(forward=0, apply=1, through=0)
+    """
+    work = {}
+    for name, shape in model.layout.shapes.items():
+        repeats = seconds if name.startswith(("input.", "recurrent.")) else 1
+        if len(shape) == 2:
+            products = 2 * repeats * prod(shape)
+            work[name] = TensorWork(products, products, products)
+        else:
+            work[name] = TensorWork(0, repeats * prod(shape), 0)
+    return work
+
+
+def training_work(model: ElasticModel, seconds: int, front: int, chosen: Iterable[str]) -> int:
+    """Operations of a step that leaves after block `front` and trains its exit and `chosen`."""
+    work, chosen = tensor_work(model, seconds), set(chosen)
+    path = model.path(front)
+    total = sum(work[name].forward for name in path)
+    total += sum(work[name].apply for name in path if name in chosen or name in model.exit(front))
+    shallowest = next((i for i, name in enumerate(path) if name in chosen), len(path))
+    return total + sum(work[name].through for name in path[shallowest + 1 :])
+
+
+def whole_work(model: ElasticModel, seconds: int) -> int:
+    """Operations of an ordinary step: all blocks, all tensors.
+
+    >>> from fedwatt.models import MLP
+    >>> whole_work(ElasticModel(MLP(2, 3, (5,))), 2)  # 60 + 10 forward, 60 + 5 + 10 + 1, 10 back
+    156
+    """
+    front = len(model.blocks) - 1
+    return training_work(model, seconds, front, model.path(front))
+
+
+class _Selection(NamedTuple):
+    """The worth of a set of tensors; the larger tuple is the better one.
+
+    Exact fractions: rounding may not decide between two sets of equal worth.
+    """
+
+    importance: Fraction
+    size: int
+    tensors: int
+    """Bit k is tensor k, so that of two sets of equal worth and size the deeper is larger."""
+
+    def with_tensor(self, k: int, worth: Fraction) -> "_Selection":
+        """Return the set with one more tensor."""
+        return _Selection(self.importance + worth, self.size + 1, self.tensors | 1 << k)
+
+
+def select(
+    importance: Sequence[float], apply: Sequence[float], through: Sequence[float], budget: float
+) -> list[bool]:
+    """Return the tensors with the largest total importance that fit into the budget.
+
+    `through` has one more entry than there are tensors: that of the exit behind them. Of two sets
+    of equal importance the larger is taken, then the deeper. For each shallowest tensor the cost
+    of passing the gradient is fixed and the rest is a knapsack, solved by keeping the sets that
+    no cheaper set outdoes.
+
+    >>> select([3, 1, 2], [4, 1, 4], [4, 0, 4, 1], budget=10)  # 4 + 1, and 0 + 4 + 1 behind
+    [True, True, False]
+    >>> select([3, 1, 2], [4, 1, 4], [4, 0, 4, 1], budget=9)
+    [True, False, False]
+    """
+    best = _Selection(Fraction(0), 0, 0)
+    for shallowest in range(len(importance)):
+        cost = sum(through[shallowest + 1 :]) + apply[shallowest]
+        if cost > budget:
+            continue
+        sets = [(cost, _Selection(Fraction(importance[shallowest]), 1, 1 << shallowest))]
+        for k in range(shallowest + 1, len(importance)):
+            worth = Fraction(importance[k])
+            affordable = [(cost, of) for cost, of in sets if cost + apply[k] <= budget]
+            sets += [(cost + apply[k], of.with_tensor(k, worth)) for cost, of in affordable]
+            sets = _undominated(sets)
+        best = max(best, sets[-1][1])
+    return [bool(best.tensors >> k & 1) for k in range(len(importance))]
+
+
+def _undominated(sets: list[tuple[float, _Selection]]) -> list[tuple[float, _Selection]]:
+    """Return the sets that no cheaper or equally cheap set beats, by rising cost and worth."""
+    sets.sort(key=lambda entry: entry[1], reverse=True)
+    sets.sort(key=lambda entry: entry[0])
+    undominated: list[tuple[float, _Selection]] = []
+    for entry in sets:
+        if not undominated or entry[1] > undominated[-1][1]:
+            undominated.append(entry)
+    return undominated
+
+
+def front_after(block: int, times: Sequence[float], budget: float) -> int:
+    """First block f > `block` with times[block+1] + ... + times[f] >= budget, else the last.
+
+    >>> front_after(-1, [3, 2, 4], budget=5), front_after(1, [3, 2, 4], budget=5)
+    (1, 2)
+    """
+    total = 0.0
+    for front in range(block + 1, len(times)):
+        total += times[front]
+        if total >= budget:
+            return front
+    return len(times) - 1
+
+
+def next_window(
+    window: tuple[int, int] | None, used: Sequence[bool], times: Sequence[float], budget: float
+) -> tuple[int, int]:
+    """Return the window (first, front) of a vehicle's next participation; None: it has had none
+    yet.
+
+    The front moves on by about a budget's worth of blocks; leading blocks of which nothing was
+    `used` [blocks] last time are left behind. Past the last block the window starts anew.
+
+    >>> next_window(None, [], [3, 2, 4], budget=3)
+    (0, 0)
+    >>> next_window((0, 1), [False, True, False], [3, 2, 4], budget=3)
+    (1, 2)
+    >>> next_window((1, 2), [False, True, True], [3, 2, 4], budget=3)
+    (0, 0)
+    """
+    if window is None or window[1] == len(times) - 1:
+        return 0, front_after(-1, times, budget)
+    first, front = window
+    used_blocks = (block for block in range(first, front + 1) if used[block])
+    return next(used_blocks, front), front_after(front, times, budget)

@@ -1,4 +1,4 @@
-"""A method is a list of local rules, perhaps a defence, and one server rule that go together."""
+"""A method: local rules, perhaps a defence, and one server rule that go together, and its costs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
@@ -176,3 +176,32 @@ def _one_half(local: type, server: type) -> str:
         f"{local.__name__} in the vehicles and {server.__name__} on the server are halves of one "
         "mechanism; use both or neither."
     )
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Counts of numbers, for one vehicle and round."""
+
+    weights: int  # d, those of the model
+    down: int
+    up: int
+    vehicle: int  # kept on each vehicle between rounds
+    server: int  # kept on the server besides the model
+
+
+def costs(method: Method, model: Model) -> Costs:
+    """Costs of `method` with `model`."""
+    adapted = method.adapted(model)
+    server = method.server.state(adapted)
+    size = adapted.layout.size
+    return Costs(
+        weights=model.layout.size,
+        down=size + _numbers(method.server.broadcast(server)),
+        up=size + _numbers(method.uploads(adapted)),
+        vehicle=sum(_numbers(rule.memory(adapted)) for rule in method.local),
+        server=_numbers(server),
+    )
+
+
+def _numbers(rows: Rows) -> int:
+    return sum(value.numel() for value in rows.values())

@@ -1,19 +1,40 @@
-"""Heavy-ball momentum inside a round; each round starts from rest.
+"""Momentum of local steps: inside a round (heavy ball), FedCM, and MimeLite.
 
-    buffer ← ρ buffer + v_h,    w_{h+1} = w_h - η_t buffer
+Heavy ball; each round starts from rest. The buffer is never stored: the last step was -η_t buffer.
 
-The buffer is never stored: the last step was -η_t buffer, so buffer = (w_{h-1} - w_h) / η_t.
+    buffer ← ρ buffer + v_h,    w_{h+1} = w_h - η_t buffer,    buffer = (w_{h-1} - w_h) / η_t
+
+FedCM (Xu et al., arXiv 2106.10874). The server keeps m, 0 at first, and sends it with the model:
+
+    local   u_h = α v_h + (1 - α) m_t
+    server  w_{t+1} = w_t + Σ p_k Δ_k,    m_{t+1} = -Σ p_k Δ_k / Σ p_k η_t H_k
+
+so that m is an exponential mean of the fleet's gradients: m_{t+1} = α ḡ_t + (1 - α) m_t. One common
+divisor keeps m parallel to the model's step where vehicles take unequal numbers of steps. The first
+round is FedAvg at the rate α η, so larger rates than FedAvg's are stable at first: tune both.
+Vehicles keep nothing between rounds, an advantage over SCAFFOLD where they take part rarely.
+
+MimeLite (Karimireddy et al., NeurIPS 2021) with SGD and momentum. The server keeps m, 0 at first:
+
+    local   u_h = (1 - β) v_h + β m_t
+    upload  Δ_k and G_k = ∇F_k(w_t), over `gradient_batch` windows of the vehicle
+    server  w_{t+1} = w_t + η_g Σ p_k Δ_k,    m_{t+1} = (1 - β) Σ p_k G_k + β m_t
+
+m is an exponential mean, as published; where an implementation has g + β m instead, its rate is
+1/(1 - β) times ours. Full Mime, which corrects every step by a second gradient, is not here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import LocalRule, Rows, Start
-from fedwatt.settings import number
+from fedwatt.methods.rule import LocalRule, Rows, Start, gradients_at_origin
+from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved, weighted_sum
+from fedwatt.models import Model
+from fedwatt.settings import Range, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +72,139 @@ def momentum_accumulation(steps: Tensor, rho: float) -> Tensor:
     """
     steps = steps.double()
     return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientMomentum(LocalRule):
+    """The vehicle's part."""
+
+    alpha_cm: float = number(0.1, "(0, 1]", "(1: no momentum)", tuned=Range(0.05, 1.0))
+    """α, the share of the own gradient; 1 is FedAvg."""
+
+    linear: ClassVar[bool] = False
+    acts_last: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = False
+
+    def uploads(self, model: Model) -> Rows:
+        """η_t H_k."""
+        return {"rate_times_steps": torch.zeros((), dtype=torch.float64)}
+
+    def server_half(self) -> type[object]:
+        """FedCM's server, which keeps m."""
+        return FleetMomentum
+
+    def conflict(self, other: LocalRule) -> str:
+        """Two momenta would count every gradient twice."""
+        if isinstance(other, Momentum):
+            return "ClientMomentum is a momentum already; leave out 'momentum'."
+        return ""
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """m_t."""
+        return memory, {"fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)}
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        """α v + (1 - α) m."""
+        return self.alpha_cm * gradient + (1 - self.alpha_cm) * plan["fleet_momentum"]
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """η_t H_k [P], by which the server turns displacements into gradients."""
+        return memory, {"rate_times_steps": start.learning_rate * start.steps.double()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetMomentum(ServerRule):
+    """The server's part."""
+
+    local_half: ClassVar[type[LocalRule]] = ClientMomentum
+    sum_limits: ClassVar[Mapping[str, float]] = {"rate_times_steps": 2.0**20}
+    adds_up: ClassVar[bool] = True  # both sums of m are weighted sums
+    stale_reason: ClassVar[str] = (
+        "replies to older models hold older momenta, which would count again"
+    )
+
+    def state(self, model: Model) -> Rows:
+        """m = 0."""
+        return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """m, as large as the model."""
+        return {"fleet_momentum": state["m"]}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """Return the next model, and m from the same mean."""
+        mean = mean_delta(replies)
+        return {"m": -mean / replies.mean("rate_times_steps")}, moved(weights, mean)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenMomentum(LocalRule):
+    """The vehicle's part."""
+
+    beta: float = number(0.9, "[0, 1)", "(0: no momentum)", tuned=Range(0.0, 0.99, log=False))
+    """β; 0 is FedAvg."""
+    gradient_batch: int = number(1024, "[1, inf]", "window")
+    """Windows of G_k; a vehicle with fewer uses all it has."""
+
+    linear: ClassVar[bool] = False
+    acts_last: ClassVar[bool] = True
+    looks_back: ClassVar[bool] = False
+
+    def uploads(self, model: Model) -> Rows:
+        """G_k."""
+        return {"full_gradient": torch.zeros(model.layout.size)}
+
+    def server_half(self) -> type[object]:
+        """MimeLite's server, which keeps m."""
+        return MimeServer
+
+    def conflict(self, other: LocalRule) -> str:
+        """Refuse a second momentum; `Fractional`, which would scale this one, refuses it."""
+        if isinstance(other, Momentum):
+            return "MimeLite's momentum is frozen for a round; leave out Momentum."
+        return ""
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """m_t and G_k, both [P, D]."""
+        fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
+        frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
+        return memory, {"frozen_momentum": frozen, "full_gradient": fresh}
+
+    def direction(
+        self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
+    ) -> Tensor:
+        """(1 - β) v + β m."""
+        return (1 - self.beta) * gradient + self.beta * plan["frozen_momentum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MimeServer(ServerRule):
+    """The server's part."""
+
+    beta: float = number(0.9, "[0, 1)", tuned=Range(0.0, 0.99, log=False))
+    server_learning_rate: float = number(
+        1.0, "(0, inf)", fixed="the local rate is tuned in its place"
+    )
+    """η_g"""
+
+    local_half: ClassVar[type[LocalRule]] = FrozenMomentum
+    adds_up: ClassVar[bool] = True  # both the model and m move by weighted sums
+    stale_reason: ClassVar[str] = (
+        "gradients of older models would enter the momentum of the present one"
+    )
+
+    def state(self, model: Model) -> Rows:
+        """m = 0."""
+        return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """m, as large as the model."""
+        return {"frozen_momentum": state["m"]}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """Return the next model and momentum."""
+        fresh = weighted_sum(replies.shares, replies.uploads["full_gradient"])
+        m = (1 - self.beta) * fresh + self.beta * state["m"]
+        return {"m": m}, moved(weights, self.server_learning_rate * mean_delta(replies))

@@ -24,12 +24,11 @@ from torch import Tensor
 from fedwatt.errors import SettingError
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic import Elastic
-from fedwatt.methods.mime import FrozenMomentum
-from fedwatt.methods.ranges import Range
+from fedwatt.methods.momentum import FrozenMomentum
 from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.models import Model
-from fedwatt.settings import choice, number
+from fedwatt.settings import Range, choice, number
 
 
 @dataclass(frozen=True, kw_only=True)

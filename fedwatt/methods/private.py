@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import SettingError, check
-from fedwatt.methods.bounding import bounded
+from fedwatt.methods.defence import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.server import GaussianMechanism, Replies, ServerRule, moved, weighted_sum
 from fedwatt.models import Model

@@ -1,17 +1,31 @@
-"""Pull a vehicle's weights toward the broadcast model.
+"""Pull a vehicle's weights toward the broadcast model: FedProx, and FedProx with an adaptive μ.
 
 Li et al., MLSys 2020: each vehicle minimises F_k(w) + (μ/2)‖w - w_t‖². The pull is added to the
 gradient rather than to the loss: the same mathematics, cheaper, and exactly nothing at μ = 0.
+
+Adaptive μ (their appendix C.3.3), with f_t = Σ p_k F_k(w_t), each vehicle's loss on a batch of its
+own windows at the model that it received:
+
+    f_t ≥ f_{t-1}    μ ← min(μ_max, μ + s),   falls = 0
+    f_t < f_{t-1}    falls += 1;   after `patience` of them μ ← max(0, μ - s), falls = 0
+
+f_t arrives with the updates of round t, so the new μ counts from round t+1 on. With few
+participants f_t and f_{t-1} are losses of different vehicles, and their difference is mostly that.
 """
 
 from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.methods.ranges import Range
+from fedwatt.errors import check
 from fedwatt.methods.rule import LocalRule, Rows, Start
-from fedwatt.settings import number
+from fedwatt.methods.server import Replies, ServerRule, mean_delta, moved
+from fedwatt.models import Model
+from fedwatt.settings import Range, number
+from fedwatt.tables import PULL, Column
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
@@ -57,3 +71,79 @@ class PlannedPull(LocalRule):
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
         """Return FedProx's accumulated weight of the gradients, with each vehicle's own μ."""
         return pull_accumulation(start.steps, start.learning_rate, plan["pull"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BroadcastPull(PlannedPull):
+    """The vehicle's part: it is pulled as hard as the server says, and tells its loss."""
+
+    loss_batch: int = number(128, "[1, inf]", "window")
+    """Windows of F_k(w_t); a vehicle with fewer uses all it has."""
+
+    records: ClassVar[tuple[Column, ...]] = (PULL,)
+
+    def uploads(self, model: Model) -> Rows:
+        """F_k(w_t)."""
+        return {"loss_before": torch.zeros((), dtype=torch.float64)}
+
+    def server_half(self) -> type[object]:
+        """Return the server that sets μ."""
+        return AdaptiveMu
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """μ_t [P] and F_k(w_t) [P]."""
+        before = [self._loss(start, row) for row in range(len(start.anchor))]
+        return memory, {"pull": start.broadcast["mu"].flatten(), "loss_before": torch.stack(before)}
+
+    def _loss(self, start: Start, row: int) -> Tensor:
+        batch = start.probe_batch(row, self.loss_batch, "loss batch")
+        prediction = start.model.predict(start.origin[row], batch.windows)
+        return start.loss(prediction, batch.labels).mean().double()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveMu(ServerRule):
+    """The server's part: averaging, and μ."""
+
+    mu_start: float = number(
+        0.0, "[0, inf)", fixed="0 for vehicles that are alike, as the authors have it"
+    )
+    mu_step: float = number(0.1, "[0, inf)", tuned=Range(0.01, 0.3))
+    """s; 0 is FedProx with μ = `mu_start`."""
+    mu_max: float = number(1.0, "[0, inf)", fixed="the authors' value")
+    patience: int = number(5, "[1, inf]", "round")
+
+    local_half: ClassVar[type[LocalRule]] = BroadcastPull
+    adds_up: ClassVar[bool] = True  # f_t is a weighted sum, too
+    stale_reason: ClassVar[str] = (
+        "losses of different models would be compared as if they were of one"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self, "mu_start", self.mu_start <= self.mu_max, "in [0, mu_max]")
+
+    def state(self, model: Model) -> Rows:
+        """μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not one."""
+        values = {"mu": self.mu_start, "loss": inf, "falls": -1.0}
+        return {name: torch.tensor([v], dtype=torch.float64) for name, v in values.items()}
+
+    def broadcast(self, state: Rows) -> Rows:
+        """μ, [1]."""
+        return {"mu": state["mu"]}
+
+    def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
+        """Return the mean displacement, and μ for the next round."""
+        loss = replies.mean("loss_before")
+        fell = loss < state["loss"]
+        falls = torch.where(fell, state["falls"] + 1, 0.0)
+        enough = falls >= self.patience
+        mu = torch.where(
+            fell, state["mu"] - self.mu_step * enough.double(), state["mu"] + self.mu_step
+        )
+        next_state = {
+            "mu": mu.clamp(0, self.mu_max),
+            "loss": loss,
+            "falls": torch.where(enough, 0, falls),
+        }
+        return next_state, moved(weights, mean_delta(replies))

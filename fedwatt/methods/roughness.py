@@ -23,12 +23,10 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import Batch, Rows, Start
-from fedwatt.methods.schedule import SCHEDULES, scheduled
-from fedwatt.methods.trigger import PROBE_REASON, Probing
+from fedwatt.methods.proximal import PlannedPull
+from fedwatt.methods.rule import SCHEDULES, Batch, Rows, Start, scheduled
 from fedwatt.models import Loss, Model
-from fedwatt.settings import choice, number
+from fedwatt.settings import Range, choice, number
 from fedwatt.tables import PROBED, PULL, ROUGHNESS, Column
 from fedwatt.threads import spread
 
@@ -154,11 +152,31 @@ def together(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Probing(PlannedPull):
+    """A pull by an index that vehicles probe now and then."""
+
+    probe_every: int = number(5, "[1, inf]", "round")
+    """R, rounds."""
+    probe_schedule: str = choice("age", "global")
+    """"age": a vehicle probes when its index is R rounds old; "global": all do every R-th round."""
+
+    last_probe: ClassVar[str] = ""
+    """Name of the round of the last probe in the client state; -1: never."""
+
+    def due(self, memory: Rows, start: Start) -> Tensor:
+        """Return which vehicles probe, [P]; one without an index does in any case."""
+        last = memory[self.last_probe]
+        if self.probe_schedule == "global" and start.round % self.probe_every == 0:
+            return torch.ones_like(last, dtype=torch.bool)
+        old = start.round - last >= self.probe_every
+        return (last < 0) | (old & (self.probe_schedule == "age"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoughnessProximal(Probing):
     """Pull of strength λ_t · r(I_k): the roughness-informed rule of RI-FedAvg and FO-RI-FedAvg.
 
-    A vehicle probes when it has no index yet, and again as `methods/trigger.py` says; in between it
-    uses the one it remembers.
+    Between two probes a vehicle uses its last index.
     """
 
     lam: float = number(0.1, "[0, inf)", "(0 switches the pull off)", tuned=Range(1e-4, 1.0))
@@ -180,7 +198,7 @@ class RoughnessProximal(Probing):
 
     begin_timed_as: ClassVar[str] = "probe"
     last_probe: ClassVar[str] = "probed_in"
-    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED, PROBE_REASON)
+    records: ClassVar[tuple[Column, ...]] = (ROUGHNESS, PULL, PROBED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,19 +212,19 @@ class RoughnessProximal(Probing):
 
     def memory(self, model: Model) -> Rows:
         """Return the last index and the round it was probed in; -1: never."""
-        state = {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
-        return state | super().memory(model)
+        return {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        signs, rows, plan = self.due(memory, start)
+        due = self.due(memory, start)
+        rows = due.nonzero().flatten().tolist()
         index = memory["roughness"].clone()
         if rows:
             index[rows] = measured(start, rows, self._slicing(start))
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
-        last = memory["probed_in"].masked_fill(plan["probed"], start.round)
-        next_state = memory | signs | {"roughness": index, "probed_in": last}
-        return next_state, plan | {"roughness": index, "pull": strength}
+        last = memory["probed_in"].masked_fill(due, start.round)
+        next_state = memory | {"roughness": index, "probed_in": last}
+        return next_state, {"probed": due, "roughness": index, "pull": strength}
 
     def _slicing(self, start: Start) -> Slicing:
         offsets = torch.linspace(-self.radius, self.radius, self.points + 1, dtype=torch.float64)

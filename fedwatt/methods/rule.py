@@ -22,14 +22,14 @@ as those of all rules here do, is fast everywhere; one that does not (a norm, sa
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import torch
 from torch import Tensor
 
-from fedwatt.methods.ranges import Tunable
 from fedwatt.models import Loss, Model
 from fedwatt.models.model import Parts
+from fedwatt.settings import Tunable
 from fedwatt.tables import Column
 
 Rows = dict[str, Tensor]  # named tensors whose first axis is the stack of vehicles
@@ -378,3 +378,15 @@ class _Itself:
 
     def __hash__(self) -> int:
         return id(self.thing)
+
+
+SCHEDULES: Final = ("constant", "inverse-sqrt")
+
+
+def scheduled(start: float, schedule: str, round: int) -> float:
+    """Value in round t (from 0): `start`, or `start`/√(t+1), the paper's diminishing schedule.
+
+    >>> scheduled(0.05, "inverse-sqrt", 3)
+    0.025
+    """
+    return start / (round + 1) ** 0.5 if schedule == "inverse-sqrt" else start

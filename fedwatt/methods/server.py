@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.methods.ranges import Tunable
 from fedwatt.methods.rule import LocalRule, Rows
 from fedwatt.models import Model
 from fedwatt.randomness import SystemNoise
+from fedwatt.settings import Tunable
 from fedwatt.threads import spread
 
 

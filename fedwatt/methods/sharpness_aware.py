@@ -1,11 +1,22 @@
-"""FedSAM: every step takes the gradient where the loss is worst nearby.
+"""Sharpness-aware local steps: FedSAM with two gradients per step, FedLESAM with one.
 
-Qu et al., ICML 2022, and Caldarola et al., ECCV 2022, after Foret et al., ICLR 2021:
+FedSAM (Qu et al., ICML 2022, and Caldarola et al., ECCV 2022, after Foret et al., ICLR 2021) takes
+the gradient where the loss is worst nearby, both gradients on the same batch:
 
-    g_h = ∇loss(w_h + ρ ∇loss(w_h) / ‖∇loss(w_h)‖)        both gradients on the same batch
+    g_h = ∇loss(w_h + ρ ∇loss(w_h) / ‖∇loss(w_h)‖)
 
 The norm is that of a vehicle's whole weight vector. Pulls and preconditioners of other rules act at
-w_h, not at the point beside it. Two gradients a step.
+w_h, not at the point beside it.
+
+FedLESAM (Fan et al., ICML 2024) takes uphill from the fleet's own path. The server moved downhill
+from the model that vehicle k received last to the one that it receives now, so
+
+    o = ρ (w_k^old - w_t) / ‖w_k^old - w_t‖,      g_h = ∇loss(w_h + o),      o = 0 at the first time
+
+Nothing more is sent. As o is the same in all steps of a round, training at w + o is training from
+w_t + o: every other rule sees weights relative to w_t or to earlier weights, which the shift leaves
+as they are. The published code indexes the flat update by the number of the tensor and shifts every
+tensor by one number; this is the paper's method.
 """
 
 from dataclasses import dataclass
@@ -14,9 +25,9 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
-from fedwatt.methods.ranges import Range
-from fedwatt.methods.rule import LocalRule, Rows, StepLoss
-from fedwatt.settings import number
+from fedwatt.methods.rule import LocalRule, Rows, Start, StepLoss
+from fedwatt.models import Model
+from fedwatt.settings import Range, number
 
 SMALLEST_NORM: Final = 1e-12
 """Added to a norm before dividing by it."""
@@ -36,3 +47,43 @@ class SharpnessAware(LocalRule):
         gradient = loss.gradient(weights)
         norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True) + SMALLEST_NORM
         return loss.gradient(torch.addcmul(weights, gradient, self.rho_sam / norm))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalShift(LocalRule):
+    """Gradients at distance ρ back along the path of the global model."""
+
+    rho_lesam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
+    """ρ; 0 is FedAvg."""
+
+    def conflict(self, other: LocalRule) -> str:
+        """Refuse rules that read the weights themselves, or perturb them as well."""
+        if isinstance(other, SharpnessAware):
+            return "SharpnessAware and GlobalShift both move the point of the gradient; use one."
+        if other.shapes_loss:
+            return (
+                f"{type(other).__name__} compares models, and GlobalShift moves the one that is "
+                "trained. Use 'sam' in its place."
+            )
+        return ""
+
+    def memory(self, model: Model) -> Rows:
+        """Return the model that it was sent last, and whether there was one."""
+        return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
+
+    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+        """o [P, D]."""
+        back = memory["sent_before"].to(start.anchor) - start.anchor
+        length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
+        seen_before = memory["was_there"][:, None]
+        shift = torch.where(seen_before, self.rho_lesam * back / length, torch.zeros_like(back))
+        return memory, {"shift": shift}
+
+    def shift(self, plan: Rows) -> Tensor:
+        """o."""
+        return plan["shift"]
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """Remember w_t."""
+        seen = torch.ones_like(memory["was_there"])
+        return {"sent_before": start.anchor, "was_there": seen}, {}

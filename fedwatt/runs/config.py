@@ -33,8 +33,7 @@ from fedwatt.evaluation import Baselines, Personalisation
 from fedwatt.federation import Asynchronous, Availability, Training
 from fedwatt.files import parse_toml
 from fedwatt.methods import Method, get
-from fedwatt.methods.catalogue import recipe
-from fedwatt.methods.recommended import RECOMMENDED
+from fedwatt.methods.catalogue import RECOMMENDED, recipe
 from fedwatt.models import Model, get_model
 from fedwatt.models.catalogue import refuse_unknown
 from fedwatt.plugins import named_in, short

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fedwatt.methods.recommended import RECOMMENDED
+from fedwatt.methods.catalogue import RECOMMENDED
 from fedwatt.runs.config import RunConfig, Source, choose, default_methods
 from fedwatt.runs.source import fleet_folder, made_on_demand, vehicle_maker
 from fedwatt.settings import from_table

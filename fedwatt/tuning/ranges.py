@@ -5,7 +5,7 @@ from typing import Final
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import Method
-from fedwatt.methods.ranges import Range
+from fedwatt.settings import Range
 
 RATE: Final = Range(1e-3, 1e-1)
 """η₀, of every method: a method that scales its steps needs another rate than one that does not."""

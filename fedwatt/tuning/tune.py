@@ -23,7 +23,6 @@ from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import parse_json, write_text
-from fedwatt.methods.ranges import Range
 from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, ReportTable, TableColumn
@@ -31,6 +30,7 @@ from fedwatt.runs.config import MethodChoice, RunConfig, choose, from_toml, to_t
 from fedwatt.runs.elevation import run_fleet
 from fedwatt.runs.folder import claim, refuse_other_run
 from fedwatt.runs.simulation import federation_for
+from fedwatt.settings import Range
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
 from fedwatt.tuning.ranges import ranges_of
 from fedwatt.windows import Fleet

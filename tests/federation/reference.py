@@ -20,8 +20,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Training
 from fedwatt.federation.participation import participants
 from fedwatt.methods import Fractional, Method, Proximal, RoughnessProximal
-from fedwatt.methods.rule import LocalRule
-from fedwatt.methods.schedule import scheduled
+from fedwatt.methods.rule import LocalRule, scheduled
 from fedwatt.methods.server import Average
 from fedwatt.models import Model
 from fedwatt.randomness import generator

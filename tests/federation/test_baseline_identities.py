@@ -13,10 +13,9 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Availability, Federation, State, Training
 from fedwatt.federation.participation import participants
 from fedwatt.methods import Fractional, Method, get
-from fedwatt.methods.client_momentum import ClientMomentum, FleetMomentum
 from fedwatt.methods.contrastive import contrast
 from fedwatt.methods.dynamic import Dynamic
-from fedwatt.methods.momentum import momentum_accumulation
+from fedwatt.methods.momentum import ClientMomentum, FleetMomentum, momentum_accumulation
 from fedwatt.methods.proximal import pull_accumulation
 from fedwatt.methods.scaffold import ControlVariates
 from fedwatt.methods.server import Replies

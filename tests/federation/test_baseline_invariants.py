@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedwatt.federation import Availability, Federation, Training
 from fedwatt.methods import get
-from fedwatt.methods.elastic_selection import front_after, next_window, select
+from fedwatt.methods.elastic_model import front_after, next_window, select
 from fedwatt.models import MLP
 from fedwatt.windows import Client, DataSettings, Fleet
 from tests.federation.toys import Line, random_fleet

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from fedwatt.errors import SettingError
 from fedwatt.methods.elastic import Elastic, ElasticServer
-from fedwatt.methods.elastic_model import ElasticModel
-from fedwatt.methods.elastic_profile import training_work, whole_work
-from fedwatt.methods.elastic_selection import select
+from fedwatt.methods.elastic_model import ElasticModel, select, training_work, whole_work
 from fedwatt.methods.rule import Batch
 from fedwatt.methods.server import Replies
 from fedwatt.models import GRU, LSTM, MLP, Model

@@ -9,7 +9,7 @@ from pytest import approx
 
 from fedwatt.errors import SettingError
 from fedwatt.methods import Fractional
-from fedwatt.methods.spectral import spectral_ratio
+from fedwatt.methods.fractional import spectral_ratio
 from fedwatt.models import MLP
 from tests.federation.toys import a_start
 

@@ -1,4 +1,4 @@
-"""Rules declare what they need and what they cannot bear; a method asks nothing else of them."""
+"""Methods: which rules go together, and what they cost."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fedwatt.errors import SettingError
-from fedwatt.methods import Average, LocalRule, Method, Proximal, get
+from fedwatt.methods import METHODS, Average, LocalRule, Method, Proximal, get
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
+from fedwatt.methods.method import costs
 from fedwatt.methods.rule import Rows
 from fedwatt.methods.scaffold import ControlVariates, Scaffold
 from fedwatt.methods.server import ServerRule
@@ -92,3 +93,37 @@ class Twofold(LocalRule):
 def test_what_is_recorded_and_what_is_handed_up_have_names_of_their_own() -> None:
     with pytest.raises(SettingError, match="'warmth' is handed up and recorded"):
         Method("own", (Twofold(),))
+
+
+MODEL = MLP(6, 3, (5, 4))
+D = 18 * 5 + 5 + 5 * 4 + 4 + 4 + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "down", "up", "vehicle", "server"),
+    [
+        ("fedavg", D, D, 0, 0),
+        ("fedprox", D, D, 0, 0),
+        ("scaffold", 2 * D, 2 * D, D, D),
+        ("fednova", D, D + 1, 0, 0),
+        ("fedadam", D, D, 0, 2 * D),
+        ("moon", D, D, D + 1, 0),
+        ("feddyn", D, D, D, D),
+        ("fo-ri-fedavg", D, D, 2, 0),
+        ("ditto", D, D, D + 1, 0),
+        ("fedrep", D, D, (4 + 1) + 1, 0),  # the head, and whether there is one
+        ("fedbabu", D, D, 0, 0),
+        ("ifca", 2 * D + 1, D + 2, 0, 2 * D + 2 + 2),  # two centres
+    ],
+)
+def test_costs_of_named_methods(name: str, down: int, up: int, vehicle: int, server: int) -> None:
+    cost = costs(get(name), MODEL)
+    assert (cost.down, cost.up, cost.vehicle, cost.server) == (down, up, vehicle, server)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_method_sends_less_than_a_model(name: str) -> None:
+    cost = costs(get(name), MODEL)
+    assert cost.weights == D
+    assert cost.down >= D
+    assert cost.up >= D

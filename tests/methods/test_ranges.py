@@ -10,8 +10,7 @@ import pytest
 from fedwatt.errors import SettingError
 from fedwatt.methods import METHODS, Method, Proximal, get
 from fedwatt.methods.catalogue import DEFENCES, LOCAL_RULES, SERVERS
-from fedwatt.methods.ranges import Range, Tunable
-from fedwatt.settings import choice, number
+from fedwatt.settings import Range, Tunable, choice, number
 
 FINITE = [
     ("fedprox", "mu"),

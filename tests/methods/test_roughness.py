@@ -221,7 +221,7 @@ def test_the_strength_follows_its_schedule() -> None:
         ({"lam": -0.1}, "lam must be at least 0"),
         ({"lam_schedule": "cosine"}, "lam_schedule must be 'constant' or 'inverse-sqrt'"),
         ({"probe_every": 0}, "probe_every must be at least 1 round"),
-        ({"probe_schedule": "daily"}, "must be 'age', 'global' or 'triggered'"),
+        ({"probe_schedule": "daily"}, "must be 'age' or 'global'"),
         ({"response": "linear"}, "response must be 'saturating' or 'clipped'"),
         ({"i_min": 2.0}, r"i_min must be in \[0, i_max=1.0\]"),
         ({"tau_i": 0.0}, "tau_i must be above 0"),

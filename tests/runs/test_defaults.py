@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedwatt.errors import DataError
-from fedwatt.methods.recommended import RECOMMENDED
+from fedwatt.methods.catalogue import RECOMMENDED
 from fedwatt.runs.config import RunConfig, from_tables
 from fedwatt.runs.defaults import BUILT_IN, PLAIN, WITH_ELEVATION, choose_recipe
 from fedwatt.telemetry import Trip, Vehicle

@@ -232,7 +232,7 @@ def test_own_objects_are_written_down_by_reference(fleet: Fleet, tmp_path: Path)
 
 def test_names_of_methods() -> None:
     from fedwatt.methods import get
-    from fedwatt.methods.krum import Krum
+    from fedwatt.methods.defence import Krum
 
     for name in ("scaffold", "fo-ri-fedavg@krum+adam", "fedavg"):
         assert named(get(name)).method.name == name

@@ -9,9 +9,9 @@ import pytest
 
 from fedwatt.errors import RunError, SettingError
 from fedwatt.methods import LocalRule, Method, get
-from fedwatt.methods.ranges import Range
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.source import open_fleet
+from fedwatt.settings import Range
 from fedwatt.tuning import tune as module
 from fedwatt.tuning.ranges import RATE, ranges_of
 from fedwatt.tuning.tune import Trial, Tuned, scores, shown_score, tune, tuning_table

@@ -38,7 +38,7 @@ from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
 from fedwatt.methods import Method
-from fedwatt.methods.bounding import bounded
+from fedwatt.methods.defence import bounded
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import ErrorSums, Stopwatch
 from fedwatt.metrics.sums import FloatArray, VectorLayout

@@ -16,7 +16,7 @@ from tests.runs.test_execute import Silent
 
 COMPOSED = [
     *("fedprox@krum", "fo-ri-fedavg@adam", "scaffold+fractional", "fedavg@private"),
-    *("fedavg+signals@screened", "chosen-order@bandit"),
+    *("fedavg+signals@screened", "triggered-sharpness@path"),
 ]
 
 
@@ -25,7 +25,6 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_fleet(tmp_path_factory.mktemp("equivalence") / "fleet")
 
 
-@pytest.mark.filterwarnings("ignore:The steps of ChosenOrder run in torch")
 @pytest.mark.parametrize("method", [*METHODS, *COMPOSED])
 def test_the_fleet_gives_what_the_simulation_gives(
     method: str, fleet: Path, tmp_path: Path

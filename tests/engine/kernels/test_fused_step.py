@@ -15,22 +15,17 @@ from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.step import move
 from fedwatt.errors import SettingError
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
-from fedwatt.methods.adaptive_pull import BroadcastPull
-from fedwatt.methods.client_momentum import ClientMomentum
 from fedwatt.methods.ditto import Tether
 from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
-from fedwatt.methods.mime import FrozenMomentum
-from fedwatt.methods.momentum import Momentum
-from fedwatt.methods.order_bandit import ChosenOrder
+from fedwatt.methods.experimental.closed_loop import TransferProximal
+from fedwatt.methods.experimental.sharpness import SharpnessProximal, TriggeredSharpness
+from fedwatt.methods.momentum import ClientMomentum, FrozenMomentum, Momentum
 from fedwatt.methods.personal_head import PersonalHead
-from fedwatt.methods.proximal import PlannedPull
+from fedwatt.methods.proximal import BroadcastPull, PlannedPull
+from fedwatt.methods.roughness import Probing
 from fedwatt.methods.rule import LocalRule, lifted
 from fedwatt.methods.scaffold import ControlVariates
-from fedwatt.methods.sharpness import SharpnessIndex, SharpnessProximal
-from fedwatt.methods.sharpness_loop import SharpnessReport
-from fedwatt.methods.transfer import TransferProximal, TransferReport
-from fedwatt.methods.trigger import Probing
 from fedwatt.models import MLP
 from fedwatt.models.loss import squared
 from tests.engine.kernels.compilers import compiling_with
@@ -223,12 +218,10 @@ def changed(kind: type[LocalRule], hook: str) -> type[LocalRule]:
 FORMULAS = [
     (Proximal, "gradient"),
     (RoughnessProximal, "gradient"),
-    (SharpnessIndex, "gradient"),
     (SharpnessProximal, "gradient"),
-    (SharpnessReport, "gradient"),
+    (TriggeredSharpness, "gradient"),
     (Fractional, "scale"),
     (Fractional, "direction"),
-    (ChosenOrder, "direction"),
     (Momentum, "direction"),
     (BroadcastPull, "gradient"),
     (ClientMomentum, "direction"),
@@ -241,7 +234,6 @@ FORMULAS = [
     (PlannedPull, "gradient"),
     (Probing, "gradient"),
     (TransferProximal, "gradient"),
-    (TransferReport, "gradient"),
 ]
 
 

@@ -10,12 +10,11 @@ from pytest import approx
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import get
-from fedwatt.methods.control import Controlled
-from fedwatt.methods.server import Replies
+from fedwatt.methods.experimental.closed_loop import TransferProximal
 from fedwatt.models import MLP
 from tests.federation.toys import FULL, random_fleet, toy_rounds, toy_states
 
-LOOP = Controlled(
+LOOP = TransferProximal(
     pull_start=0.2, pull_min=1e-3, transfer_target=0.5, control_gain=0.5, control_keep=0.5
 )
 # Before round t: λ_t; after it: w_{t+1} and (f_t - f_{t+1}) / Σ p_k (F_k(w_t) - F_k(w_k)).
@@ -33,16 +32,16 @@ def one(value: float) -> torch.Tensor:
     return torch.tensor([value], dtype=torch.float64)
 
 
-def started(loop: Controlled) -> dict[str, torch.Tensor]:
+def started(loop: TransferProximal) -> dict[str, torch.Tensor]:
     return {name: value.reshape(1) for name, value in loop.loop_state().items()}
 
 
 def test_the_pull_follows_the_golden_sequence() -> None:
     state = started(LOOP)
     for pull, _, ratio in GOLDEN:
-        assert LOOP.loop_pull(state).item() == approx(pull, abs=1e-9)
+        assert LOOP.pull(state).item() == approx(pull, abs=1e-9)
         if ratio is not None:
-            state = LOOP.loop_updated(state, one(ratio), one(1.0), 5.0)
+            state = LOOP.updated(state, one(ratio), one(1.0), 5.0)
 
 
 def test_the_toy_moves_as_the_pulls_say() -> None:
@@ -56,29 +55,29 @@ def test_the_toy_moves_as_the_pulls_say() -> None:
 def test_a_ratio_of_one_lets_the_pull_fall_to_its_least() -> None:
     state = started(LOOP)
     for _ in range(3):
-        state = LOOP.loop_updated(state, one(1.0), one(1.0), 5.0)
-    assert LOOP.loop_pull(state).item() == approx(0.2 * exp(-0.4 * 0.5) ** 3, rel=1e-12)
+        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
+    assert LOOP.pull(state).item() == approx(0.2 * exp(-0.4 * 0.5) ** 3, rel=1e-12)
     for _ in range(40):
-        state = LOOP.loop_updated(state, one(1.0), one(1.0), 5.0)
-    assert LOOP.loop_pull(state).item() == approx(1e-3, rel=1e-12)
+        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
+    assert LOOP.pull(state).item() == approx(1e-3, rel=1e-12)
 
 
 def test_nothing_moves_without_a_ratio_or_on_target() -> None:
     state = started(LOOP)
     for ratio in (torch.nan, 0.5, 0.42, torch.nan):
-        state = LOOP.loop_updated(state, one(ratio), one(1.0), 5.0)
-        assert LOOP.loop_pull(state).item() == 0.2
+        state = LOOP.updated(state, one(ratio), one(1.0), 5.0)
+        assert LOOP.pull(state).item() == 0.2
 
 
 def test_a_step_is_bounded_and_so_is_the_pull() -> None:
-    eager = Controlled(
+    eager = TransferProximal(
         pull_start=0.2, transfer_target=1.0, control_gain=50.0, dead_band=0.0, control_keep=0.0
     )
     state = started(eager)
     pulls = []
     for _ in range(4):
-        state = eager.loop_updated(state, one(-1.0), one(1.0), 0.5)
-        pulls.append(eager.loop_pull(state).item())
+        state = eager.updated(state, one(-1.0), one(1.0), 0.5)
+        pulls.append(eager.pull(state).item())
     assert pulls == approx([0.3, 0.45, 0.5, 0.5], rel=1e-12)
 
 
@@ -86,29 +85,29 @@ def test_at_its_limit_for_ten_updates_it_is_saturated_until_the_error_turns() ->
     state = started(LOOP)
     state["log"] = torch.log(one(5.0) / 0.2)
     for _ in range(10):
-        assert LOOP.loop_condition(state).item() == 0.0
-        state = LOOP.loop_updated(state, one(0.0), one(1.0), 5.0)
-    assert LOOP.loop_condition(state).item() == 2.0
+        assert LOOP.condition(state).item() == 0.0
+        state = LOOP.updated(state, one(0.0), one(1.0), 5.0)
+    assert LOOP.condition(state).item() == 2.0
     # A higher limit is not followed: more pull has not helped.
-    assert LOOP.loop_pull(LOOP.loop_updated(state, one(0.0), one(1.0), 9.0)).item() == approx(5.0)
+    assert LOOP.pull(LOOP.updated(state, one(0.0), one(1.0), 9.0)).item() == approx(5.0)
     for _ in range(4):
-        state = LOOP.loop_updated(state, one(1.0), one(1.0), 5.0)
-    assert LOOP.loop_condition(state).item() == 0.0
-    assert LOOP.loop_pull(state).item() < 5.0
+        state = LOOP.updated(state, one(1.0), one(1.0), 5.0)
+    assert LOOP.condition(state).item() == 0.0
+    assert LOOP.pull(state).item() < 5.0
 
 
-def test_a_loss_that_stays_high_resets_the_pull_and_lets_the_loop_rest() -> None:
-    state = LOOP.loop_updated(started(LOOP), one(-1.0), one(1.0), 5.0)
-    assert LOOP.loop_pull(state).item() > 0.2
+def test_a_loss_that_stays_high_resets_the_pull_and_makes_the_loop_pause() -> None:
+    state = LOOP.updated(started(LOOP), one(-1.0), one(1.0), 5.0)
+    assert LOOP.pull(state).item() > 0.2
     for _ in range(2):  # means of the loss: 5.5, 7.75
-        state = LOOP.loop_updated(state, one(-1.0), one(10.0), 5.0)
-    assert LOOP.loop_pull(state).item() > 0.2
-    state = LOOP.loop_updated(state, one(-1.0), one(10.0), 5.0)
-    assert (LOOP.loop_pull(state).item(), LOOP.loop_condition(state).item()) == (0.2, 1.0)
+        state = LOOP.updated(state, one(-1.0), one(10.0), 5.0)
+    assert LOOP.pull(state).item() > 0.2
+    state = LOOP.updated(state, one(-1.0), one(10.0), 5.0)
+    assert (LOOP.pull(state).item(), LOOP.condition(state).item()) == (0.2, 1.0)
     for _ in range(10):
-        assert LOOP.loop_pull(state).item() == 0.2
-        state = LOOP.loop_updated(state, one(-1.0), one(1.0), 5.0)
-    assert LOOP.loop_pull(LOOP.loop_updated(state, one(-1.0), one(1.0), 5.0)).item() > 0.2
+        assert LOOP.pull(state).item() == 0.2
+        state = LOOP.updated(state, one(-1.0), one(1.0), 5.0)
+    assert LOOP.pull(LOOP.updated(state, one(-1.0), one(1.0), 5.0)).item() > 0.2
 
 
 def federation(**training) -> Federation:
@@ -118,10 +117,9 @@ def federation(**training) -> Federation:
     )
 
 
-@pytest.mark.parametrize("name", ["ti-fedavg", "ti-fedavg-server"])
 @pytest.mark.parametrize("settings", [{"control_gain": 0.0}, {"pull_min": 0.3, "pull_max": 0.3}])
-def test_a_loop_that_cannot_move_is_fedprox(name: str, settings: dict[str, float]) -> None:
-    held = federation().train(get(name, pull_start=0.3, **settings)).state.weights
+def test_a_loop_that_cannot_move_is_fedprox(settings: dict[str, float]) -> None:
+    held = federation().train(get("ti-fedavg", pull_start=0.3, **settings)).state.weights
     assert torch.equal(held, federation().train(get("fedprox", mu=0.3)).state.weights)
 
 
@@ -149,20 +147,6 @@ def test_the_records_hold_ratio_pull_and_what_the_loop_does() -> None:
     assert all(-1 <= row["transfer"] <= 1 and row["loop"] == 0.0 for row in later)
 
 
-def test_a_server_with_few_ratios_holds() -> None:
-    server = get("ti-fedavg-server").server
-    state = server.state(MLP(4, 8, (6, 5)))
-    for known, moved in ([1.0, 1.0, 1.0, 0.0], False), ([1.0] * 4, True):
-        told = torch.tensor(known).double()
-        uploads = {"ratio": told, "has_ratio": told, "loss_before": torch.ones(4).double()}
-        rng = np.random.default_rng(0)
-        replies = Replies(torch.zeros(4, 3), torch.ones(4).double(), 4, 4.0, rng, uploads)
-        state, _ = server.update(state, torch.zeros(3), replies)
-        pull = server.broadcast(state)["lam"].item()
-        # κ = min(0.5, 1.5 · 1); e = 0.5 - 1 + 0.1
-        assert pull == approx(0.1 * exp(-0.2) if moved else 0.1, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("settings", "wrong"),
     [
@@ -176,6 +160,5 @@ def test_a_server_with_few_ratios_holds() -> None:
     ],
 )
 def test_what_is_refused(settings: dict[str, float], wrong: str) -> None:
-    for name in ("ti-fedavg", "ti-fedavg-server"):
-        with pytest.raises(SettingError, match=wrong):
-            get(name, **settings)
+    with pytest.raises(SettingError, match=wrong):
+        get("ti-fedavg", **settings)

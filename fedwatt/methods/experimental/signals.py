@@ -1,24 +1,32 @@
-"""Signs of how a vehicle's training goes, recorded and nothing else: `fedavg+signals`.
+"""L3: signals of a vehicle's training beside its roughness, and a screen that uses them.
 
-transfer      q_k, the share of its last gain that it got back from the fleet (`transfer.py`)
-alignment     cos(Δ_k, w_t - w_s): whether the fleet went where the vehicle went in its last turn s;
+`fedavg+signals` records and changes nothing else; a vehicle's last round is the last in which its
+update counted.
+
+transfer      q_k, the share of its last gain that it got back from the fleet (`closed_loop.py`)
+alignment     cos(Δ_k, w_t - w_s): whether the fleet moved as the vehicle moved in its last round s;
               below 0 the vehicle works against the fleet: other roads, wrong labels, a flipped sign
-turns_against how many turns running alignment has been below -0.3
-efficiency    ‖Δ_k‖/Σ_h η ‖u_h‖ of its last turn: near 1 its steps drifted straight ahead, near
-              1/√H they wandered
+turns_against number of consecutive rounds of the vehicle with an alignment below -0.3
+efficiency    ‖Δ_k‖/Σ_h η ‖u_h‖ of its last round: near 1 its steps went straight ahead, near 1/√H
+              they were a random walk
 noise_scale   B_noise = S/G², the batch at which a gradient is as much signal as noise (McCandlish
               et al., 2018). Of n windows in parts of b, with g_n the mean of the parts' g_b,
 
     S  = (mean ‖g_b‖² - ‖g_n‖²) / (1/b - 1/n)       the variance of one window's gradient
     G² = (n ‖g_n‖² - b mean ‖g_b‖²) / (n - b)       the squared length of the true one
 
-              both means that forget (β a turn); infinite where G² ≤ 0, near a stationary point
+              both as exponential means (β per round); infinite where G² ≤ 0 (a stationary point)
 
-All are of training windows, the same ones in every round, and stay out of training: weights are
-those of the method without them, bit for bit. They cost two losses and one gradient of
-`signal_batch` windows a turn, a norm a step, and two models of memory in the vehicle. What the
-server sees by itself of a round (agreement, lengths) is recorded of every method
-(`metrics/agreement.py`).
+All use training windows, the same ones in every round, and leave training alone: weights are those
+of the method without them, bit for bit. They cost two losses and one gradient of `signal_batch`
+windows per round, a norm per step, and two models of memory in the vehicle. What the server sees of
+a round without them (agreement, lengths) is recorded for every method (`metrics/rounds.py`).
+
+`@screened` averages without updates that are out of line: whose length per step is more than
+`screen_z` robust standard deviations above the others' (scaled or diverging updates, a broken
+sensor), or whose vehicle has worked against the fleet in `screen_turns` consecutive rounds, where
+vehicles upload that (`+signals` with `tell_turns`: flipped signs, wrong labels). It is no defence
+against somebody who knows it: an update just below the threshold passes.
 """
 
 from dataclasses import dataclass
@@ -28,9 +36,11 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
+from fedwatt.methods.defence import Defence, selected
+from fedwatt.methods.experimental.closed_loop import TRANSFER, ZERO, Gains
 from fedwatt.methods.rule import LocalRule, Rows, Start
-from fedwatt.methods.transfer import TRANSFER, ZERO, Gains
-from fedwatt.metrics.agreement import AGAINST
+from fedwatt.methods.server import Replies
+from fedwatt.metrics.agreement import AGAINST, TOO_LONG, TURNS, out_of_line
 from fedwatt.models import Model
 from fedwatt.settings import number
 from fedwatt.tables import Column
@@ -155,3 +165,27 @@ def _cosine(a: Tensor, b: Tensor) -> Tensor:
     lengths = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
     cosine: Tensor = (a * b).sum(dim=-1) / lengths
     return cosine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screen(Defence):
+    """Averages the replies that no signal speaks against."""
+
+    screen_z: float = number(TOO_LONG, "(0, inf)", fixed="what counts as out of line")
+    """Robust standard deviations above the median at which a reply is too long."""
+    screen_turns: int = number(TURNS, "[1, inf]", "turn")
+    """Turns running against the fleet after which a vehicle's reply is left out."""
+
+    def screen(self, replies: Replies) -> Replies:
+        """Return the replies in line; all of them where none would be left."""
+        lengths = torch.linalg.vector_norm(replies.deltas, dim=-1, dtype=torch.float64).cpu()
+        if replies.steps is not None:
+            lengths = lengths / replies.steps.cpu()
+        _, z = out_of_line(lengths.numpy())
+        good = ~(torch.from_numpy(z) > self.screen_z)
+        against = replies.uploads.get("opposed")
+        if against is not None:
+            good &= against.cpu() < self.screen_turns
+        if not good.any():
+            return replies
+        return selected(replies, good.nonzero().flatten().to(replies.deltas.device))
