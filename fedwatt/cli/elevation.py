@@ -51,8 +51,8 @@ def learn_(
     with console.status("Surveying ..."):
         elevation_map, driven = publish_map(fleet, out, settings, data)
     console.print(
-        f"{elevation_map.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more vehicles "
-        f"and are in {out}; the others stay in the vehicles."
+        f"{elevation_map.nodes:,} of {driven:,} nodes were driven by {minimum_vehicles} or more "
+        f"vehicles and are in {out}; the others stay in the vehicles."
     )
 
 

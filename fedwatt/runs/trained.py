@@ -224,7 +224,7 @@ class Trained:
     ) -> "ModelCard":
         """Write the model as an ONNX file, and return its card.
 
-        With a `vehicle`, or the name of one of the fleet, its scaling and prediction intervals are in the
+        With a `vehicle`, or its name in the fleet, its scaling and prediction intervals are in the
         file, which then takes telemetry; without one it takes scaled features. `form` is
         "float32", "float16" or "int8".
         """

@@ -1,8 +1,8 @@
-"""The embedded fleet: electric vehicles of one hilly town, ready to use without any data at hand.
+"""The built-in fleet: electric vehicles of one town, ready to use without any data at hand.
 
 Each vehicle has its own mass, drag, losses and pack, its own driver, its own errands, rounds or
-line, and its own part of the year; the town, its elevation and its weather are shared. All draws are
-keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
+line, and its own part of the year; they share the town, its elevation and its weather. All draws
+are keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

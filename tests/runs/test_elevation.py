@@ -123,7 +123,7 @@ def test_held_out_vehicles_teach_the_field_nothing(stored):
     names = frozenset(v.name for v in others)
     together = learn(read_fleet(stored), settings, data, contributors=names)
     assert (alone.shared.elevation_m == together.shared.elevation_m).all()
-    assert together.own[fleet.names[out]] is together.shared
+    assert together.maps[fleet.names[out]] is together.shared
 
 
 def names(stored):
@@ -215,7 +215,7 @@ def test_baselines_of_a_run_have_the_maps_that_vehicles_learn_alone(stored):
     )
     alone = learned_alone(config)
     for vehicle in read_fleet(stored):
-        only = learn([vehicle], config.elevation, config.data).own[vehicle.name]
+        only = learn([vehicle], config.elevation, config.data).maps[vehicle.name]
         assert np.array_equal(alone.maps[vehicle.name].keys, only.keys)
         assert np.array_equal(alone.maps[vehicle.name].elevation_m, only.elevation_m)
     assert any(own.nodes for own in alone.maps.values())
