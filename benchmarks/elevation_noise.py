@@ -83,7 +83,7 @@ def main() -> None:
         surveys = [driven(number) for number in range(vehicles if due else 0)]
         for noise in due:
             settings = ElevationSettings(noise_multiplier=noise, **COMMON)
-            field, _ = shared_map(surveys, GRID, settings)
+            field = shared_map(surveys, GRID, settings)
             budget = elevation_budget(settings, population=vehicles)
             epsilon = None if budget is None else round(budget.epsilon(settings.releases), 2)
             row = {"vehicles": vehicles, "noise_multiplier": noise, "epsilon": epsilon}
