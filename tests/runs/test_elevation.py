@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 
 from fedwatt.elevation.elevation_map import empty_map
-from fedwatt.elevation.grid import Grid
+from fedwatt.elevation.grid import Grid, find
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
@@ -123,7 +123,11 @@ def test_held_out_vehicles_teach_the_field_nothing(stored):
     names = frozenset(v.name for v in others)
     together = learn(read_fleet(stored), settings, data, contributors=names)
     assert (alone.shared.elevation_m == together.shared.elevation_m).all()
-    assert together.maps[fleet.names[out]] is together.shared
+    held_out = together.maps[fleet.names[out]]
+    at, is_there = find(held_out.keys, together.shared.keys)
+    assert is_there.all()
+    assert (held_out.elevation_m[at] == together.shared.elevation_m).all()
+    assert held_out.vehicles.sum() == together.shared.vehicles.sum()  # the others are undriven
 
 
 def names(stored):
