@@ -89,7 +89,7 @@ def on_ray(workers: int) -> Iterator[Deal]:
     """Workers of a Ray cluster on this machine."""
     from fedwatt.runs.config import from_toml
     from fedwatt.tuning.grid import library
-    from fedwatt.tuning.ray_workers import RayWorkers
+    from fedwatt.tuning.workers import RayWorkers
 
     config = from_toml(
         f"seeds = [1]\ndevice = 'cpu'\n[fleet]\ndata = 'sketch'\nvehicles = {VEHICLES}\n"

@@ -8,15 +8,16 @@ import torch
 
 from fedwatt.evaluation import REFERENCES, baseline_rows
 from fedwatt.evaluation import networks as networks_module
-from fedwatt.evaluation.baselines import lowest_validation_error, ridge_baseline
-from fedwatt.evaluation.finetune import Personalisation
-from fedwatt.evaluation.networks import (
+from fedwatt.evaluation.baselines import (
     RATES,
     Selected,
     centralised_network,
     initial_models,
     local_networks,
+    lowest_validation_error,
+    ridge_baseline,
 )
+from fedwatt.evaluation.finetune import Personalisation
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import validation_error
 from fedwatt.models import MLP

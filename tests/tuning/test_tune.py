@@ -13,8 +13,16 @@ from fedwatt.runs.config import from_toml
 from fedwatt.runs.source import open_fleet
 from fedwatt.settings import Range
 from fedwatt.tuning import tune as module
-from fedwatt.tuning.ranges import RATE, ranges_of
-from fedwatt.tuning.tune import Trial, Tuned, scores, shown_score, tune, tuning_table
+from fedwatt.tuning.tune import (
+    RATE,
+    Trial,
+    Tuned,
+    ranges_of,
+    scores,
+    shown_score,
+    tune,
+    tuning_table,
+)
 from fedwatt.windows.targets import TARGETS
 
 CONFIG = from_toml("""
