@@ -57,7 +57,7 @@ def test_two_and_four_workers_and_a_killed_one_make_the_same_model(
     assert len(workers.idle) + len(workers.busy) == 4
     # What a worker cannot begin with is said as it is: no worker was lost.
     with monkeypatch.context() as other:
-        other.setattr(workers, "versions", lambda: {**versions(), "torch": "1.0"})
+        other.setattr(workers_module, "versions", lambda: {**versions(), "torch": "1.0"})
         with pytest.raises(SettingError, match=r"torch.*1\.0"):
             RayWorkers(CONFIG, count=1).federation(plain, CHOICE).train(CHOICE.method)
 
