@@ -74,7 +74,7 @@ bench: $(READY) ## Measure speed here and write the tables of docs/performance.m
 	$(BIN)/python benchmarks/performance_tables.py
 	$(BIN)/python benchmarks/method_costs.py
 	$(BIN)/fedwatt bench latency
-	$(BIN)/fedwatt bench scale --vehicles 100 --vehicles 1000
+	$(BIN)/python -m benchmarks.growth
 
 docs: $(READY_DOCS) ## Build the documentation of this version into build/site/VERSION.
 	$(BIN)/mkdocs build --strict --site-dir build/site/$(VERSION)

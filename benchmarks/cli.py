@@ -112,56 +112,6 @@ def probe(
 
 
 @app.command()
-def scale(
-    vehicles: Annotated[
-        list[int] | None, typer.Option(help="Size of a fleet; repeat for several.", min=1)
-    ] = None,
-    method: Methods = None,
-    participants: Annotated[int, typer.Option(help="Vehicles that train in a round.", min=1)] = 100,
-    trips: Annotated[int, typer.Option(help="Trips of a synthetic vehicle.", min=3)] = 10,
-    rounds: Annotated[int, typer.Option(help="Rounds; medians are shown.", min=1)] = 9,
-) -> None:
-    """Measure time and memory of a round for fleets of different size.
-
-    All fleets have as many participants. With the default sizes, 100, 1,000 and 10,000 vehicles,
-    making the vehicles takes about six minutes on one core.
-    """
-    from benchmarks.scale import as_rows, bench_scale
-    from fedwatt.report.style import name_of
-
-    sizes = sorted(vehicles or [100, 1_000, 10_000])
-    if sizes[0] < participants:
-        raise typer.BadParameter(f"The fleet of {sizes[0]} has fewer than {participants} vehicles.")
-    console.print(f"Making {sum(sizes):,} vehicles ...", highlight=False)
-    with progress_bar("Rounds") as progress:
-        results = bench_scale(
-            sizes,
-            method or ["fedavg", "scaffold"],
-            participants=participants,
-            trips=trips,
-            rounds=rounds,
-            progress=progress,
-        )
-    table = table_of(
-        ("method", "vehicles", "on disk", "a round", "ratio", "memory", "ratio"),
-        title=f"{participants} participants per round, 20 steps each, one thread",
-        caption="Ratios are to the smallest fleet. Memory: the highest in a round, beyond that "
-        "before the first one.",
-    )
-    for row in as_rows(results):
-        table.add_row(
-            name_of(row["method"]),
-            f"{row['vehicles']:,}",
-            f"{row['disk_mb']:,.0f} MB",
-            f"{row['seconds']:.2f} s",
-            f"{row['time_ratio']:.2f}",
-            f"{row['rounds_mb']:.0f} MB",
-            f"{row['memory_ratio']:.2f}",
-        )
-    console.print(table)
-
-
-@app.command()
 def traffic(
     vehicles: Annotated[int, typer.Option(help="Vehicles of the fleet.", min=1)] = 1_000_000,
     participation: Annotated[
@@ -188,8 +138,7 @@ def traffic(
     Links, computers and availability are assumptions; give your own. The server's time per upload
     is measured on this machine first.
     """
-    from benchmarks.server import method_loads
-    from benchmarks.traffic import LargeFleet, churn, simulate_methods
+    from benchmarks.traffic import LargeFleet, churn, method_loads, simulate_methods
 
     fleet = LargeFleet(
         vehicles=vehicles,

@@ -29,8 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.elevation_cells import balanced, data_settings, vehicles_of
 from benchmarks.marked import write_blocks
-from benchmarks.terrain_cells import balanced, data_settings, vehicles_of
 from fedwatt.engine.together import train
 from fedwatt.federation import Federation, State, Training
 from fedwatt.federation.local_round import LocalRound

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.terrain_cells import NAMES, vehicles_of
+from benchmarks.elevation_cells import NAMES, vehicles_of
 from fedwatt.elevation.learn import add_elevation, learn, own_fields, survey_fleet
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.elevation_cells import NAMES, data_settings
 from benchmarks.journeys_passes import SETTINGS, board, forecast_only, split, three, wh_per_km
-from benchmarks.terrain_cells import NAMES, data_settings
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.learn import learn, own_fields, survey_fleet
 from fedwatt.elevation.survey import mass_kg

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.terrain_cells import data_settings
+from benchmarks.elevation_cells import data_settings
 from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings

@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.elevation_cells import NAMES, data_settings, vehicles_of
 from benchmarks.journeys_newcomers import AFTER, BEFORE, about_unseen_vehicles, unseen_vehicle_rows
 from benchmarks.journeys_passes import (
     SETTINGS,
@@ -43,7 +44,6 @@ from benchmarks.journeys_passes import (
     wh_per_km,
 )
 from benchmarks.marked import write_blocks
-from benchmarks.terrain_cells import NAMES, data_settings, vehicles_of
 from fedwatt.elevation.learn import learn
 from fedwatt.errors import DataError
 from fedwatt.files import write_text

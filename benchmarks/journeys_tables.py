@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.marked import write_blocks
-from benchmarks.terrain_rows import overall, with_interval
+from benchmarks.tables import overall, with_interval
 from fedwatt.files import write_text
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.elevation_cells import NAMES
 from benchmarks.journeys_networks import (
     INPUTS,
     SEEDS,
@@ -36,7 +37,6 @@ from benchmarks.journeys_networks import (
     settings,
 )
 from benchmarks.journeys_tables import write_tables
-from benchmarks.terrain_cells import NAMES
 from fedwatt.edge.trips import ZERO_AT_REST
 from fedwatt.files import write_text
 from fedwatt.journeys.balance import trip_means, trip_numbers

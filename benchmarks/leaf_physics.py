@@ -7,8 +7,8 @@ energy of every trip of VED's three electric cars from speed, outside temperatur
 heater and air conditioning; VED has no elevation, so the road is level. Then three parameters of
 each car are fitted on its training trips and evaluated on its test trips, for several splits.
 
-Writes results/leaf_physics.json and, from it, docs/figures/leaf_physics.svg and
-docs/figures/synthetic_vs_ved.svg and a paragraph of docs/data.md. Everything written is an
+Writes results/leaf_physics.json and, from it, docs/figures/synthetic_vs_ved.svg and a paragraph of
+docs/data.md. Everything written is an
 aggregate over many trips.
 """
 
@@ -16,7 +16,6 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +50,6 @@ DISTRIBUTIONS = {
     "consumption": ("Wh/km", np.linspace(0, 450, 41)),
     "energy of 60 s": ("Wh", np.linspace(-200, 500, 57)),
 }
-ERROR_PERCENT = np.arange(0, 61, 1.0)
-DRAG_BINS_KMH = np.array([0, 50, 70, 140])
-DRAG_AREAS_M2 = (0.65, 0.87)  # data sheet, and what EPA's coast-down suggests
-# Bounds of trip energy, Wh, between which predicted over measured is summarised.
-TRIP_BINS_WH = np.array([0, 250, 500, 750, 1000, 1500, 2500, 6000])
 
 # Fitted parameters: one works per second (auxiliaries), one per metre (rolling resistance) and one
 # per unit of energy (drivetrain losses).
@@ -127,11 +121,7 @@ def calibrated(vehicle: VehicleParameters, trips: Sequence[Channels]) -> Vehicle
 
 def leaf_check(cars: list[Vehicle]) -> dict[str, Any]:
     """Errors of the Leaf model on test trips, unfitted and fitted, pooled over cars and splits."""
-    by_car: dict[str, dict[str, Any]] = {}
     seeds: list[dict[str, float]] = []
-    ratios: dict[str, list[np.ndarray]] = {"unfitted": [], "fitted": []}
-    true: list[np.ndarray] = []
-    all_trips = [(predicted([t]) / measured([t]))[0] for car in cars for t in car.trips]
     for seed in SPLIT_SEEDS:
         of_seed: dict[str, list[np.ndarray]] = {"unfitted": [], "fitted": []}
         for car in cars:
@@ -141,92 +131,19 @@ def leaf_check(cars: list[Vehicle]) -> dict[str, Any]:
             test = [trip for trip in car.trips if trip.name in names["test"]]
             fitted = calibrated(LEAF_2013, [trip.channels for trip in train])
             for what, vehicle in (("unfitted", LEAF_2013), ("fitted", fitted)):
-                ratio = predicted(test, vehicle) / measured(test)
-                of_seed[what].append(ratio)
-                entry = by_car.setdefault(car.name, {"trips": len(car.trips)})
-                entry.setdefault(what, []).append(median_error(ratio))
-            by_car[car.name].setdefault("factors", []).append(factors(fitted))
-            true.append(measured(test))
+                of_seed[what].append(predicted(test, vehicle) / measured(test))
         seeds.append({what: median_error(np.concatenate(r)) for what, r in of_seed.items()})
-        for what, found in of_seed.items():
-            ratios[what] += found
-    pooled = {what: np.concatenate(found) for what, found in ratios.items()}
     return {
         "data": "VED, electric cars, trips of at least 120 s and 500 m",
         "cars": len(cars),
         "trips": sum(len(car.trips) for car in cars),
         "split_seeds": len(SPLIT_SEEDS),
         "fitted_parameters": list(FITTED),
-        "all_trips_unfitted_median_error_percent": median_error(np.array(all_trips)),
         "test_trips_median_error_percent": {
-            what: round(float(np.mean([seed[what] for seed in seeds])), 1) for what in pooled
+            what: round(float(np.mean([seed[what] for seed in seeds])), 1)
+            for what in ("unfitted", "fitted")
         },
         "test_trips_median_error_percent_by_split": seeds,
-        "test_trips_median_error_percent_by_car": {
-            name: of_car(entry) for name, entry in by_car.items()
-        },
-        "share_of_test_trips_within_percent": shares_within(pooled),
-        "predicted_over_measured_by_trip_energy": ratios_by_energy(pooled, np.concatenate(true)),
-    }
-
-
-def drag_check(cars: list[Vehicle]) -> dict[str, Any]:
-    """Predicted over measured energy by speed, with the data sheet's drag area and a larger one.
-
-    The speed of a trip is the root of ∫v³dt/∫v dt, the one at which its drag is that of steady
-    driving; losses and load of a car move all speeds alike, a wrong drag area the fast trips.
-    """
-    found: dict[str, Any] = {"bounds_kmh": DRAG_BINS_KMH.tolist(), "by_car": {}}
-    for car in cars:
-        speeds = [trip.channels["speed_mps"] for trip in car.trips]
-        kmh = np.array([3.6 * np.sqrt((v**3).sum() / v.sum()) for v in speeds])
-        bins = np.digitize(kmh, DRAG_BINS_KMH) - 1
-        numbers = range(len(DRAG_BINS_KMH) - 1)
-        entry: dict[str, Any] = {"trips": [int((bins == b).sum()) for b in numbers]}
-        for area_m2 in DRAG_AREAS_M2:
-            vehicle = replace(LEAF_2013, drag_area_m2=area_m2)
-            ratio = predicted(list(car.trips), vehicle) / measured(list(car.trips))
-            entry[str(area_m2)] = [
-                round(float(np.median(ratio[bins == b])), 3) if (bins == b).any() else None
-                for b in numbers
-            ]
-        found["by_car"][car.name] = entry
-    return found
-
-
-def of_car(entry: dict[str, Any]) -> dict[str, Any]:
-    """Means over the splits of one car."""
-    return {
-        "trips": entry["trips"],
-        "unfitted": round(float(np.mean(entry["unfitted"])), 1),
-        "fitted": round(float(np.mean(entry["fitted"])), 1),
-        "factors": np.mean(entry["factors"], axis=0).round(2).tolist(),
-    }
-
-
-def shares_within(pooled: dict[str, np.ndarray]) -> dict[str, list[float]]:
-    """Share of trips whose error is at most each of `ERROR_PERCENT`."""
-    shares = {
-        what: [
-            round(float((100 * np.abs(r - 1) <= percent).mean()), 4) for percent in ERROR_PERCENT
-        ]
-        for what, r in pooled.items()
-    }
-    return {"percent": ERROR_PERCENT.tolist(), **shares}
-
-
-def ratios_by_energy(pooled: dict[str, np.ndarray], true_wh: np.ndarray) -> dict[str, list[Any]]:
-    """Quartiles of predicted over measured, by the measured energy of a trip."""
-    bins = np.digitize(true_wh, TRIP_BINS_WH) - 1
-    numbers = range(len(TRIP_BINS_WH) - 1)
-    quartiles = {
-        what: [np.quantile(r[bins == b], (0.25, 0.5, 0.75)).round(3).tolist() for b in numbers]
-        for what, r in pooled.items()
-    }
-    return {
-        "bounds_wh": TRIP_BINS_WH.tolist(),
-        "trips": [int((bins == b).sum()) for b in numbers],
-        **quartiles,
     }
 
 
@@ -240,14 +157,6 @@ def measured(trips: list[Trip]) -> np.ndarray:
 
 def median_error(ratio: np.ndarray) -> float:
     return round(float(100 * np.median(np.abs(ratio - 1))), 1)
-
-
-def factors(vehicle: VehicleParameters) -> list[float]:
-    return [
-        vehicle.auxiliary_w / LEAF_2013.auxiliary_w,
-        vehicle.rolling_coefficient / LEAF_2013.rolling_coefficient,
-        vehicle.drivetrain.iron_w / LEAF_2013.drivetrain.iron_w,
-    ]
 
 
 def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
@@ -281,39 +190,6 @@ def distributions(vehicles: Iterable[Vehicle]) -> dict[str, Any]:
             "histogram": share.round(5).tolist(),
         }
     return result
-
-
-@styled
-def leaf_figure(check: dict[str, Any]) -> Figure:
-    figure = Figure(figsize=(WIDTH_IN, 4.6))
-    within, by_energy = figure.subplots(2, 1)
-    curves = check["share_of_test_trips_within_percent"]
-    errors = check["test_trips_median_error_percent"]
-    for what, colour in (("unfitted", ORANGE), ("fitted", BLUE)):
-        share = 100 * np.array(curves[what])
-        within.plot(curves["percent"], share, color=colour)
-        label = f"{what}: median error {errors[what]:.1f} %"
-        within.plot([], [], color=colour, label=label)
-        within.plot([errors[what]] * 2, [0, 50], color=colour, linewidth=0.9, linestyle=":")
-    within.set_title("Share of test trips within an error, %")
-    within.set_xlabel("error of the trip's energy, %")
-    within.set_xlim(0, 60)
-    within.set_ylim(0, 100)
-    within.legend(loc="lower right")
-
-    bins = check["predicted_over_measured_by_trip_energy"]
-    bounds = bins["bounds_wh"]
-    at = np.arange(len(bounds) - 1)
-    for what, colour, shift in (("unfitted", ORANGE, -0.12), ("fitted", BLUE, 0.12)):
-        low, middle, high = np.array(bins[what]).T
-        by_energy.vlines(at + shift, low, high, color=colour, linewidth=2.2)
-        by_energy.plot(at + shift, middle, "o", color=colour, markersize=5)
-    by_energy.axhline(1, color=MUTED, linewidth=0.8)
-    by_energy.set_xticks(at, [f"{a}–{b}" for a, b in pairwise(bounds)])
-    by_energy.tick_params(axis="x", labelsize=7.5)
-    by_energy.set_title("Predicted over measured: median and middle half")
-    by_energy.set_xlabel("measured energy of the trip, Wh")
-    return figure
 
 
 @styled
@@ -362,7 +238,6 @@ def main() -> None:
     electric = import_ved([source], powertrain=("ev", "phev-electric"))
     results = {
         "leaf": leaf_check(cars),
-        "drag_area": drag_check(cars),
         "distributions": {
             "edges": {name: edges.tolist() for name, (_, edges) in DISTRIBUTIONS.items()},
             "ved": distributions(electric),
@@ -374,7 +249,6 @@ def main() -> None:
     out.mkdir(exist_ok=True)
     figures.mkdir(parents=True, exist_ok=True)
     (out / "leaf_physics.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    (figures / "leaf_physics.svg").write_bytes(saved(leaf_figure(results["leaf"])))
     drawn = distributions_figure(results["distributions"])
     (figures / "synthetic_vs_ved.svg").write_bytes(saved(drawn))
     write_blocks(REPOSITORY / "docs" / "data.md", {"leaf": words(results["leaf"])})

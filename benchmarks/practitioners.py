@@ -36,6 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.elevation_cells import NAMES, vehicles_of
 from benchmarks.journeys_passes import LEAST_M
 from benchmarks.practitioner_links import (
     LENGTHS_M,
@@ -43,7 +44,6 @@ from benchmarks.practitioner_links import (
     links_before_departure,
     links_with_speed,
 )
-from benchmarks.terrain_cells import NAMES, vehicles_of
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import climbing, rise_m

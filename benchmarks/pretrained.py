@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.elevation_cells import NAMES, data_settings
 from benchmarks.journeys_passes import GRID, LEAST_M, SETTINGS, three
-from benchmarks.terrain_cells import NAMES, data_settings
 from fedwatt.elevation.learn import Learned, learn
 from fedwatt.elevation.survey import mass_kg
 from fedwatt.files import write_bytes, write_text

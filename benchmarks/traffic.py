@@ -1,6 +1,8 @@
-"""Traffic of a very large fleet, simulated without training: participants, bytes, time, server.
+"""Simulate the traffic of a very large fleet without training: participants, bytes, time, server.
 
-Who is there, who is asked and whose reply is lost are the draws of the federation itself, made for
+    python -m benchmarks.traffic        measures, and writes results/traffic.json and docs/scale.md
+
+Availability, participants and lost uploads are the draws of the federation itself, made for
 all vehicles at once. A round then lasts as long as its vehicles take:
 
     time of a vehicle = down / link + H_k / computer + up / link + 2 · latency
@@ -8,17 +10,26 @@ all vehicles at once. A round then lasts as long as its vehicles take:
 The server goes on when the share `enough` of those asked has replied, at the latest after
 `deadline_s`; later replies are wasted. Links and computers differ from vehicle to vehicle by
 log-normal factors that stay the same in all rounds. The bytes are those that the method's rules
-really send, the server's time for a reply is measured by the caller.
+really send, the server's time for
+an upload (unpacking it, and its part of the next model) is measured: processor time of one thread,
+the methods in turns.
 """
 
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf
-from typing import Any
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from safetensors.torch import load, save
 
+from benchmarks.marked import write_blocks
 from fedwatt.errors import SettingError, check
 from fedwatt.federation.participation import (
     first_available,
@@ -27,8 +38,28 @@ from fedwatt.federation.participation import (
     participants,
 )
 from fedwatt.federation.settings import Availability
+from fedwatt.files import write_text
+from fedwatt.methods import get
+from fedwatt.methods.method import costs
+from fedwatt.methods.rule import Rows
+from fedwatt.methods.server import Replies
+from fedwatt.models import get_model
 from fedwatt.randomness import generator
+from fedwatt.report.style import name_of
 
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "results" / "traffic.json"
+PAGE: Final = ROOT / "docs" / "scale.md"
+COUNTED: Final = ("fedavg", "scaffold", "fednova", "fedadam", "moon", "feddyn", "fo-ri-fedavg")
+AVAILABLE: Final = 0.2
+LEAVE: Final = 0.02
+LOSS: Final = 0.05
+ROUNDS: Final = 300
+WINDOW: Final = 60
+FEATURES: Final = 8
+
+Update = Callable[[Sequence[Rows]], object]
+"""Makes the next model of the unpacked messages."""
 FloatArray = NDArray[np.float64]
 
 
@@ -96,7 +127,7 @@ class Traffic:
     reached: NDArray[np.int64]
     """Vehicles that have been asked at least once so far."""
     times: NDArray[np.int64]
-    """How often each vehicle was asked, [K]."""
+    """Number of rounds in which each vehicle was asked, [K]."""
 
     def summary(self) -> dict[str, Any]:
         """Figures of a typical round and of all of them together."""
@@ -205,7 +236,7 @@ def simulate_methods(
 ) -> dict[str, Traffic]:
     """Simulate rounds of every method; methods with the same bytes share a simulation."""
     sizes = list(dict.fromkeys((load.down_bytes, load.up_bytes) for load in loads.values()))
-    found: dict[tuple[int, int], Traffic] = {}
+    by_size: dict[tuple[int, int], Traffic] = {}
     for place, (down, up) in enumerate(sizes):
 
         def report(done: int, before: int = place * rounds) -> None:
@@ -213,13 +244,14 @@ def simulate_methods(
                 progress(before + done, len(sizes) * rounds)
 
         load = Load(down, up, 0.0)
-        found[down, up] = simulate(
+        by_size[down, up] = simulate(
             fleet, load, availability, rounds=rounds, seed=seed, on_round=report
         )
     result = {}
     for name, load in loads.items():
-        own = found[load.down_bytes, load.up_bytes]
-        result[name] = replace(own, server_s=load.server_s * own.replied.astype(np.float64))
+        traffic = by_size[load.down_bytes, load.up_bytes]
+        seconds = load.server_s * traffic.replied.astype(np.float64)
+        result[name] = replace(traffic, server_s=seconds)
     return result
 
 
@@ -232,13 +264,106 @@ def round_end(seconds: FloatArray, asked: int, enough: float, deadline_s: float)
     60.0
     """
     # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
-    wanted = int(np.ceil(round(enough * asked, 9)))
-    if wanted == 0 or wanted > len(seconds):
+    needed = int(np.ceil(round(enough * asked, 9)))
+    if needed == 0 or needed > len(seconds):
         return deadline_s
-    return min(float(np.partition(seconds, wanted - 1)[wanted - 1]), deadline_s)
+    return min(float(np.partition(seconds, needed - 1)[needed - 1]), deadline_s)
 
 
 def _differences(fleet: LargeFleet, seed: int) -> Sequence[FloatArray]:
     """Factors with median 1 of every vehicle, [K] each: links down and up, computers, windows."""
     shape = (4, fleet.vehicles)
     return list(np.exp(fleet.spread * generator(seed, "traffic").standard_normal(shape)))
+
+
+def seconds_per_reply(
+    methods: Sequence[str], *, model: str = "mlp", replies: int = 200, repeats: int = 9
+) -> dict[str, float]:
+    """Return the median processor time of the server for one of `replies` uploads, by method."""
+    jobs = {name: _job(name, model, replies) for name in methods}
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    for _ in range(repeats):
+        for name, (messages, update) in jobs.items():
+            begun = time.process_time()
+            update([load(message) for message in messages])
+            seconds[name].append((time.process_time() - begun) / replies)
+    return {name: median(times) for name, times in seconds.items()}
+
+
+def method_loads(methods: Sequence[str], *, model: str = "mlp") -> dict[str, Load]:
+    """Return bytes of a round's messages in float32 and the server's measured time, by method."""
+    seconds = seconds_per_reply(methods, model=model)
+    loads = {}
+    for name in methods:
+        base = get_model(model, window=WINDOW, features=FEATURES)
+        cost = costs(get(name), base)
+        loads[name] = Load(4 * cost.down, 4 * cost.up, seconds[name])
+    return loads
+
+
+def _job(name: str, model_name: str, replies: int) -> tuple[list[bytes], Update]:
+    """Return messages of `replies` vehicles, and the update that makes a model of them."""
+    method = get(name)
+    model = method.adapted(get_model(model_name, window=WINDOW, features=FEATURES))
+    rng = generator(0, "server bench", name)
+    up = {"delta": torch.zeros(1, model.layout.size)}
+    up |= {part: row[None] for part, row in method.uploads(model).items()}
+
+    def message() -> bytes:
+        noise = {part: 1e-3 * rng.standard_normal(tuple(value.shape)) for part, value in up.items()}
+        return save({part: torch.from_numpy(n).to(up[part].dtype) for part, n in noise.items()})
+
+    weights = torch.zeros(model.layout.size)
+    state = method.server.state(model)
+    ones = torch.ones(replies, dtype=torch.float64)
+
+    def update(unpacked: Sequence[Rows]) -> object:
+        rows = {part: torch.cat([upload[part] for upload in unpacked]) for part in up}
+        deltas = rows.pop("delta")
+        if method.server.normalises:
+            rows["accumulation"] = ones
+        uploads = Replies(deltas, ones, replies, float(replies), rng, rows)
+        return method.update(state, weights, uploads)
+
+    return [message() for _ in range(replies)], update
+
+
+def measure() -> dict[str, Any]:
+    """Return the simulated traffic of a million vehicles with every method."""
+    fleet = LargeFleet()
+    loads = method_loads(COUNTED)
+    traffic = simulate_methods(fleet, loads, churn(AVAILABLE, LEAVE, LOSS), rounds=ROUNDS)
+    methods = {name: asdict(loads[name]) | load.summary() for name, load in traffic.items()}
+    return {"fleet": asdict(fleet), "methods": methods}
+
+
+def tables(record: dict[str, Any]) -> dict[str, str]:
+    """Return sentences on vehicles reached and the duration of a round, by place on the page."""
+    first = next(iter(record["methods"].values()))
+    fleet = record["fleet"]
+    most_mb = first["most_times"] * (first["down_bytes"] + first["up_bytes"]) / 1e6
+    reached = (
+        f"Of {fleet['vehicles']:,} vehicles {first['available']:,.0f} can be reached at a time and "
+        f"{first['asked']:,.0f} are asked in a round; {first['replied']:,.0f} replies count, "
+        f"{first['late']:,.0f} are late, {first['lost']:,.0f} get lost. {first['rounds']} rounds "
+        f"last {first['hours']:.1f} hours with {name_of(next(iter(record['methods'])))}; by then "
+        f"{first['reached']:.0%} of the vehicles have been asked at least once, none more than "
+        f"{first['most_times']} times, which is {most_mb:.1f} MB."
+    )
+    megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
+    median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
+    median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
+    server_cores = max(figures["server_cores"] for figures in record["methods"].values())
+    waiting = (
+        "The spread between vehicles decides how long a round lasts: a vehicle with median "
+        "computer and link is done in "
+        f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
+        f"{fleet['enough']:.0%} of those asked have replied. Its work takes at most "
+        f"{server_cores:.2f} of a core."
+    )
+    return {"rounds of a million": reached, "waiting": waiting}
+
+
+if __name__ == "__main__":
+    write_text(RESULTS, json.dumps(measure(), indent=2) + "\n")
+    write_blocks(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))

@@ -17,11 +17,11 @@ def blocks(script: ModuleType) -> dict[str, str]:
 
 PAGES = (
     "performance_tables",
-    "scale",
+    "traffic",
     "method_costs",
     "index_repeatability",
     "journeys_routes",
-    "few_trips_tables",
+    "elevation_tables",
     "local_baselines",
 )
 

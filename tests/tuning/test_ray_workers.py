@@ -17,6 +17,7 @@ from fedwatt.federation import Federation
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import open_fleet
+from fedwatt.tuning import workers as workers_module
 from fedwatt.tuning.grid import versions
 from fedwatt.tuning.workers import RayWorkers, deals_participants
 from tests.cluster import on_ray

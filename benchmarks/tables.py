@@ -1,4 +1,4 @@
-"""Rows of the elevation benchmarks' records, as numbers and as Markdown."""
+"""Records of cells as numbers and as Markdown tables."""
 
 import json
 from collections.abc import Sequence
@@ -15,34 +15,30 @@ Cells = dict[str, dict[str, dict[str, float]]]
 
 
 def read(name: str) -> Any:
+    """Return a record of results/, or {} where there is none."""
     file = RESULTS / name
     return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def overall(cells: dict[str, float]) -> float:
-    """RMSE over all vehicles' equally many windows."""
+    """Return the RMSE over all vehicles' equally many windows."""
     return float(np.sqrt(np.mean(np.square(list(cells.values())))))
 
 
 def by_seed(seeds: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Overall RMSE of the seeds whose vehicles are all there."""
-    return {seed: overall(own) for seed, own in seeds.items() if len(own) == VEHICLES}
-
-
-def mean_and_half(values: Sequence[float]) -> tuple[float, float]:
-    """Mean over seeds and half its 95 % interval, by Student's t."""
-    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values)), float(half)
+    """Return the overall RMSE of the seeds whose vehicles are all there."""
+    return {seed: overall(errors) for seed, errors in seeds.items() if len(errors) == VEHICLES}
 
 
 def with_interval(values: Sequence[float], sign: str = "", digits: int = 1) -> str:
-    """Mean and half its 95 % interval over seeds, as text."""
+    """Return the mean over seeds and half its 95 % interval by Student's t, as text."""
     if len(values) == 1:
         return f"{values[0]:{sign}.{digits}f}"
-    mean, half = mean_and_half(values)
-    return f"{mean:{sign}.{digits}f} ± {half:.{digits}f}"
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    return f"{np.mean(values):{sign}.{digits}f} ± {half:.{digits}f}"
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -19,8 +19,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedwatt.elevation.climb import trip_rise_m
-from fedwatt.elevation.elevation_map import Field
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.evaluation import Personalisation, personalise
 from fedwatt.federation import Federation, Training
@@ -29,10 +27,7 @@ from fedwatt.randomness import generator
 from fedwatt.telemetry import Vehicle
 from fedwatt.telemetry.store import read_fleet
 from fedwatt.windows import DataSettings
-from fedwatt.windows.client import Fleet, split_of_trips
-from fedwatt.windows.features import physics_features, trip_features
-from fedwatt.windows.ridge import ridge
-from fedwatt.windows.splits import window_ends, window_energy, window_means
+from fedwatt.windows.client import Fleet
 
 NAMES = tuple(
     f"ved-{number}" for number in (10, 11, 371, 398, 443, 453, 455, 457, 492, 550, 554, 561)
@@ -102,56 +97,6 @@ def balanced(fleet: Fleet, seed: int, held_out: str = "") -> Fleet:
 
 
 # --------------------------------------------------------------------------- the models
-Columns = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""Further features [seconds, any] from metres gained [seconds] and speed [seconds]."""
-
-
-def ridge_error(vehicle: Vehicle, field: Field, seed: int) -> float:
-    """Test RMSE of the vehicle's own ridge regression on the means of its windows."""
-    return ridge_errors(vehicle, field, seed)["test"]
-
-
-def ridge_errors(
-    vehicle: Vehicle, field: Field, seed: int, *, columns: Columns | None = None, parts: int = 1
-) -> dict[str, float]:
-    """RMSE on all validation windows and on balanced test windows of the vehicle's own ridge.
-
-    The means of features are taken over each of `parts` of a window.
-    """
-    data = data_settings(seed)
-    split_of = split_of_trips(vehicle, data)
-    names = physics_features(list(vehicle.trips))
-    means: dict[str, list[np.ndarray]] = {"train": [], "validation": [], "test": []}
-    energy: dict[str, list[np.ndarray]] = {"train": [], "validation": [], "test": []}
-    length = data.window // parts
-    for trip in vehicle.trips:
-        split = split_of.get(trip.name)
-        if split is None:
-            continue
-        rise = np.nan_to_num(trip_rise_m(trip, field))
-        ways = [np.maximum(rise, 0)[:, None], np.maximum(-rise, 0)[:, None]]
-        if columns is not None:
-            ways.append(columns(rise, trip.channels["speed_mps"]))
-        rows = np.hstack([trip_features(trip, names, vehicle.name), *ways])
-        ends = window_ends(trip.seconds, stride=data.stride if split == "train" else 1)
-        each = [
-            window_means(column, ends - back * length, length=length)
-            for column in rows.T
-            for back in range(parts)
-        ]
-        means[split].append(np.stack(each, axis=1))
-        energy[split].append(window_energy(trip.channels["energy_wh"], ends))
-    beta = ridge(np.concatenate(means["train"]), np.concatenate(energy["train"]))
-    found = {}
-    for split in ("validation", "test"):
-        predicted = np.concatenate(means[split]) @ beta[:-1] + beta[-1]
-        error = predicted - np.concatenate(energy[split])
-        if split == "test":
-            error = error[balanced_choice(seed, vehicle.name, len(error))]
-        found[split] = float(np.sqrt(np.mean(error**2)))
-    return found
-
-
 def network_errors(
     fleet: Fleet,
     method: str,

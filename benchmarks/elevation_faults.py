@@ -1,17 +1,16 @@
-"""What bad positions cost a vehicle of VED, beside having no elevation at all.
+"""Measure what bad positions cost a vehicle of VED, beside having no elevation at all.
 
-    python benchmarks/terrain_faults.py --fleet FLEET --workers 14
+    python -m benchmarks.elevation_faults --fleet FLEET --workers 14
 
 One vehicle at a time is given one fault in all its trips; the other eleven stay sound. The fleet
-learns its elevation map (k = 3 and private nodes, the defaults) and trains as in terrain_ved.py,
-the faulty vehicle among the others. Recorded are that vehicle's RMSE under the global model and
-under its personalised one, and the RMSE of the eleven others together under the global model.
-Beside them: every vehicle sound; no elevation; and no elevation from another initial model, which
-says how much of a vehicle's difference is chance.
+learns its elevation map (k = 3 and private nodes, the defaults) and trains as elsewhere, the faulty
+vehicle among the others. Recorded are that vehicle's RMSE under the global model and
+under its personalised one. Beside them: no elevation, and no elevation from another initial model,
+which says how much of a vehicle's difference is chance.
 
-Fills results/terrain_faults.json cell by cell (what is there is kept, so a stopped run goes on);
-terrain_tables.py writes the table of docs/accuracy.md from it. A task takes about half a minute of
-one core where a C compiler is installed, so three seeds of all vehicles about three hours.
+Fills results/elevation_faults.json cell by cell (what is there is kept, so a stopped run goes on);
+elevation_tables.py writes docs/accuracy.md from it. A task takes about half a minute of one
+core where a C compiler is installed, so three seeds of all vehicles about three hours.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.terrain_cells import (
+from benchmarks.elevation_cells import (
     FIXED,
     NAMES,
     TRAINING,
@@ -44,7 +43,7 @@ from fedwatt.telemetry.channels import POSITION
 from fedwatt.windows import DataSettings, build_fleet
 from fedwatt.windows.client import split_of_trips
 
-RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_faults.json"
+RECORD = Path(__file__).resolve().parents[1] / "results" / "elevation_faults.json"
 SETTINGS = FIXED
 DEGREE_M = 6_371_000 * np.pi / 180
 ANOTHER = 1000
@@ -62,7 +61,7 @@ def nothing(positions: Positions, rng: np.random.Generator) -> Positions:
     return np.full_like(positions, np.nan)
 
 
-def half(positions: Positions, rng: np.random.Generator) -> Positions:
+def half_of_trips(positions: Positions, rng: np.random.Generator) -> Positions:
     return positions if rng.random() < 0.5 else nothing(positions, rng)
 
 
@@ -113,7 +112,7 @@ def wandering(positions: Positions, rng: np.random.Generator) -> Positions:
 FAULTS: dict[str, Spoil] = {
     "no positions at all": nothing,
     "positions in one trip of ten": tenth,
-    "positions in half of the trips": half,
+    "positions in half of the trips": half_of_trips,
     "positions lost after training": nothing,
     "frozen within the first half of each trip": frozen,
     "a jump every two minutes": jumps,
@@ -124,7 +123,7 @@ FAULTS: dict[str, Spoil] = {
 
 
 def spoiled(vehicle: Vehicle, fault: str, seed: int, data: DataSettings) -> Vehicle:
-    """The vehicle with a fault in its trips: in all, or in test trips if it came after training."""
+    """Return the vehicle with a fault in all trips, or in test trips if it came after training."""
     split_of = split_of_trips(vehicle, data)
     trips = []
     for trip in vehicle.trips:
@@ -166,11 +165,6 @@ def rows_with_elevation(
     }
 
 
-def sound_rows(folder: Path, seed: int, device: str, method: str) -> Rows:
-    """Return errors where no vehicle has a fault."""
-    return rows_with_elevation(vehicles_of(folder), seed, device, method, "no fault", NAMES)
-
-
 def rows_without_elevation(folder: Path, seed: int, device: str, method: str, name: str) -> Rows:
     """Return errors without elevation; `name` says from which initial model."""
     fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
@@ -180,29 +174,25 @@ def rows_without_elevation(folder: Path, seed: int, device: str, method: str, na
 
 
 def faulty_rows(folder: Path, seed: int, device: str, method: str, fault: str, me: str) -> Rows:
-    """Return errors of one vehicle with a fault, and of the others beside it."""
+    """Return errors of one vehicle with a fault."""
     data = data_settings(seed)
     vehicles = [spoiled(v, fault, seed, data) if v.name == me else v for v in vehicles_of(folder)]
     rows = rows_with_elevation(vehicles, seed, device, method, fault, [me])
-    others = [rmse**2 for name, rmse in rows[f"{fault}, global"].items() if name != me]
-    faulty = {name: {me: errors[me]} for name, errors in rows.items()}
-    return faulty | {f"{fault}, the others": {me: float(np.sqrt(np.mean(others)))}}
+    return {name: {me: errors[me]} for name, errors in rows.items()}
 
 
 # ------------------------------------------------------------------------------ tasks
 def tasks(
     folder: Path, seeds: Sequence[int], device: str, method: str, vehicles: Sequence[str]
 ) -> Iterator[Task]:
-    """What the others are held against first, then every fault of every vehicle."""
+    """Yield the runs without elevation first, then every fault of every vehicle."""
     for seed in seeds:
         for name in ("no elevation", "no elevation, another initial model"):
-            rows: tuple[str, ...] = (f"{name}, global", f"{name}, personalised")
+            rows = tuple(f"{name}, {which}" for which in WHICH)
             yield Task(rows, seed, rows_without_elevation, (folder, seed, device, method, name))
-        rows = tuple(f"no fault, {which}" for which in WHICH)
-        yield Task(rows, seed, sound_rows, (folder, seed, device, method))
     for seed in seeds:
         for fault in FAULTS:
-            rows = tuple(f"{fault}, {which}" for which in (*WHICH, "the others"))
+            rows = tuple(f"{fault}, {which}" for which in WHICH)
             for me in vehicles:
                 arguments = (folder, seed, device, method, fault, me)
                 yield Task(rows, seed, faulty_rows, arguments, vehicle=me)

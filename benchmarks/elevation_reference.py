@@ -1,17 +1,16 @@
-"""The fleet's own hills against a map's: errors with either, both and neither, on the same windows.
+"""Compare the learned elevation map with SRTM's posts: errors on the same windows of VED.
 
-    python -m benchmarks.terrain_reference --fleet FLEET --posts srtm3_posts.csv --workers 2
+    python -m benchmarks.elevation_reference --fleet FLEET --posts srtm3_posts.csv --workers 2
 
 FLEET is VED imported with '--powertrain ev,phev-electric'; the posts are of SRTM3 around its
 streets. Only windows count, in training as in test, whose every second the posts know. A window's
-climb is read from the posts as they are, from the posts smoothed over 15 s, from the field that the
-training trips taught (k = 1, and as a run does it: k = 3 and private ground), from both, or not at
-all. Evaluated are each vehicle's own ridge and the network of terrain_ved.py (FedAvg), global and
-personalised, on 3,000 test windows a vehicle; and on trips: the minutes of a test trip one after
-the other, as far as the posts know them, at least 2 km in all.
+climb is read from the posts as they are, from the posts smoothed over 15 s, from the map learned
+from training trips (k = 1, and as a run does it: k = 3 and private ground), or not at all.
+Evaluated are each vehicle's own ridge and the network of elevation_unseen.py (FedAvg), shared and
+personalised, on 3,000 test windows per vehicle.
 
-Also holds the field of all training trips against the posts, node by node. Fills
-results/terrain_reference.json cell by cell; terrain_tables.py writes docs/accuracy.md from it.
+Also compares the map of all training trips with the posts, node by node. Fills
+results/elevation_reference.json cell by cell; elevation_tables.py writes docs/accuracy.md from it.
 About 20 minutes of one core.
 """
 
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.terrain_cells import (
+from benchmarks.elevation_cells import (
     FIXED,
     TRAINING,
     Record,
@@ -52,14 +51,12 @@ from fedwatt.windows.features import physics_features, trip_features
 from fedwatt.windows.ridge import ridge
 from fedwatt.windows.splits import window_means
 
-RECORD = Path(__file__).resolve().parents[1] / "results" / "terrain_reference.json"
+RECORD = Path(__file__).resolve().parents[1] / "results" / "elevation_reference.json"
 WHOLE = replace(FIXED, minimum_vehicles=1, private=False)
-KINDS = ("none", "map", "map, smoothed", "learned", "learned, k = 3", "both")
+KINDS = ("none", "map", "map, smoothed", "learned", "learned, k = 3")
 SMOOTHED_S = 15
-LEAST_TRIP_M = 2000.0
 WINDOW = 60
 METHOD = "fedavg"
-JUDGED = ("windows", "trips")
 
 
 # ----------------------------------------------------------------------------- the climbs
@@ -86,24 +83,14 @@ def fields(folder: Path, seed: int, whole: bool) -> Learned:
 
 
 def rises(folder: Path, posts: Path, seed: int, kind: str, vehicle: Vehicle) -> list[FloatArray]:
-    """Metres gained each second of each trip, for each source of the kind; 0 where unknown."""
-    given = []
-    for trip in vehicle.trips:
-        mapped = np.nan_to_num(map_rises(folder, posts)[vehicle.name, trip.name])
-        if kind == "map":
-            given.append([mapped])
-        elif kind == "map, smoothed":
-            given.append([smoothed(mapped)])
-        elif kind == "none":
-            given.append([])
-        else:
-            own = fields(folder, seed, kind != "learned, k = 3").own[vehicle.name]
-            learned = np.nan_to_num(trip_rise_m(trip, own))
-            given.append([learned, mapped] if kind == "both" else [learned])
-    return [
-        np.array(one).reshape(-1, trip.seconds)
-        for one, trip in zip(given, vehicle.trips, strict=True)
+    """Return the metres gained each second of each trip, 0 where unknown."""
+    if kind.startswith("learned"):
+        elevation_map = fields(folder, seed, kind != "learned, k = 3").own[vehicle.name]
+        return [np.nan_to_num(trip_rise_m(trip, elevation_map)) for trip in vehicle.trips]
+    mapped = [
+        np.nan_to_num(map_rises(folder, posts)[vehicle.name, trip.name]) for trip in vehicle.trips
     ]
+    return [smoothed(rise) for rise in mapped] if kind == "map, smoothed" else mapped
 
 
 def smoothed(rise: FloatArray) -> FloatArray:
@@ -119,18 +106,7 @@ def covered_ends(trip: Trip, rise: FloatArray) -> IntArray:
     return np.asarray(ends[known[ends + 1] - known[ends + 1 - WINDOW] == WINDOW])
 
 
-def tiles(ends: IntArray) -> IntArray:
-    """Of the ends of windows, those that follow each other without overlapping."""
-    chosen = []
-    last = -WINDOW
-    for end in ends:
-        if end - last >= WINDOW:
-            chosen.append(end)
-            last = end
-    return np.array(chosen, dtype=np.int64)
-
-
-# ----------------------------------------------------------------------------- judging
+# -------------------------------------------------------------------------- evaluation
 class Windows:
     """The covered windows of a vehicle: ends within each trip, and the tiles of its test trips."""
 
@@ -148,114 +124,84 @@ class Windows:
         there = enumerate(zip(self.trips, self.ends, strict=True))
         return [(n, e[::stride]) for n, (t, e) in there if self.split_of[t.name] == split]
 
-    def test(self) -> tuple[IntArray, list[tuple[IntArray, float]]]:
-        """Rows of the balanced test windows, and of the tiles of each trip with its energy."""
+    def test(self) -> IntArray:
+        """Return the rows of the balanced test windows."""
         rows = np.concatenate([self.starts[n] + ends for n, ends in self.of("test")])
-        chosen = rows[balanced_choice(self.seed, self.name, len(rows))]
-        whole = []
-        for number, ends in self.of("test"):
-            own = tiles(ends)
-            trip = self.trips[number]
-            speed = np.concatenate([[0], np.cumsum(trip.channels["speed_mps"])])
-            energy = np.concatenate([[0], np.cumsum(trip.channels["energy_wh"])])
-            metres = (speed[own + 1] - speed[own + 1 - WINDOW]).sum()
-            if metres >= LEAST_TRIP_M:
-                wh = (energy[own + 1] - energy[own + 1 - WINDOW]).sum()
-                whole.append((self.starts[number] + own, float(wh)))
-        return chosen, whole
+        return np.asarray(rows[balanced_choice(self.seed, self.name, len(rows))])
 
 
-def evaluated(windows: Windows, predicted_wh: FloatArray, true_wh: FloatArray) -> dict[str, float]:
-    """RMSE of balanced windows in Wh and median error of trips in %, from test predictions."""
-    chosen, whole = windows.test()
-    error = (predicted_wh - true_wh)[: len(chosen)]
-    begin = len(chosen)
-    shares = []
-    for rows, wh in whole:
-        total = predicted_wh[begin : begin + len(rows)].sum()
-        begin += len(rows)
-        shares.append(100 * abs(total - wh) / abs(wh))
-    return {"windows": float(np.sqrt(np.mean(error**2))), "trips": float(np.median(shares))}
+def rmse(predicted_wh: FloatArray, true_wh: FloatArray) -> float:
+    """Return the root mean square error, Wh."""
+    return float(np.sqrt(np.mean((predicted_wh - true_wh) ** 2)))
 
 
 def ridge_rows(folder: Path, posts: Path, seed: int, kind: str) -> Rows:
-    rows: dict[str, dict[str, float]] = {f"ridge, {kind}, {what}": {} for what in JUDGED}
+    """Return the errors of every vehicle's ridge."""
+    errors = {}
     for vehicle in vehicles_of(folder):
         windows = Windows(folder, posts, vehicle, seed)
         names = physics_features(list(vehicle.trips))
-        own = []
-        found = rises(folder, posts, seed, kind, vehicle)
-        given = {trip.name: rise for trip, rise in zip(vehicle.trips, found, strict=True)}
+        climbs = rises(folder, posts, seed, kind, vehicle)
+        rise_of = {trip.name: rise for trip, rise in zip(vehicle.trips, climbs, strict=True)}
+        parts = []
         for trip in windows.trips:
-            ways = [np.maximum(way, 0) for one in given[trip.name] for way in (one, -one)]
-            own.append(np.column_stack([trip_features(trip, names, vehicle.name), *ways]))
-        series = np.concatenate(own)
+            rise = rise_of[trip.name]
+            climb = [np.maximum(rise, 0), np.maximum(-rise, 0)] if kind != "none" else []
+            parts.append(np.column_stack([trip_features(trip, names, vehicle.name), *climb]))
+        series = np.concatenate(parts)
         energy = np.concatenate([trip.channels["energy_wh"] for trip in windows.trips])
 
         def means(ends: IntArray, series: FloatArray = series) -> FloatArray:
             return np.stack([window_means(column, ends) for column in series.T], axis=1)
 
         train = np.concatenate([windows.starts[n] + e for n, e in windows.of("train", 5)])
-        chosen, whole = windows.test()
-        test = np.concatenate([chosen, *(rows for rows, _ in whole)])
+        test = windows.test()
         beta = ridge(means(train), WINDOW * window_means(energy, train))
         predicted = means(test) @ beta[:-1] + beta[-1]
-        for what, value in evaluated(
-            windows, predicted, WINDOW * window_means(energy, test)
-        ).items():
-            rows[f"ridge, {kind}, {what}"][vehicle.name] = value
-    return rows
+        errors[vehicle.name] = rmse(predicted, WINDOW * window_means(energy, test))
+    return {f"ridge, {kind}": errors}
 
 
 def network_rows(folder: Path, posts: Path, seed: int, device: str, kind: str) -> Rows:
-    recipe = {"none": "base", "both": "base, elevation, climb"}.get(kind, "base, elevation")
-    data = data_settings(seed, recipe)
+    """Return the errors of the shared and the personalised networks."""
+    data = data_settings(seed, "base" if kind == "none" else "base, elevation")
     vehicles = vehicles_of(folder)
     every = {vehicle.name: Windows(folder, posts, vehicle, seed) for vehicle in vehicles}
-    climbing_ = (with_rises(v, rises(folder, posts, seed, kind, v)) for v in vehicles)
-    fleet = build_fleet(climbing_, data, "ved")
+    climbed = (with_rises(v, rises(folder, posts, seed, kind, v)) for v in vehicles)
+    fleet = build_fleet(vehicles if kind == "none" else climbed, data, "ved")
     clients = tuple(covered(client, every[client.name]) for client in fleet.clients)
     fleet = replace(fleet, clients=clients)
     model = get_model("mlp", window=WINDOW, features=len(fleet.features))
     federation = Federation(fleet, model, training=TRAINING, seeds=(seed,), device=device)
     best = federation.train(METHOD).state.best_weights
-    found = {
-        "global": predictions_of(federation.model, best, federation.pool).test[0],
+    predictions = {
+        "shared": predictions_of(federation.model, best, federation.pool).test[0],
         "personalised": personalise(federation, best, Personalisation()).test[0],
     }
     rows: dict[str, dict[str, float]] = {}
     offsets = federation.pool.test.offsets
-    for which, predicted in found.items():
+    for which, predicted in predictions.items():
+        errors = rows.setdefault(f"{which}, {kind}", {})
         for k, client in enumerate(fleet.clients):
-            own = client.energy_wh(predicted[offsets[k] : offsets[k + 1]])
-            true = client.energy_wh(client.labels["test"])
-            for what, value in evaluated(every[client.name], own, true).items():
-                rows.setdefault(f"network, {which}, {kind}, {what}", {})[client.name] = value
+            predicted_wh = client.energy_wh(predicted[offsets[k] : offsets[k + 1]])
+            errors[client.name] = rmse(predicted_wh, client.energy_wh(client.labels["test"]))
     return rows
 
 
-def with_rises(vehicle: Vehicle, given: Sequence[FloatArray]) -> Vehicle:
-    """The vehicle with climb from the first source and, of a second one, as grade."""
-    trips = []
-    for trip, rise in zip(vehicle.trips, given, strict=True):
-        own = climbing(trip, rise[0]) if len(rise) else trip
-        if len(rise) > 1:
-            speed = trip.channels["speed_mps"]
-            grade = np.divide(rise[1], speed, out=np.zeros(len(speed)), where=speed > 0.3)
-            own = replace(own, channels={**own.channels, "grade": grade})
-        trips.append(own)
+def with_rises(vehicle: Vehicle, climbs: Sequence[FloatArray]) -> Vehicle:
+    """Return the vehicle with these climbs."""
+    trips = (climbing(trip, rise) for trip, rise in zip(vehicle.trips, climbs, strict=True))
     return replace(vehicle, trips=tuple(trips))
 
 
 def covered(client: Client, windows: Windows) -> Client:
-    """The client with covered windows only; test windows are the balanced ones, then tiles."""
+    """Return the client with covered windows only."""
     rows: dict[str, IntArray] = {}
     labels: dict[str, Any] = {}
     for split in ("train", "validation", "test"):
         stride = {"train": 5, "validation": 10}.get(split, 1)
         if split == "test":
-            chosen, whole = windows.test()
-            rows[split] = np.concatenate([chosen, *(own for own, _ in whole)])
+            rows[split] = windows.test()
         else:
             parts = windows.of(split, stride)
             rows[split] = np.concatenate([windows.starts[n] + ends for n, ends in parts])
@@ -268,17 +214,13 @@ def covered(client: Client, windows: Windows) -> Client:
 
 # ------------------------------------------------------------------------------ tasks
 def tasks(folder: Path, posts: Path, seeds: Sequence[int], device: str) -> Iterator[Task]:
+    """Yield a task for every model, elevation source and split."""
     for seed in seeds:
         for kind in KINDS:
-            rows = tuple(f"ridge, {kind}, {what}" for what in JUDGED)
-            yield Task(rows, seed, ridge_rows, (folder, posts, seed, kind))
+            yield Task((f"ridge, {kind}",), seed, ridge_rows, (folder, posts, seed, kind))
     for seed in seeds:
         for kind in KINDS:
-            rows = tuple(
-                f"network, {which}, {kind}, {what}"
-                for which in ("global", "personalised")
-                for what in JUDGED
-            )
+            rows = (f"shared, {kind}", f"personalised, {kind}")
             yield Task(rows, seed, network_rows, (folder, posts, seed, device, kind))
 
 

@@ -1,14 +1,14 @@
-"""One network for known and unknown elevation beside two networks, one for each, on VED.
+"""Compare one network for known and unknown elevation with two networks, on VED.
 
-    python -m benchmarks.masked_elevation --fleet FLEET
+    python -m benchmarks.elevation_masked --fleet FLEET
 
 The library trains one network, which sees some windows with their elevation masked. Beside it
 train a network with elevation that sees no masked window, and one without elevation. All are
-fine-tuned in each of the 12 vehicles of terrain_ved.py, with its settings and k = 3. "recorded" are
-test windows as they were recorded, nearly all with known elevation; "masked" are the same windows
-with their elevation masked, which are no other windows to the network without elevation.
+fine-tuned in each of the 12 vehicles of the other benchmarks, k = 3. "recorded" are test windows
+as they were recorded, nearly all with known elevation; "masked" are the same windows with their
+elevation masked, which are no other windows to the network without elevation.
 
-Fills results/masked_elevation.json; terrain_tables.py writes a sentence of docs/accuracy.md.
+Fills results/elevation_masked.json; elevation_tables.py writes a sentence of docs/accuracy.md.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.terrain_cells import (
+from benchmarks.elevation_cells import (
     FIXED,
     TRAINING,
     Errors,
@@ -39,7 +39,7 @@ from fedwatt.windows import DataSettings, build_fleet
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN
 
-RECORD = Path(__file__).resolve().parents[1] / "results" / "masked_elevation.json"
+RECORD = Path(__file__).resolve().parents[1] / "results" / "elevation_masked.json"
 METHOD = "fedavg"
 NETWORKS = {
     "one network": "base, elevation",
