@@ -32,15 +32,12 @@ def add_to(fedwatt: typer.Typer) -> None:
 def engine(
     repeats: Repeats = 9,
     recurrent: Annotated[bool, typer.Option(help="Also GRU and LSTM.")] = True,
-    modules: Annotated[
-        bool, typer.Option(help="Also an nn.Module beside the same network by name.")
-    ] = True,
 ) -> None:
     """Time a round of 30 vehicles in the engine and in a plain PyTorch loop.
 
     The floor is the time that the round's products alone would take at this machine's best rate.
     """
-    from benchmarks.engine import bench_modules, bench_recurrent, bench_rounds
+    from benchmarks.engine import bench_recurrent, bench_rounds
     from fedwatt.report.style import name_of
 
     with console.status("Rounds"):
@@ -61,22 +58,13 @@ def engine(
         )
     console.print(table)
     fewer = max(1, repeats // 2)
-    if modules:
-        with console.status("nn.Module"):
-            rows = bench_modules(repeats=fewer)
-        columns = ("a round of", "by name", "nn.Module", "times")
-        table = table_of(columns, title="The same MLP as an nn.Module and by name; bar 2 times")
-        for name, row in rows.items():
-            times = [f"{row[key] * 1000:.0f} ms" for key in ("by_name_s", "module_s")]
-            table.add_row(name, *times, f"{row['times']:.2f}")
-        console.print(table)
     if recurrent:
         with console.status("GRU and LSTM"):
             steps = bench_recurrent(repeats=fewer)["seconds_a_client_step"]
-        networks = ("model", "plain loop", "FedAvg", "FO-RI-FedAvg", "times faster")
+        networks = ("model", "plain loop", "FedAvg", "times faster")
         table = table_of(networks, title="A step of one vehicle, batch 64, 60 seconds, 32 units")
         for model, row in steps.items():
-            times = [f"{row[n] * 1000:.2f} ms" for n in ("plain loop", "fedavg", "fo-ri-fedavg")]
+            times = [f"{row[n] * 1000:.2f} ms" for n in ("plain loop", "fedavg")]
             table.add_row(model, *times, f"{row['plain loop'] / row['fedavg']:.1f}")
         console.print(table)
 

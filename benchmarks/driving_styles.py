@@ -49,7 +49,7 @@ SEEDS: Final = (1, 2, 3)
 
 
 def drivers(count: int, seed: int, efforts: tuple[float, float]) -> Iterator[Vehicle]:
-    """Vehicles of one town; where the two efforts differ, every other driver is a brisk one."""
+    """Yield vehicles of one town; every other driver has the second effort."""
     for number in range(count):
         effort = efforts[number % 2]
         speed = SPEEDS[number % 2] if efforts[0] != efforts[1] else 1.0
@@ -69,45 +69,46 @@ def drivers(count: int, seed: int, efforts: tuple[float, float]) -> Iterator[Veh
             yield synthetic_vehicle(f"car-{number + 1:03d}", seed=seed, trips=12)
 
 
-def looked_at(fleet: Fleet) -> Styles:
-    """The styles that a trained fleet shows."""
+def styles_of(fleet: Fleet) -> Styles:
+    """Train a fleet and return its driving-style clusters."""
     federation = Federation(fleet, training=TRAINING, seeds=SEEDS)
     trained = federation.train("fedavg")
     return find_styles(federation, trained.state.best_weights, "fedavg")
 
 
 def measured(count: int, seed: int, kind: str) -> dict[str, Any]:
-    """What was found in one fleet."""
+    """Return the clusters of one fleet and their agreement with the truth."""
     fleet = build_fleet(drivers(count, seed, EFFORTS[kind]), SETTINGS, "drivers")
-    found = looked_at(fleet)
-    truth = np.array([int(name[-3:]) % 2 for name in found.members])
-    agreement = adjusted_rand(truth, np.array([*found.members.values()]))
+    styles = styles_of(fleet)
+    truth = np.array([int(name[-3:]) % 2 for name in styles.members])
+    agreement = adjusted_rand(truth, np.array([*styles.members.values()]))
     return {
         "drivers": kind,
         "vehicles": count,
         "fleet": seed,
-        "clusters": found.clusters,
-        "probability": found.probability,
-        "agreement": found.agreement,
+        "clusters": styles.clusters,
+        "probability": styles.probability,
+        "agreement": styles.agreement,
         "with_truth": agreement if kind != "usual" else None,
     }
 
 
 def table(rows: list[dict[str, Any]], ved: dict[str, Any] | None) -> str:
-    """The table of the page, and a sentence on VED."""
+    """Return the table of the page, and a sentence on VED."""
     lines = [
         "| drivers | vehicles | fleets in which styles were found | styles | ARI with the truth |",
         "|---|--:|--:|---|--:|",
     ]
-    cases = dict.fromkeys((one["drivers"], one["vehicles"]) for one in rows)
+    cases = dict.fromkeys((row["drivers"], row["vehicles"]) for row in rows)
     for kind, count in cases:
-        own = [one for one in rows if (one["drivers"], one["vehicles"]) == (kind, count)]
-        found = [one for one in own if one["clusters"] > 1]
-        numbers = ", ".join(str(k) for k in sorted({one["clusters"] for one in found})) or "–"
+        fleets = [row for row in rows if (row["drivers"], row["vehicles"]) == (kind, count)]
+        clustered = [row for row in fleets if row["clusters"] > 1]
+        numbers = ", ".join(str(k) for k in sorted({row["clusters"] for row in clustered})) or "–"
         truth = "–"
-        if found and found[0]["with_truth"] is not None:
-            truth = f"{np.mean([one['with_truth'] for one in found]):.2f}"
-        lines.append(f"| {kind} | {count} | {len(found)} of {len(own)} | {numbers} | {truth} |")
+        if clustered and clustered[0]["with_truth"] is not None:
+            truth = f"{np.mean([row['with_truth'] for row in clustered]):.2f}"
+        share = f"{len(clustered)} of {len(fleets)}"
+        lines.append(f"| {kind} | {count} | {share} | {numbers} | {truth} |")
     text = "\n".join(lines)
     return text if ved is None else f"{text}\n\nVED, {ved['vehicles']} vehicles: {ved['sentence']}"
 
@@ -126,8 +127,8 @@ def main() -> None:
                 print(rows[-1], flush=True)
     ved = None
     if options.ved:
-        found = looked_at(load_fleet(options.ved, SETTINGS))
-        ved = {"vehicles": len(found.members), "sentence": found.sentence}
+        styles = styles_of(load_fleet(options.ved, SETTINGS))
+        ved = {"vehicles": len(styles.members), "sentence": styles.sentence}
         print(ved)
     write_text(RECORD, json.dumps({"fleets": rows, "ved": ved}, indent=1) + "\n")
     write_blocks(PAGE, {"driving styles": table(rows, ved)})

@@ -1,4 +1,4 @@
-"""The project's physics and FASTSim against a car on a chassis dynamometer; nothing is fitted.
+"""Compare the project's physics and FASTSim with a car on a chassis dynamometer; nothing is fitted.
 
     python -m benchmarks.dynamometer ../shared/data/dynamometer
     python -m benchmarks.dynamometer                             writes docs/data.md from the record
@@ -158,10 +158,10 @@ def fastsim_wh(resource: str, auxiliary_w: float, tests: list[BenchTest]) -> lis
     car |= {"mass_kilograms": MASS_KG, "pwr_aux_base_watts": auxiliary_w}
     car |= {"hvac": "None", "cabin": "None"}
     car["pt_type"]["BEV"]["res"]["thrml"] = "None"
-    found = []
+    energies = []
     for test in tests:
         if test.speed_mps[0] > 0.5:
-            found.append(float("nan"))
+            energies.append(float("nan"))
             continue
         seconds = np.arange(len(test.speed_mps), dtype=float)
         trace = {
@@ -171,12 +171,12 @@ def fastsim_wh(resource: str, auxiliary_w: float, tests: list[BenchTest]) -> lis
         drive = fastsim.SimDrive(fastsim.Vehicle.from_dict(car), fastsim.Cycle.from_dict(trace))
         drive.walk()
         state = drive.to_dict()["veh"]["pt_type"]["BEV"]["res"]["state"]
-        found.append(state["energy_out_electrical_joules"] / 3600)
-    return found
+        energies.append(state["energy_out_electrical_joules"] / 3600)
+    return energies
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Return errors of all models by cycle and over all tests, in percent."""
+    """Return errors of all models over all tests, in percent."""
     tests = read_tests(folder)
     chosen = nearest_class()
     vehicle = bench_vehicle(chosen)
@@ -191,12 +191,8 @@ def measure(folder: Path) -> dict[str, Any]:
             for row, resource in FASTSIM_CARS.items():
                 models[row] = fastsim_wh(resource, vehicle.auxiliary_w, tests)
     true_wh = np.array([test.energy_wh for test in tests])
-    off = {row: 100 * (np.array(found) / true_wh - 1) for row, found in models.items()}
+    off = {row: 100 * (np.array(energies) / true_wh - 1) for row, energies in models.items()}
     drivable = np.all([np.isfinite(errors) for errors in off.values()], axis=0)
-    by_class = {}
-    for name in CLASSES["passenger"]:
-        energy = np.array([physics_wh(bench_vehicle(name), test.speed_mps) for test in tests])
-        by_class[name] = summary(100 * (energy / true_wh - 1))["mean_absolute_percent"]
     constant = np.array([test.cycle.startswith("CS_") for test in tests])
     return {
         "data": "MOTIVES-LAB, one electric car on a chassis dynamometer",
@@ -208,33 +204,7 @@ def measure(folder: Path) -> dict[str, Any]:
             row: summary(errors[np.isfinite(errors) & ~constant]) for row, errors in off.items()
         },
         "tests_of_all_models": {row: summary(errors[drivable]) for row, errors in off.items()},
-        "mean_absolute_percent_by_class": by_class,
-        "cycles": by_cycle(tests, off),
     }
-
-
-def by_cycle(tests: list[BenchTest], off: Mapping[str, FloatArray]) -> dict[str, Any]:
-    """Return measured Wh/km and every model's errors for each cycle, fastest cycles last."""
-    found = {}
-    for cycle in sorted({test.cycle for test in tests}, key=_order):
-        places = [place for place, test in enumerate(tests) if test.cycle == cycle]
-        km = [middles(tests[place].speed_mps).sum() / 1000 for place in places]
-        wh_per_km = [tests[place].energy_wh / way for place, way in zip(places, km, strict=True)]
-        found[cycle] = {
-            "tests": len(places),
-            "measured_wh_per_km": round(float(np.mean(wh_per_km)), 1),
-            "errors": {row: _finite_summary(errors[places]) for row, errors in off.items()},
-        }
-    return found
-
-
-def _order(cycle: str) -> tuple[bool, int, str]:
-    constant = cycle.startswith("CS_")
-    return constant, int(cycle.removeprefix("CS_")) if constant else 0, cycle
-
-
-def _finite_summary(errors: FloatArray) -> dict[str, Any]:
-    return summary(errors[np.isfinite(errors)])
 
 
 def summary(errors_percent: FloatArray) -> dict[str, Any]:
@@ -251,13 +221,13 @@ def summary(errors_percent: FloatArray) -> dict[str, Any]:
 def block(record: Mapping[str, Any]) -> str:
     """Return the sentences of docs/data.md."""
     rows = list(record["overall"])
-    whole = record["overall"][FEDWATT]
+    overall = record["overall"][FEDWATT]
     cycles = record["driving_cycles"][FEDWATT]
     words = (
         f"Over the {record['tests']} tests the mean absolute error of a test's energy is "
-        f"**{whole['mean_absolute_percent']:.1f} %** (mean error {whole['mean_percent']:+.1f} %; "
-        f"{cycles['mean_absolute_percent']:.1f} % on the {cycles['tests']} tests of driving "
-        "cycles). "
+        f"**{overall['mean_absolute_percent']:.1f} %** (mean error "
+        f"{overall['mean_percent']:+.1f} %; {cycles['mean_absolute_percent']:.1f} % on the "
+        f"{cycles['tests']} tests of driving cycles). "
     )
     if len(rows) == 1:
         words += "FASTSim: not installed."

@@ -72,30 +72,6 @@ def bench_rounds(recipe: Recipe | None = None, *, repeats: int = 9) -> dict[str,
     }
 
 
-def bench_modules(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str, Any]:
-    """Time an nn.Module beside the same network by name: a round, and a round with its probe."""
-    recipe = recipe or Recipe()
-    fleet = recipe.fleet()
-    model = MLP(WINDOW, FEATURES)
-    engines = {}
-    for name, trained in (("by name", model), ("nn.Module", network(model))):
-        federation = Federation(fleet, trained, training=recipe.training, device="cpu")
-        engines[f"fedavg, {name}"] = rounds_of(federation, get("fedavg"))
-        for lasting, what in ((10**6, "fo-ri-fedavg"), (1, "fo-ri-fedavg with probe")):
-            method = get("fo-ri-fedavg", probe_every=lasting)
-            engines[f"{what}, {name}"] = rounds_of(federation, method)
-    # A first probe makes the memory that later ones use, and is twice as long as they are.
-    seconds = interleaved(engines, repeats=repeats, warm_up=3)
-    return {
-        what: {
-            "by_name_s": seconds[f"{what}, by name"],
-            "module_s": seconds[f"{what}, nn.Module"],
-            "times": seconds[f"{what}, nn.Module"] / seconds[f"{what}, by name"],
-        }
-        for what in ("fedavg", "fo-ri-fedavg", "fo-ri-fedavg with probe")
-    }
-
-
 def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[str, Any]:
     """Time GRU and LSTM stacks beside torch.nn's in the plain loop; a tenth of the steps."""
     recipe = recipe or Recipe(windows=192)
@@ -107,7 +83,6 @@ def bench_recurrent(recipe: Recipe | None = None, *, repeats: int = 5) -> dict[s
         engines = {
             "plain loop": limited(loop, 1),
             "fedavg": rounds_of(federation, get("fedavg")),
-            "fo-ri-fedavg": rounds_of(federation, get("fo-ri-fedavg", probe_every=10**6)),
         }
         seconds = interleaved(engines, repeats=repeats)
         steps[type(model).__name__] = {
@@ -177,7 +152,6 @@ def main() -> None:
         record = {
             "load_before": os.getloadavg()[0],
             "mlp": bench_rounds(repeats=options.repeats),
-            "modules": bench_modules(repeats=fewer),
             "recurrent": bench_recurrent(repeats=fewer),
         }
         out = options.out or RESULTS / "performance_engine.json"

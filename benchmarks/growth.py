@@ -1,7 +1,7 @@
-"""How cost grows: results/growth.json, its figure and table in docs/scale.md.
+"""Measure how cost grows: results/growth.json and a table of docs/scale.md.
 
-    python benchmarks/growth.py [--jobs 8]      measure, then write the page and draw
-    python benchmarks/growth.py --write         the page and figure of what was measured
+    python -m benchmarks.growth [--jobs 8]      measure, then write the page
+    python -m benchmarks.growth --write         the page of what was measured
 
 Processor time of a round and the memory that rounds reach, against vehicles, participants, weights,
 windows and seeds, one of them varied at a time. Every point is a process of its own with one
@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -27,7 +26,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "growth.json"
 PAGE = ROOT / "docs" / "scale.md"
-FIGURE = ROOT / "docs" / "figures" / "growth.svg"
 
 USUAL: Final = {"vehicles": 100_000, "participants": 50, "width": 64, "trips": 6, "seeds": 1}
 STEPS: Final = 10
@@ -41,7 +39,7 @@ AXES: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
 """What is varied, and over which values; a model is an MLP of `width` and 32 units."""
 
 
-def one(axis: str, value: int, rounds: int) -> dict[str, Any]:
+def measure_point(axis: str, value: int, rounds: int) -> dict[str, Any]:
     """One point, in this process."""
     import torch
 
@@ -113,19 +111,17 @@ def measure(jobs: int, rounds: int) -> list[dict[str, Any]]:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(words, check=True, stdout=subprocess.PIPE, env=environment)
         print(*point, flush=True)
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        point_record: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return point_record
 
     with ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(measured, points))
 
 
 def slope(rows: Sequence[dict[str, Any]], column: str) -> float:
-    """Of a straight line through the logarithms."""
-    found: float = np.polyfit(
-        np.log([row["at"] for row in rows]), np.log([max(row[column], 1e-3) for row in rows]), 1
-    )[0]
-    return found
+    """Return the slope of a straight line through the logarithms."""
+    values = np.log([max(row[column], 1e-3) for row in rows])
+    return float(np.polyfit(np.log([row["at"] for row in rows]), values, 1)[0])
 
 
 def page(rows: Sequence[dict[str, Any]]) -> str:
@@ -135,60 +131,20 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
         "|---|--:|--:|--:|--:|--:|",
     ]
     for axis, (title, _) in AXES.items():
-        own = [row for row in rows if row["axis"] == axis]
-        first = own[0]
-        last = own[-1]
+        points = [row for row in rows if row["axis"] == axis]
+        first = points[0]
+        last = points[-1]
         lines.append(
             f"| {title} | {first['at']:,} | {last['at']:,} | {first['seconds']:.2f} s | "
-            f"{last['seconds']:.2f} s | {slope(own, 'seconds'):.2f} |"
+            f"{last['seconds']:.2f} s | {slope(points, 'seconds'):.2f} |"
         )
     computer = rows[0]["machine"]
     return "\n".join(lines) + (
         f"\n\nProcessor time of one thread, {computer['processor']}, PyTorch {computer['torch']}. "
         f"Unless varied: {USUAL['vehicles']:,} "
         f"vehicles, {USUAL['participants']} participants (10 where the model is varied), {STEPS} "
-        "steps (one epoch where windows are varied), MLP 480-64-32-1, FedAvg, one seed.\n\n"
-        "![Time and memory of a round against vehicles, participants, weights, windows and seeds]"
-        "(figures/growth.svg)"
+        "steps (one epoch where windows are varied), MLP 480-64-32-1, FedAvg, one seed."
     )
-
-
-def figure(rows: Sequence[dict[str, Any]]) -> Any:
-    """Time and memory against each of the sizes, in logarithms."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, LogLocator
-
-    from fedwatt.report.style import LOOKS, MUTED, WIDTH_IN, styled
-
-    @styled
-    def drawn() -> Figure:
-        made = Figure(figsize=(1.8 * WIDTH_IN, 3.6))
-        panels = made.subplots(2, len(AXES), sharey="row")
-        look = LOOKS["fo-ri-fedavg"]
-        for place, (axis, (title, _)) in enumerate(AXES.items()):
-            own = [row for row in rows if row["axis"] == axis]
-            for axes, column, unit in zip(
-                panels[:, place], ("seconds", "rounds_mb"), ("s", "MB"), strict=True
-            ):
-                values = [row[column] for row in own]
-                axes.loglog([row["at"] for row in own], values, color=look.colour, marker="o", ms=3)
-                axes.text(
-                    0.06, 0.9, f"slope {slope(own, column):.2f}", transform=axes.transAxes,
-                    fontsize=7, color=MUTED,
-                )  # fmt: skip
-                axes.tick_params(labelsize=6)
-                axes.minorticks_off()
-                axes.xaxis.set_major_locator(LogLocator(numticks=4))
-                axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-                axes.yaxis.set_major_formatter("{x:,g}")
-                seen = [row[column] for row in rows]
-                axes.set_ylim(min(seen) / 1.5, 3 * max(seen))
-                if place == 0:
-                    axes.set_ylabel("a round (s)" if unit == "s" else "memory (MB)", fontsize=7)
-            panels[1, place].set_xlabel(title, fontsize=7)
-        return made
-
-    return drawn()
 
 
 def main() -> None:
@@ -200,20 +156,17 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="only write the page")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(one(options.one[0], int(options.one[1]), options.rounds)))
+        print(json.dumps(measure_point(options.one[0], int(options.one[1]), options.rounds)))
         return
     if not options.write:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        found = measure(options.jobs, options.rounds)
-        options.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        record = measure(options.jobs, options.rounds)
+        options.out.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if options.write or options.out == RESULTS:
         from benchmarks.marked import write_blocks
-        from fedwatt.files import write_atomically
 
         rows = json.loads(RESULTS.read_text(encoding="utf-8"))
         write_blocks(PAGE, {"growth": page(rows)})
-        save = partial(figure(rows).savefig, format="svg", metadata={"Date": None})
-        write_atomically(FIGURE, save)
 
 
 if __name__ == "__main__":

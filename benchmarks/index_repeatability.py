@@ -1,4 +1,4 @@
-"""Repeatability of indices of a vehicle's loss, measured on VED.
+"""Measure the repeatability of indices of a vehicle's loss on VED.
 
     python -m benchmarks.index_repeatability --fleet fleets/ved --workers 5
     python -m benchmarks.index_repeatability --tables
@@ -8,8 +8,7 @@ vehicle's loss is probed REPEATS times, each time along fresh directions (common
 and on a fresh batch: by the paper's index at its defaults and by J1 (M = 16, 33 evaluations); J1
 also on one batch for all repeats, as `si-fedavg` has it.
 The intraclass correlation is the share of an index's variance that is between vehicles (Shrout and
-Fleiss, 1979, one way), pooled over splits about each split's mean. Beside it: rank correlations of
-a vehicle's mean index with its drift, its transfer ratio and its error in the same round.
+Fleiss, 1979, one way), pooled over splits about each split's mean.
 
 Writes results/index_repeatability.json and a block of docs/methods.md. Needs torch and numpy; the
 tables need scipy.
@@ -22,7 +21,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +29,6 @@ from torch import Tensor
 
 from benchmarks.elevation_cells import balanced, data_settings, vehicles_of
 from benchmarks.marked import write_blocks
-from fedwatt.engine.together import train
 from fedwatt.federation import Federation, State, Training
 from fedwatt.federation.local_round import LocalRound
 from fedwatt.methods import RoughnessProximal, get
@@ -53,76 +50,45 @@ STAGES: Final = (2, 20, 100)
 REPEATS: Final = 8
 LATER: Final = 10_000
 """Rounds that no training reaches: each repeat draws as one of them."""
-TRANSFER_WINDOWS: Final = 1024
 NAMES: Final = {
     "paper": ("I_k, fresh batches", 1010),
     "j1": ("J1, fresh batches", 33),
     "j1_fixed": ("J1, fixed batch (`si-fedavg`)", 33),
 }
-USED: Final = ("paper", "j1_fixed")
-"""Indices that methods use."""
-SIDES: Final = {"drift": "drift", "transfer": "transfer ratio", "error": "test error"}
-OWN = RoughnessProximal()
-OURS = SharpnessProximal()
+ROUGHNESS = RoughnessProximal()
+SHARPNESS = SharpnessProximal()
 
 
 # ------------------------------------------------------------------------------- measuring
 def slices(start: Start, row: int, lines: Tensor, radius: float, points: int, on: Batch) -> Tensor:
-    """φ [M, points + 1] of the vehicle in `row`."""
+    """Return φ [M, points + 1] of the vehicle in `row`."""
     offsets = torch.linspace(-radius, radius, points + 1, dtype=torch.float64)
     return loss_slices(start.model, start.loss, start.origin[row], lines, offsets, on)
 
 
 def indices(start: Start, row: int) -> dict[str, float]:
-    """Every index of the vehicle in `row`, measured once."""
-    batch = start.probe_batch(row, OURS.probe_batch, "repeatability")
-    fixed = start.fixed_batch(row, OURS.probe_batch, "repeatability")
+    """Measure every index of the vehicle in `row` once."""
+    batch = start.probe_batch(row, SHARPNESS.probe_batch, "repeatability")
+    fixed = start.fixed_batch(row, SHARPNESS.probe_batch, "repeatability")
     directions = start.probe_directions(row, 16)
     lines = filter_normalised(start.model, start.origin[row], directions)
-    rough = slices(start, row, unit(directions[:10]), OWN.radius, OWN.points, batch)
-    measurements = {"paper": roughness_index(rough, OWN.radius)}
+    rough = slices(start, row, unit(directions[:10]), ROUGHNESS.radius, ROUGHNESS.points, batch)
+    measurements = {"paper": roughness_index(rough, ROUGHNESS.radius)}
     for name, on in (("j1", batch), ("j1_fixed", fixed)):
-        sliced = slices(start, row, lines, OURS.radius, 2, on)
+        sliced = slices(start, row, lines, SHARPNESS.radius, 2, on)
         measurements[name] = relative_sharpness(sliced)
     return {name: measurements[name].item() for name in NAMES}
 
 
 def begun(federation: Federation, state: State, round: int) -> LocalRound:
-    """A round of FedAvg after `state`, drawn as round number `round`, up to its first step."""
+    """Begin a round of FedAvg after `state`, drawn as round number `round`."""
     port = federation.simulated
     now = replace(state, round=round)
     return port.begin(get("fedavg"), now, port.calls(state, port.present(state)), Stopwatch())
 
 
-def sides(federation: Federation, state: State) -> dict[str, list[float]]:
-    """Return drift, transfer and error of each vehicle in a round in which all take part."""
-    after, record = federation.advance(get("fedavg"), state)
-    round_begun = begun(federation, state, state.round)
-    start = round_begun.start
-    deltas = train(round_begun.job)
-    drift = {row["vehicle"]: row["drift"] for row in record.clients}
-    error = {row["vehicle"]: row["rmse"] for row in federation.vehicle_rows(state.weights)}
-    transfer = []
-    for row, _ in enumerate(start.vehicles):
-        batch = start.fixed_batch(row, TRANSFER_WINDOWS, "transfer")
-
-        def loss(weights: Tensor, on: Batch = batch) -> float:
-            return float(start.loss(start.model.predict(weights, on.windows), on.labels).mean())
-
-        before = loss(start.anchor[row])
-        alone = loss(start.anchor[row] + deltas[row])
-        gained = before - loss(after.weights[0])
-        share = gained / (before - alone) if before > alone else np.nan
-        transfer.append(float(np.clip(share, -1, 1)))
-    return {
-        "drift": [drift[name] for name in start.vehicles],
-        "error": [error[name] for name in start.vehicles],
-        "transfer": transfer,
-    }
-
-
 def measured(folder: Path, seed: int) -> list[dict[str, Any]]:
-    """All stages of one split."""
+    """Measure all stages of one split."""
     torch.set_num_threads(1)
     fleet = balanced(build_fleet(vehicles_of(folder), data_settings(seed), "ved"), seed)
     half = Training(rounds=max(STAGES), learning_rate=0.05, participation=0.5, evaluate_every=1000)
@@ -141,43 +107,14 @@ def measured(folder: Path, seed: int) -> list[dict[str, Any]]:
             vehicle_indices = [indices(start, row) for row in range(len(start.vehicles))]
             for name in NAMES:
                 rows[name].append([values[name] for values in vehicle_indices])
-        stages.append(
-            {"seed": seed, "round": stage, "indices": rows, **sides(all_taking_part, state)}
-        )
+        stages.append({"seed": seed, "round": stage, "indices": rows})
         print(f"split {seed}, round {stage}", flush=True)
     return stages
 
 
-def plain_loop(folder: Path) -> dict[str, float]:
-    """Seconds of both probes where every point is a forward pass of its own."""
-    fleet = build_fleet(vehicles_of(folder)[:2], data_settings(1), "ved")
-    federation = Federation(fleet, seeds=(1,), device="cpu")
-    start = begun(federation, federation.start(get("fedavg"))[0], 0).start
-    batch = start.probe_batch(0, 128, "plain loop")
-    windows = batch.windows.double()
-    labels = batch.labels.double()
-    weights = start.anchor[0].double()
-    lines = unit(start.probe_directions(0, 16))
-
-    def seconds(directions: int, offsets: Sequence[float], shared: int) -> float:
-        begin = perf_counter()
-        for _ in range(shared):
-            start.loss(start.model.predict(weights, windows), labels).mean()
-        for line in lines[:directions]:
-            for offset in offsets:
-                start.loss(start.model.predict(weights + offset * line, windows), labels).mean()
-        return perf_counter() - begin
-
-    papers = (10, np.linspace(-0.01, 0.01, 101).tolist(), 0)
-    ours = (16, (-0.1, 0.1), 1)
-    both = [(seconds(*papers), seconds(*ours)) for _ in range(6)][1:]
-    paper_s, sharpness_s = (float(np.median(column)) for column in zip(*both, strict=True))
-    return {"paper_s": paper_s, "j1_s": sharpness_s, "ratio": paper_s / sharpness_s}
-
-
 # ---------------------------------------------------------------------------------- tables
 def icc(groups: Sequence[np.ndarray]) -> tuple[float, float, float]:
-    """One-way intraclass correlation of groups [repeats, vehicles], and its 95 % interval."""
+    """Return the one-way intraclass correlation of groups [repeats, vehicles] with its interval."""
     from scipy.stats import f
 
     between = within = 0.0
@@ -199,26 +136,8 @@ def icc(groups: Sequence[np.ndarray]) -> tuple[float, float, float]:
     return share(ratio), share(low), share(high)
 
 
-def ranked(record: Sequence[dict[str, Any]], index: str, side: str) -> tuple[float, float]:
-    """Mean rank correlation over splits, and half of its 95 % interval."""
-    from scipy.stats import spearmanr, t
-
-    correlations = []
-    for row in record:
-        index_means = np.mean(row["indices"][index], axis=0)
-        side_values = np.array(row[side])
-        finite = np.isfinite(index_means) & np.isfinite(side_values)
-        correlations.append(float(spearmanr(index_means[finite], side_values[finite]).statistic))
-    half = (
-        t.ppf(0.975, len(correlations) - 1)
-        * np.std(correlations, ddof=1)
-        / np.sqrt(len(correlations))
-    )
-    return float(np.mean(correlations)), float(half)
-
-
 def tables(record: dict[str, Any]) -> dict[str, str]:
-    """Return the block of docs/methods.md: repeatability, and a sentence on correlations."""
+    """Return the block of docs/methods.md."""
     by_stage = {n: [row for row in record["rows"] if row["round"] == n] for n in STAGES}
     heads = " | ".join(f"after {n} rounds" for n in STAGES)
     lines = [f"| index | evaluations | {heads} |", "|---|--:|" + "--:|" * len(STAGES)]
@@ -229,19 +148,11 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
             value, low, high = icc([np.array(row["indices"][name]) for row in rows])
             cells.append(f"{value:.2f} [{low:.2f}, {high:.2f}]")
         lines.append(f"| {words} | {evaluations:,} | {' | '.join(cells)} |")
-    correlations = [
-        ranked(rows, name, side) for name in USED for rows in by_stage.values() for side in SIDES
-    ]
-    significant = sum(abs(mean) > half for mean, half in correlations)
     lines += [
         "",
         "Intraclass correlation (share of variance between vehicles) with 95 % interval: "
         f"{REPEATS} repeats, 12 vehicles of VED, {len(SEEDS)} splits "
-        "(`benchmarks/index_repeatability.py`). Of "
-        f"{len(correlations)} rank correlations of I_k and J1 with "
-        f"{', '.join(SIDES.values())}, {significant} exclude 0; chance alone gives "
-        f"{len(correlations) / 20:.0f}. One probe of I_k takes "
-        f"{record['plain_loop']['ratio']:.0f} times as long as one of J1.",
+        "(`benchmarks/index_repeatability.py`).",
     ]
     return {"index": "\n".join(lines)}
 
@@ -257,10 +168,7 @@ def main() -> None:
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(options.workers, mp_context=spawn) as pool:
             parts = list(pool.map(measured, [options.fleet] * len(SEEDS), SEEDS))
-        record = {
-            "rows": [row for part in parts for row in part],
-            "plain_loop": plain_loop(options.fleet),
-        }
+        record = {"rows": [row for part in parts for row in part]}
         options.out.write_text(json.dumps(record) + "\n", encoding="utf-8")
         return
     write_blocks(PAGE, tables(json.loads(options.out.read_text(encoding="utf-8"))))

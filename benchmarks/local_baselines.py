@@ -127,12 +127,12 @@ def _personalised(run: Path) -> dict[str, float]:
 def local_errors(fleet: Path, srtm: Path, split: int) -> dict[str, dict[str, float]]:
     """Train the local-only models of a split; return RMSE by model and vehicle."""
     learned = configuration(fleet, split)
-    given = configuration(srtm, split, source="measured")
+    on_srtm = configuration(srtm, split, source="measured")
     level = configuration(fleet, split, features="base")
     fleets = {
         "level": open_fleet(level),
         "own map": open_fleet(learned, learned_alone(learned)),
-        "SRTM": open_fleet(given),
+        "SRTM": open_fleet(on_srtm),
     }
     models: dict[str, list[Selected]] = {}
     for name, opened in fleets.items():
@@ -149,8 +149,8 @@ def local_errors(fleet: Path, srtm: Path, split: int) -> dict[str, dict[str, flo
     clients = fleets["level"].clients
     models["level"].append(joined([mean_baseline(client) for client in clients]))
     for opened in fleets.values():
-        for one, other in zip(opened.clients, clients, strict=True):
-            assert np.array_equal(one.labels["test"], other.labels["test"]), one.name
+        for client, reference in zip(opened.clients, clients, strict=True):
+            assert np.array_equal(client.labels["test"], reference.labels["test"]), client.name
     choices = {
         "local": ("level",),
         "local, own map": ("level", "own map"),
@@ -177,17 +177,17 @@ def gain(
 
     >>> made = [{"f": {"a": 1.0, "b": 2.0}, "l": {"a": 2.0, "b": 5.0}},
     ...         {"f": {"a": 1.0, "b": 2.0}, "l": {"a": 3.0, "b": 4.0}}]
-    >>> found = gain(made, "f", "l")
-    >>> found["over vehicles"]["mean"], found["over splits"]["mean"], found["better"]
+    >>> saved = gain(made, "f", "l")
+    >>> saved["over vehicles"]["mean"], saved["over splits"]["mean"], saved["better"]
     (2.0, 2.0, 2)
     """
     vehicles = sorted(set(records[0][federated]) - set(without))
     saved = np.array(
-        [[one[local][name] - one[federated][name] for name in vehicles] for one in records]
+        [[split[local][name] - split[federated][name] for name in vehicles] for split in records]
     )
     return {
-        "federated": float(np.mean([[one[federated][v] for v in vehicles] for one in records])),
-        "local": float(np.mean([[one[local][v] for v in vehicles] for one in records])),
+        "federated": float(np.mean([[split[federated][v] for v in vehicles] for split in records])),
+        "local": float(np.mean([[split[local][v] for v in vehicles] for split in records])),
         "over vehicles": vars(estimate(saved.mean(axis=0).tolist())),
         "over splits": vars(estimate(saved.mean(axis=1).tolist())),
         "median": float(np.median(saved.mean(axis=0))),
@@ -211,7 +211,7 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 
 def _rmse(records: Sequence[Mapping[str, Any]], model: str) -> dict[str, Any]:
-    by_split = [float(np.mean(list(one[model].values()))) for one in records]
+    by_split = [float(np.mean(list(split[model].values()))) for split in records]
     return vars(estimate(by_split))
 
 
@@ -223,8 +223,8 @@ def tables(record: Mapping[str, Any]) -> dict[str, str]:
         "|---|---|---|---|---|---|--:|",
     ]
     for name, (model, elevation, published) in MODELS.items():
-        own = Estimate(**record["rmse"][name])
-        error = f"{own.mean:.1f} [{_signed(own.low, 1)}, {_signed(own.high, 1)}]"
+        mean = Estimate(**record["rmse"][name])
+        error = f"{mean.mean:.1f} [{_signed(mean.low, 1)}, {_signed(mean.high, 1)}]"
         lines.append(f"| {model} | {elevation} | {published} | {SAME_INPUTS} | {error} |")
     lines += [
         "",
@@ -232,13 +232,13 @@ def tables(record: Mapping[str, Any]) -> dict[str, str]:
         "median vehicle | better vehicles |",
         "|---|--:|--:|--:|--:|--:|",
     ]
-    for name, own in record["gains"].items():
-        vehicles = own["over vehicles"]
-        splits = own["over splits"]
+    for name, saved in record["gains"].items():
+        vehicles = saved["over vehicles"]
+        splits = saved["over splits"]
         lines.append(
             f"| {name} | {_signed(vehicles['mean'], 2)} | {_interval(vehicles, 2)} | "
-            f"{_interval(splits, 2)} | {_signed(own['median'], 2)} | "
-            f"{own['better']} of {own['vehicles']} |"
+            f"{_interval(splits, 2)} | {_signed(saved['median'], 2)} | "
+            f"{saved['better']} of {saved['vehicles']} |"
         )
     splits = next(iter(record["gains"].values()))["splits"]
     lines += ["", f"{splits} splits, one seed each."]
@@ -249,8 +249,8 @@ def _signed(value: float, digits: int) -> str:
     return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _interval(own: Mapping[str, float], digits: int) -> str:
-    return f"{_signed(own['low'], digits)} to {_signed(own['high'], digits)}"
+def _interval(bounds: Mapping[str, float], digits: int) -> str:
+    return f"{_signed(bounds['low'], digits)} to {_signed(bounds['high'], digits)}"
 
 
 def sentence(record: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
-"""Costs of every method relative to FedAvg: results/method_costs.json and a table of methods.md.
+"""Measure the costs of every method relative to FedAvg, for docs/methods.md.
 
-    python benchmarks/method_costs.py            measure, then write; about a minute on a quiet core
-    python benchmarks/method_costs.py --only sam measure some beside FedAvg, and keep the others'
-    python benchmarks/method_costs.py --tables   write the table of what was measured
+    python -m benchmarks.method_costs            measure, then write; about a minute on a quiet core
+    python -m benchmarks.method_costs --tables   write the table of what was measured
 
 Rounds of ten vehicles, 30 steps each, on one thread. All methods take turns, and medians count.
 """
@@ -10,7 +9,7 @@ Rounds of ten vehicles, 30 steps each, on one thread. All methods take turns, an
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,20 +70,6 @@ def measure(repeats: int) -> dict[str, Any]:
     }
 
 
-def measure_some(names: Sequence[str], repeats: int, record: dict[str, Any]) -> dict[str, Any]:
-    """Measure some methods beside FedAvg again, and return the updated record."""
-    fed = Federation(RECIPE.fleet(), training=RECIPE.training, device="cpu")
-    ways = {name: rounds_of(fed, get(name)) for name in ("fedavg", *names)}
-    with threads(1):
-        seconds = interleaved(ways, repeats=repeats, warm_up=2)
-    base = record["seconds_a_round"]["fedavg"]
-    times = record["times_fedavg"]
-    for name in names:
-        times[name] = seconds[name] / seconds["fedavg"]
-        record["seconds_a_round"][name] = times[name] * base
-    return record | {"measured_later": sorted({*record.get("measured_later", ()), *names})}
-
-
 def table(times: dict[str, float]) -> str:
     """Return the table of all methods: time of a round, grouped by traffic and state in models."""
     model = get_model("mlp", window=WINDOW, features=FEATURES)
@@ -128,13 +113,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--tables", action="store_true", help="write what was measured before")
     parser.add_argument("--repeats", type=int, default=25)
-    parser.add_argument("--only", nargs="+", default=[], help="methods to measure beside FedAvg")
     options = parser.parse_args()
-    if options.only:
-        record = json.loads(RESULTS.read_text(encoding="utf-8"))
-        record = measure_some(options.only, options.repeats, record)
-        write_text(RESULTS, json.dumps(record, indent=1) + "\n")
-    elif not options.tables:
+    if not options.tables:
         write_text(RESULTS, json.dumps(measure(options.repeats), indent=1) + "\n")
     record = json.loads(RESULTS.read_text(encoding="utf-8"))
     for name, times in record["times_fedavg"].items():

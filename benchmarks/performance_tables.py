@@ -1,8 +1,6 @@
-"""The tables of docs/performance.md, from results/performance_*.json.
+"""Write the tables of docs/performance.md from results/performance_*.json.
 
-    python benchmarks/performance_tables.py
-
-A table whose file is not there stays as it is.
+python -m benchmarks.performance_tables
 """
 
 import json
@@ -19,8 +17,6 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 CONSTRAINTS = ROOT / "constraints.txt"
 Found = dict[str, Any]
-STACKS = (3, 30, 600)
-"""Vehicles in the stacks that the page shows."""
 
 WAYS = {
     "plain loop": "plain PyTorch client loop, 1 thread",
@@ -98,48 +94,15 @@ def gpu(record: Found) -> dict[str, str]:
         "stack|vehicles|ms per step|client-steps per second|times the loop|"
         f"in a round of {SHORT} steps"
     )
-    rows = [
-        row
-        for name, precision in record["precisions"].items()
-        for row in beside_loop(name, precision)
+    plain = record["plain_client_step_s"]
+    rows = [f"plain loop, float32|1|{plain * 1e3:.3f}||1|1"]
+    rows += [
+        f"{name_of(stack['method'])}, float32|{stack['rows']}|{stack['step_s'] * 1e3:.3f}|"
+        f"{stack['client_steps_per_s']:,.0f}|{stack['times_plain_loop']:,.0f}|"
+        f"{SHORT * stack['rows'] * plain / stack['round_s']:,.0f}"
+        for stack in record["stacks"]
     ]
     return {"gpu": f"{table(head, rows)}\n\n{on_gpu(record)}; CUDA {record['cuda']}."}
-
-
-def beside_loop(name: str, record: Found) -> list[str]:
-    """Return a row for the plain loop and one per stack."""
-    plain = record["plain_client_step_s"]
-    return [
-        f"plain loop, {name}|1|{plain * 1e3:.3f}||1|1",
-        *(
-            f"{name_of(stack['method'])}, {name}|{stack['rows']}|{stack['step_s'] * 1e3:.3f}|"
-            f"{stack['client_steps_per_s']:,.0f}|{stack['times_plain_loop']:,.0f}|"
-            f"{SHORT * stack['rows'] * plain / stack['round_s']:,.0f}"
-            for stack in record["stacks"]
-            if stack["rows"] in STACKS
-        ),
-    ]
-
-
-def main_run(record: Found) -> dict[str, str]:
-    run = record["rounds_run"]
-    note = (
-        "all of them run"
-        if run >= 300
-        else f"{run} were run, the others reckoned from the median of the later ones"
-    )
-    how = (
-        "one after the other"
-        if record["processes"] == 1
-        else f"at the same time in {record['processes']} processes that share the GPU"
-    )
-    return {
-        "main run": f"The paper's main run with all {len(record['methods'])} methods, {how}: "
-        f"**{record['whole_s'] / 60:.1f} minutes** for 300 rounds ({note}; starting and compiling "
-        f"included). {record['vehicles']} vehicles, "
-        f"{record['windows']:,} training windows, {record['seeds']} seeds in one stack, an "
-        f"evaluation after every round. {on_gpu(record)}."
-    }
 
 
 def agreement(record: Found) -> dict[str, str]:
@@ -166,7 +129,6 @@ FILES: dict[str, Callable[[Found], dict[str, str]]] = {
     "engine": engine,
     "probe": probe,
     "gpu": gpu,
-    "main_run": main_run,
     "agreement": agreement,
     "memory": memory,
 }
@@ -177,9 +139,6 @@ def blocks() -> dict[str, str]:
     made: dict[str, str] = {}
     for file, tables in FILES.items():
         path = ROOT / "results" / f"performance_{file}.json"
-        if not path.exists():
-            print(f"{path} is not there; its tables stay as they are.")
-            continue
         made |= tables(json.loads(path.read_text(encoding="utf-8")))
     return made
 

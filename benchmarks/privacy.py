@@ -1,12 +1,12 @@
-"""Accuracy under differential privacy, on the built-in synthetic fleet and on a larger one.
+"""Measure accuracy under differential privacy, on the built-in synthetic fleet and on a larger one.
 
-    python benchmarks/privacy.py            measure, then write the table of docs/methods.md
-    python benchmarks/privacy.py --table    write the table of what was measured before
+    python -m benchmarks.privacy            measure, then write the table of docs/methods.md
+    python -m benchmarks.privacy --table    write the table of what was measured before
 
 FedAvg with clipped updates and noise beside plain FedAvg, with Poisson sampling (q = 0.3), 40
 rounds, three seeds, every fifth training window. The noise on the mean has the norm z·c·√D/(q·K),
-so a fleet of 200 vehicles with short histories, and for it a network with fewer weights, stand
-beside the embedded fleet of 20. Fleets differ in their test windows, too: compare within one.
+so a fleet of 200 vehicles with short histories stands beside the built-in fleet of 20. Their test
+windows differ as well: compare within one fleet.
 
 Writes results/privacy.json: test RMSE of the final models in Wh per window, mean and standard
 deviation over seeds, with the ε spent; `null` where a seed diverged. Takes a few minutes.
@@ -36,9 +36,9 @@ SETTINGS = ((0.0, 0.1), (0.3, 0.1), (1.0, 0.1), (1.0, 0.03), (4.0, 0.03))
 """(z, c): clipping alone first, then more and more noise."""
 
 
-def measure(fleet: Fleet, hidden: tuple[int, ...], method: Method) -> dict[str, object]:
+def measure(fleet: Fleet, method: Method) -> dict[str, object]:
     """Train one method; return its error over seeds and its privacy budget."""
-    model = get_model("mlp", window=fleet.window, features=len(fleet.features), hidden=hidden)
+    model = get_model("mlp", window=fleet.window, features=len(fleet.features))
     training = Training(
         rounds=ROUNDS, participation=PARTICIPATION, sampling="poisson", evaluate_every=ROUNDS
     )
@@ -46,19 +46,18 @@ def measure(fleet: Fleet, hidden: tuple[int, ...], method: Method) -> dict[str, 
     history = federation.train(method).history
     rmse = list(history.last("test_rmse").values())
     lost = any(history.last("diverged").values())
-    own = budget(method, participation=PARTICIPATION, population=len(fleet.clients))
-    epsilon = None if own is None or not own.noise_multiplier else own.epsilon(ROUNDS)
+    spent = budget(method, participation=PARTICIPATION, population=len(fleet.clients))
+    epsilon = None if spent is None or not spent.noise_multiplier else spent.epsilon(ROUNDS)
     return {
         "test_rmse_wh": None if lost else round(mean(rmse), 2),
         "std_wh": None if lost else round(stdev(rmse), 2),
         "epsilon": None if epsilon is None else round(epsilon, 3),
-        "delta": None if own is None else own.delta,
+        "delta": None if spent is None else spent.delta,
     }
 
 
-def study(fleet: Fleet, hidden: tuple[int, ...]) -> dict[str, object]:
+def study(fleet: Fleet) -> dict[str, object]:
     """Measure FedAvg and all noise settings on one fleet with one network."""
-    model = get_model("mlp", window=fleet.window, features=len(fleet.features), hidden=hidden)
     methods = {"FedAvg": get("fedavg")}
     for z, c in SETTINGS:
         methods[f"z = {z:g}, c = {c:g}"] = get("fedavg@private", noise_multiplier=z, clip_norm=c)
@@ -66,19 +65,18 @@ def study(fleet: Fleet, hidden: tuple[int, ...]) -> dict[str, object]:
     methods["z = 1, adaptive c"] = get("fedavg@private", **adaptive)
     rows = {}
     for name, method in methods.items():
-        rows[name] = measure(fleet, hidden, method)
-        print(f"{len(fleet.clients)} vehicles, {model.layout.size:,} weights, {name}: {rows[name]}")
+        rows[name] = measure(fleet, method)
+        print(f"{len(fleet.clients)} vehicles, {name}: {rows[name]}")
     return {
         "vehicles": len(fleet.clients),
         "training_windows": fleet.windows("train"),
-        "weights": model.layout.size,
         "methods": rows,
     }
 
 
-def table(found: dict[str, Any]) -> Iterator[str]:
-    """Yield the lines of the table: one row per method, the larger network on both fleets."""
-    fleets = found["fleets"][:2]
+def table(record: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the table: one row per method, both fleets."""
+    fleets = record["fleets"]
     heads = [f"ε | {fleet['vehicles']} vehicles" for fleet in fleets]
     yield f"| | {' | '.join(heads)} |"
     yield "|---|" + "--:|--:|" * len(fleets)
@@ -107,7 +105,7 @@ def error(row: dict[str, Any]) -> str:
 
 
 def measured() -> dict[str, Any]:
-    """Return the record of all three studies."""
+    """Return the record of both studies."""
     data = DataSettings(stride=5)
     small = synthetic_fleet(vehicles=20, settings=data)
     large = synthetic_fleet(vehicles=200, settings=data, trips=6)
@@ -115,7 +113,7 @@ def measured() -> dict[str, Any]:
         "rounds": ROUNDS,
         "seeds": list(SEEDS),
         "participation": PARTICIPATION,
-        "fleets": [study(small, (64, 32)), study(large, (64, 32)), study(large, (8,))],
+        "fleets": [study(small), study(large)],
     }
 
 
@@ -123,8 +121,8 @@ def main() -> None:
     """Measure, unless `--table` is given, and write the table."""
     if "--table" not in sys.argv[1:]:
         RESULTS.write_text(json.dumps(measured(), indent=2) + "\n", encoding="utf-8")
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    write_blocks(REPOSITORY / "docs" / "methods.md", {"private": "\n".join(table(found))})
+    record = json.loads(RESULTS.read_text(encoding="utf-8"))
+    write_blocks(REPOSITORY / "docs" / "methods.md", {"private": "\n".join(table(record))})
 
 
 if __name__ == "__main__":

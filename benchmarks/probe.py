@@ -11,7 +11,6 @@ round, with a probe every R rounds: Time = ((R - 1)·T_without + T_with) / R.
 import argparse
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,28 +25,17 @@ from fedwatt.federation import Federation
 from fedwatt.methods import get
 from fedwatt.methods.roughness import RoughnessProximal, loss_slices, unit
 from fedwatt.methods.rule import Batch
-from fedwatt.models import MLP, Model, get_model
+from fedwatt.models import MLP, Model
 from fedwatt.models.loss import squared
 from fedwatt.threads import threads
 
-PAPER_PROBES = (
-    (5, 50, 64, 10),
-    (5, 100, 128, 10),
-    (10, 100, 128, 10),
-    (10, 100, 128, 5),
-    (10, 200, 128, 5),
-    (10, 100, 256, 5),
-    (20, 100, 128, 5),
-    (10, 100, 128, 1),
-)
-"""(M, m, B_probe, R) of the paper's table of sensitivity."""
 DEFAULT_PROBE = (10, 100, 128)
 WINDOWS = (1_920, 20_000, 200_000)
 """Windows a vehicle has."""
 
 
 def drawn(model: Model, *, directions: int, batch: int) -> tuple[Tensor, Tensor, Batch]:
-    """(weights, directions, windows) of one vehicle at the start of a training."""
+    """Return (weights, directions, windows) of one vehicle at the start of a training."""
     rng = np.random.default_rng(0)
     weights = model.initial(rng).float()
     lines = torch.from_numpy(rng.standard_normal((directions, model.layout.size)))
@@ -70,7 +58,7 @@ def naive_slices(
 
 
 def bench_probe(*, repeats: int = 7) -> dict[str, Any]:
-    """One MLP vehicle's probe at the paper's defaults, in float64 on one core, both ways."""
+    """Time one vehicle's probe at the paper's defaults, in float64 on one core, both ways."""
     rule = RoughnessProximal()
     model = MLP(WINDOW, FEATURES)
     weights, lines, batch = drawn(model, directions=rule.directions, batch=rule.probe_batch)
@@ -95,28 +83,8 @@ def bench_probe(*, repeats: int = 7) -> dict[str, Any]:
     }
 
 
-def bench_backbones(*, repeats: int = 3) -> dict[str, float]:
-    """Seconds of one vehicle's probe on one core for each backbone."""
-    rule = RoughnessProximal()
-    s = torch.linspace(-rule.radius, rule.radius, rule.points + 1, dtype=torch.float64)
-    ways: dict[str, Callable[[], None]] = {}
-    for name in ("mlp", "gru", "lstm"):
-        model = get_model(name, window=WINDOW, features=FEATURES)
-        weights, lines, batch = drawn(model, directions=rule.directions, batch=rule.probe_batch)
-
-        def once(
-            model: Model = model, w: Tensor = weights, d: Tensor = lines, batch: Batch = batch
-        ) -> None:
-            with torch.no_grad():
-                loss_slices(model, squared, w, unit(d), s, batch)
-
-        ways[name] = once
-    with threads(1):
-        return interleaved(ways, repeats=repeats, warm_up=0)
-
-
 def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
-    """A round of three vehicles with `windows` each: its parts, and the probe's amortised share."""
+    """Measure a round of three vehicles: its parts, and the probe's amortised share."""
     recipe = Recipe(vehicles=3, participants=3, windows=windows)
     federation = Federation(recipe.fleet(), training=recipe.training, device="cpu")
     method = get("fo-ri-fedavg", beta_kappa=0.1, probe_every=1)
@@ -127,44 +95,17 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
         drawn_directions.cache_clear()
         parts.append(dict(federation.advance(method, state)[1].seconds))
 
-    ways = {
-        name: rounds_of(federation, get(name, **({"probe_every": 10**6} if "ri-" in name else {})))
-        for name in ("fedavg", "ri-fedavg", "fo-fedavg", "fo-ri-fedavg")
-    }
-    settings = sorted({setting[:3] for setting in PAPER_PROBES}, key=DEFAULT_PROBE.__ne__)
-    rounds = {setting: ProbingRound(federation, *setting) for setting in settings}
-    default, *variants = settings
-    ways |= {"all parts": probing, "probe": rounds[default]}
-    seconds = interleaved(ways, repeats=repeats)
-    # Apart: the larger ones take memory that the others would have to fetch anew.
-    interleaved({str(setting): rounds[setting] for setting in variants}, repeats=repeats)
-    probe = {
-        setting: float(np.median(probing_round.probe_s[1:]))
-        for setting, probing_round in rounds.items()
-    }
+    probe = ProbingRound(federation, *DEFAULT_PROBE)
+    rounds = {"fedavg": rounds_of(federation, get("fedavg")), "parts": probing, "probe": probe}
+    seconds = interleaved(rounds, repeats=repeats)
+    probe_s = float(np.median(probe.probe_s[1:]))
     names = [name for name in parts[0] if name not in ("evaluation", "total")]
     return {
         "windows": windows,
-        "seconds_a_round": {name: seconds[name] for name in list(ways)[:4]},
-        "parts_s": {
-            name: float(np.median([probing_round[name] for probing_round in parts[1:]]))
-            for name in names
-        },
-        "probe_s": probe[default],
-        "amortised_probe_share_R5": probe[default] / 5 / seconds["fedavg"],
-        "sensitivity": [
-            {
-                "M": m,
-                "m": points,
-                "B": batch,
-                "R": every,
-                "probe_share": probe[m, points, batch] / every / seconds["fedavg"],
-                "overhead": (seconds["fo-ri-fedavg"] + probe[m, points, batch] / every)
-                / seconds["fedavg"]
-                - 1,
-            }
-            for m, points, batch, every in PAPER_PROBES
-        ],
+        "seconds_a_round": {"fedavg": seconds["fedavg"]},
+        "parts_s": {name: float(np.median([part[name] for part in parts[1:]])) for name in names},
+        "probe_s": probe_s,
+        "amortised_probe_share_R5": probe_s / 5 / seconds["fedavg"],
     }
 
 
@@ -200,7 +141,6 @@ def main() -> None:
     before = os.getloadavg()[0]
     record: dict[str, Any] = {"load_before": before, "probe": bench_probe(repeats=options.repeats)}
     print(f"{record['probe']['times_faster']:.1f} times faster than forward passes", flush=True)
-    record["backbones_s"] = bench_backbones(repeats=1)
     record["rounds"] = []
     for windows in options.windows:
         record["rounds"].append(bench_components(windows, repeats=options.repeats))

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.probe import PAPER_PROBES
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import Cell
@@ -28,6 +27,17 @@ from reproduction.turns import CONTENDERS, PERIOD, overhead, part_seconds, turns
 
 SMALL: dict[str, Any] = {"vehicles": 3, "participation": 1.0}
 """Three vehicles that take part in every round, so that a probe comes every R_probe rounds."""
+PAPER_PROBES = (
+    (5, 50, 64, 10),
+    (5, 100, 128, 10),
+    (10, 100, 128, 10),
+    (10, 100, 128, 5),
+    (10, 200, 128, 5),
+    (10, 100, 256, 5),
+    (20, 100, 128, 5),
+    (10, 100, 128, 1),
+)
+"""(M, m, B_probe, R) of the paper's table of sensitivity."""
 
 
 def show_probe_overhead(view: View) -> Findings:

@@ -3,22 +3,17 @@
     python frameworks.py NAME ROUNDS
 
 Each function imports its framework, trains one round to warm up and `rounds` more, and returns the
-version and the seconds of every round. Flower and NVFlare train in processes of their own, whose
-code is in `flower_round.py` and `nvflare_client.py`.
+version and the seconds of every round. Flower trains in processes of its own, whose code is in
+`flower_round.py`.
 """
 
-import os
-import re
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from importlib.metadata import version as installed
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 from task import BATCH, PARTICIPANTS, RATE, VEHICLES, WIDTHS, WINDOWS, report, vehicle
@@ -99,18 +94,8 @@ def jax_loss(weights: Any, windows: Any, labels: Any) -> Any:
     return (((x @ matrix + bias)[:, 0] - labels) ** 2).mean()
 
 
-def jax_loop(rounds: int) -> Timing:
-    """Train in one jitted JAX program that goes from vehicle to vehicle."""
-    return jax_rounds(rounds, side_by_side=False)
-
-
-def jax_vmap(rounds: int) -> Timing:
-    """Train in one jitted JAX program, all vehicles side by side."""
-    return jax_rounds(rounds, side_by_side=True)
-
-
-def jax_rounds(rounds: int, *, side_by_side: bool) -> Timing:
-    """Train in plain JAX."""
+def jax(rounds: int) -> Timing:
+    """Train in one jitted program of plain JAX, all vehicles side by side."""
     import jax
     import jax.numpy as jnp
 
@@ -123,10 +108,7 @@ def jax_rounds(rounds: int, *, side_by_side: bool) -> Timing:
 
     @jax.jit
     def one_round(weights: Any, windows: Any, labels: Any, orders: Any) -> Any:
-        if side_by_side:
-            trained = jax.vmap(train, in_axes=(None, 0, 0, 0))(weights, windows, labels, orders)
-        else:
-            trained = jax.lax.map(lambda data: train(weights, *data), (windows, labels, orders))
+        trained = jax.vmap(train, in_axes=(None, 0, 0, 0))(weights, windows, labels, orders)
         return jax.tree.map(lambda w: w.mean(axis=0), trained)
 
     rng = np.random.default_rng(0)
@@ -175,45 +157,6 @@ def fedjax(rounds: int) -> Timing:
         jax.block_until_ready(state.params)
         seconds.append(perf_counter() - begin)
     return f"fedjax {installed('fedjax')}, JAX {jax.__version__}", seconds
-
-
-def fedlab(rounds: int) -> Timing:
-    """Train by FedLab's serial trainer and synchronous server, with a DataLoader per client."""
-    # FedLab's image datasets, which the recipe does not use, want a torchvision that fits torch.
-    for name in ("torchvision", "torchvision.transforms"):
-        sys.modules[name] = MagicMock()
-    import torch
-    from fedlab.contrib.algorithm.basic_client import SGDSerialClientTrainer
-    from fedlab.contrib.algorithm.basic_server import SyncServerHandler
-    from torch.utils.data import DataLoader, TensorDataset
-    from torch_network import Network, version
-
-    class Fleet:
-        """The data of all vehicles behind FedLab's interface."""
-
-        def __init__(self) -> None:
-            pairs = (map(torch.from_numpy, vehicle(number)) for number in range(VEHICLES))
-            self.sets = [TensorDataset(*pair) for pair in pairs]
-
-        def get_dataloader(self, number: int, batch_size: int) -> DataLoader:
-            """Return a vehicle's batches in a fresh order."""
-            return DataLoader(self.sets[number], batch_size=batch_size, shuffle=True)
-
-    network = Network()
-    server = SyncServerHandler(network, rounds, PARTICIPANTS / VEHICLES, cuda=False)
-    server.num_clients = VEHICLES
-    trainer = SGDSerialClientTrainer(network, VEHICLES, cuda=False)
-    trainer.setup_dataset(Fleet())
-    trainer.setup_optim(1, BATCH, RATE)
-    trainer.criterion = torch.nn.MSELoss()
-    seconds = []
-    for _ in range(rounds):
-        begin = perf_counter()
-        trainer.local_process(server.downlink_package, server.sample_clients())
-        for package in trainer.uplink_package:
-            server.load(package)
-        seconds.append(perf_counter() - begin)
-    return f"FedLab {installed('fedlab')}, {version()}", seconds
 
 
 def pfl(rounds: int) -> Timing:
@@ -296,46 +239,13 @@ def flower(rounds: int) -> Timing:
     return f"Flower {installed('flwr')}, {version()}", simulate(rounds)
 
 
-def nvflare(rounds: int) -> Timing:
-    """Train in NVFlare's simulator by its FedAvg recipe; its log has the times of rounds.
-
-    It keeps at most as many clients alive as it has threads, and starts a process for the next one.
-    """
-    from nvflare.app_opt.pt.recipes.fedavg import FedAvgRecipe
-    from nvflare.recipe import SimEnv
-    from torch_network import Network, version
-
-    recipe = FedAvgRecipe(
-        name="recipe",
-        model=Network(),
-        min_clients=PARTICIPANTS,
-        num_rounds=rounds,
-        train_script=str(Path(__file__).with_name("nvflare_client.py")),
-    )
-    with TemporaryDirectory() as folder:
-        threads = int(os.environ["OMP_NUM_THREADS"])
-        recipe.execute(SimEnv(num_clients=VEHICLES, num_threads=threads, workspace_root=folder))
-        logs = [path.read_text(errors="replace") for path in Path(folder).rglob("log.txt")]
-    # A round's start is printed in a frame, whose lines have no time: the line before it has one.
-    mark = re.compile(
-        r"^(\d\S+ \S+),(\d+) (?:.*\n(?!\d{4}-))*.*(?:Round \d+ started|Finished FedAvg)",
-        re.MULTILINE,
-    )
-    marks = sorted({match.groups() for log in logs for match in mark.finditer(log)})
-    times = [datetime.fromisoformat(day).timestamp() + int(ms) / 1000 for day, ms in marks]
-    return f"NVFlare {installed('nvflare')}, {version()}", [b - a for a, b in pairwise(times)]
-
-
 FRAMEWORKS: dict[str, Callable[[int], Timing]] = {
     "fedwatt": fedwatt,
     "loop": loop,
-    "jax": jax_loop,
-    "jax-vmap": jax_vmap,
+    "jax": jax,
     "fedjax": fedjax,
     "pfl": pfl,
-    "fedlab": fedlab,
     "flower": flower,
-    "nvflare": nvflare,
 }
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The recipe in other frameworks: results/peers.json and its table in docs/performance.md.
+"""Train the recipe in other frameworks: results/peers.json and a table of docs/performance.md.
 
-    python benchmarks/peers/run.py FOLDER [--only pfl fedjax] [--turns 3] [--rounds 5]
-    python benchmarks/peers/run.py --write        the page from what was measured
+    python -m benchmarks.peers.run FOLDER [--only pfl fedjax] [--turns 3] [--rounds 5]
+    python -m benchmarks.peers.run --write        the page from what was measured
 
 Makes an environment for each framework below FOLDER with pip, versions pinned, unless it is there
-(about 8 GB in all), then trains the recipe of `task.py` with all of them in turns: a process that
+(about 6 GB in all), then trains the recipe of `task.py` with all of them in turns: a process that
 warms up in one round and measures the others, with one thread and with as many as there are cores.
 The better of the two counts and is named. A framework that does not install, or does not run, is
 recorded with the reason.
@@ -21,12 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.machine import machine
+from benchmarks.marked import write_blocks
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-
-from benchmarks.machine import machine  # noqa: E402
-from benchmarks.marked import write_blocks  # noqa: E402
-
 HERE = Path(__file__).resolve().parent
 RESULTS = ROOT / "results" / "peers.json"
 PAGE = ROOT / "docs" / "performance.md"
@@ -45,22 +43,15 @@ class Peer:
     title: str
     packages: tuple[str, ...] = ()
     """None: the environment of fedwatt itself."""
-    environment: str = ""
-    """The peer whose environment it shares, where that has another name."""
-    once: bool = False
-    """Measure one round in one process, with as many threads as there are cores."""
 
 
 PEERS: Final = {
     "fedwatt": Peer("fedwatt"),
     "loop": Peer("plain PyTorch loop"),
-    "jax": Peer("plain JAX, a loop of vehicles", ("jax==0.10.2",)),
-    "jax-vmap": Peer("plain JAX, vehicles side by side", ("jax==0.10.2",), "jax"),
+    "jax": Peer("plain JAX, vehicles side by side", ("jax==0.10.2",)),
     "fedjax": Peer("fedjax", FEDJAX),
     "pfl": Peer("pfl-research", ("pfl==0.6.0", "dp-accounting==0.4.4", TORCH)),
-    "fedlab": Peer("FedLab", ("fedlab==1.3.0", TORCH)),
     "flower": Peer("Flower, Ray simulation", ("flwr[simulation]==1.41.0", TORCH)),
-    "nvflare": Peer("NVFlare's simulator", ("nvflare==2.9.0", TORCH), once=True),
 }
 """Name of a function in `frameworks.py` → how it is measured."""
 
@@ -69,7 +60,7 @@ def python_of(folder: Path, name: str, peer: Peer) -> str:
     """Return the interpreter of a peer's environment, which is made where there is none yet."""
     if not peer.packages:
         return sys.executable
-    place = folder / (peer.environment or name)
+    place = folder / name
     python = place / "bin" / "python"
     if not (place / "complete").exists():
         venv.create(place, with_pip=True, clear=True)
@@ -123,12 +114,9 @@ def measure(folder: Path, names: list[str], turns: int, rounds: int) -> dict[str
     for _ in range(turns):
         for name, python in pythons.items():
             timing = record["peers"].setdefault(name, {"seconds": {str(t): [] for t in threads}})
-            once = PEERS[name].once
-            if once and timing["seconds"][str(threads[-1])]:
-                continue
-            for count in threads[-1:] if once else threads:
+            for count in threads:
                 try:
-                    fresh = trained(python, name, count, 1 if once else rounds)
+                    fresh = trained(python, name, count, rounds)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     timing["fault"] = f"does not run: {error}"
                     break

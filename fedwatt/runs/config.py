@@ -123,7 +123,7 @@ class MethodChoice:
 
 DEFAULT_METHODS: Final = {RECOMMENDED: 0.005, "fo-ri-fedavg": 0.02}
 """What a run compares unless it names methods, each at its own rate: the one with the lowest
-validation error on other fleets than the embedded one (benchmarks/first_run_rates.py)."""
+validation error on other fleets than the embedded one (benchmarks/first_run.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
