@@ -38,8 +38,8 @@ from benchmarks.marked import write_blocks
 from fedwatt.deploy.server.limits import capped, shortened
 from fedwatt.deploy.vehicle.answers import AFTER_LAST, MOST_SET_CHANGES
 from fedwatt.federation import Federation, Loop, State, Training
-from fedwatt.federation.backend import Present
-from fedwatt.federation.error_sums import EVALUATION, evaluation_values
+from fedwatt.federation.evaluate import EVALUATION, evaluation_values
+from fedwatt.federation.participation import Present
 from fedwatt.federation.settings import Availability
 from fedwatt.federation.simulated import SimulatedFleet
 from fedwatt.federation.work import Work

@@ -24,12 +24,13 @@ import numpy as np
 
 from benchmarks.marked import write_blocks
 from fedwatt.evaluation.baselines import (
+    Selected,
     joined,
+    local_networks,
     lowest_validation_error,
     mean_baseline,
     ridge_baseline,
 )
-from fedwatt.evaluation.networks import Selected, local_networks
 from fedwatt.federation.evaluate import error_rows
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.runs.config import RunConfig, from_toml

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.machine import machine
 from benchmarks.recipe import FEATURES, WINDOW, Recipe, interleaved, probed, rounds_of
-from fedwatt.engine.probing import drawn_directions
+from fedwatt.engine.batches import drawn_directions
 from fedwatt.federation import Federation
 from fedwatt.methods import get
 from fedwatt.methods.roughness import RoughnessProximal, loss_slices, unit

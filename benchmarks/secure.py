@@ -24,7 +24,7 @@ from benchmarks.marked import write_blocks
 from fedwatt.deploy.plan.certificates import VEHICLE, Owner, owner_certificate
 from fedwatt.deploy.plan.plan import Plan
 from fedwatt.deploy.vehicle.handler import Credentials
-from fedwatt.federation.error_sums import EVALUATION
+from fedwatt.federation.evaluate import EVALUATION
 from fedwatt.methods import get
 from fedwatt.metrics.sums import VectorLayout, reduced, unpacked
 from fedwatt.models import get_model

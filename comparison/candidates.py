@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from fedwatt.methods import METHODS, Method, get
 from fedwatt.methods.clusters import ChooseCentre
-from fedwatt.methods.personal_head import PersonalHead
+from fedwatt.methods.personal import PersonalHead
 from fedwatt.settings import Range
-from fedwatt.tuning.ranges import ranges_of
+from fedwatt.tuning.tune import ranges_of
 
 OURS: Final = (
     "si-fedavg",

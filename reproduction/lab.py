@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fedwatt.engine.device import resolve_device
+from fedwatt.engine.pool import resolve_device
 from fedwatt.errors import RunError
 from fedwatt.files import exclusively
 from fedwatt.windows import DataSettings, Fleet

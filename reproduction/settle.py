@@ -10,7 +10,7 @@ from fedwatt.federation import Training
 from fedwatt.methods import get
 from fedwatt.randomness import generator
 from fedwatt.settings import Range
-from fedwatt.tuning.ranges import ranges_of
+from fedwatt.tuning.tune import ranges_of
 from reproduction.cell import Cell
 from reproduction.record import Record
 from reproduction.scale import Scale

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.engine.device import resolve_device
+from fedwatt.engine.pool import resolve_device
 from fedwatt.federation import Federation, History, RoundRecord, State
 from fedwatt.federation.participation import participant_count
 from fedwatt.federation.records import Evaluation

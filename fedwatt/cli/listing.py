@@ -88,7 +88,7 @@ def describe_method(name: str) -> dict[str, Any]:
     from fedwatt.methods.method import costs
     from fedwatt.models import get_model
     from fedwatt.plugins import parts, refers, resolve
-    from fedwatt.tuning.ranges import RATE
+    from fedwatt.tuning.tune import RATE
 
     method = get(name)
     cost = costs(method, get_model("mlp", window=60, features=8))

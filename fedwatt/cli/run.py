@@ -49,12 +49,6 @@ Baselines = Annotated[
     ),
 ]
 Watch = Annotated[bool, typer.Option("--watch", help="Serve a live page of the run.")]
-SeedsPerTask = Annotated[
-    int,
-    typer.Option(
-        "--seeds-per-task", metavar="N", help="Set the seeds of one task with --ray; 0: all."
-    ),
-]
 
 
 def run(
@@ -73,7 +67,6 @@ def run(
     assignments: options.Assignments = None,
     device: options.Device = None,
     ray: options.Ray = None,
-    seeds_per_task: SeedsPerTask = 0,
     trust: options.Trust = None,
     resume: options.Resume = False,
     out: options.Out = None,
@@ -109,7 +102,7 @@ def run(
     view = RunView(errors if as_json else console)
     if not (plain or config or resume):
         _say_recipe(view, chosen)
-    cluster = _on_cluster(chosen, ray, seeds_per_task, out, view.say)
+    cluster = _on_cluster(chosen, ray, out, view.say)
     with _watched(out) if watch else nullcontext(), cluster as backend:
         with options.resumable(out, "Completed rounds", "fedwatt run"), view.progress:
             observers = _observers(view, chosen, out, elsewhere=backend.train_elsewhere is not None)
@@ -159,7 +152,6 @@ def _watched(out: "Path") -> "Iterator[None]":
 def _on_cluster(
     chosen: "RunConfig",
     ray: str | None,
-    seeds_per_task: int,
     out: "Path",
     say: "Callable[[str], None]",
 ) -> "Iterator[Simulation]":
@@ -175,30 +167,30 @@ def _on_cluster(
         return
     from fedwatt.runs.source import vehicle_maker
     from fedwatt.tuning.grid import connected
-    from fedwatt.tuning.ray_workers import RayWorkers, cluster_size, deals_participants
+    from fedwatt.tuning.workers import RayWorkers, cluster_size, deals_participants
 
     vehicles = vehicle_maker(chosen.fleet).count - chosen.data.held_out
     with connected(ray):
-        if deals_participants(chosen, vehicles, cluster_size(chosen), seeds_per_task):
+        if deals_participants(chosen, vehicles, cluster_size(chosen)):
             workers = RayWorkers(chosen)
             say(f"every round's participants are dealt to {counted(workers.count, 'worker')}")
             yield Simulation(spread_rounds=workers.federation)
         else:
-            yield Simulation(train_elsewhere=_in_tasks(ray, seeds_per_task, out, say))
+            yield Simulation(train_elsewhere=_in_tasks(ray, out, say))
 
 
 def _in_tasks(
-    ray: str, seeds_per_task: int, out: "Path", say: "Callable[[str], None]"
+    ray: str, out: "Path", say: "Callable[[str], None]"
 ) -> "Callable[[RunConfig, Path, Fleet], None]":
     """Return a function that trains a run's methods on a Ray cluster, a line for each finished
     task.
     """
-    from fedwatt.tuning.spread import train_in_tasks
+    from fedwatt.tuning.workers import train_in_tasks
 
     def train(config: "RunConfig", folder: "Path", fleet: "Fleet") -> None:
         def done(name: str, finished: int, of: int) -> None:
             say(f"{name}: trained ({finished} of {of} tasks)")
 
-        train_in_tasks(config, folder, fleet, ray=ray, seeds_per_task=seeds_per_task, on_done=done)
+        train_in_tasks(config, folder, fleet, ray=ray, on_done=done)
 
     return train

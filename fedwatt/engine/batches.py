@@ -14,7 +14,7 @@ numbers come out the same on every device: a GPU draws its own batches, and they
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,9 @@ from torch import Tensor
 
 from fedwatt.engine.pool import Pool
 from fedwatt.errors import DataError
-from fedwatt.randomness import key_of
+from fedwatt.methods.rule import Batch
+from fedwatt.models import Model
+from fedwatt.randomness import generator, key_of
 
 GOLDEN: Final = 0x9E3779B97F4A7C15
 MIXES: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
@@ -180,3 +182,49 @@ def _signed(bits: int) -> int:
 def _shifted(x: Tensor, by: int) -> Tensor:
     """Bits of x moved right with zeros from the left; PyTorch would repeat the sign."""
     return torch.bitwise_and(x >> by, 2 ** (64 - by) - 1)
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The draws of a stack in one round; a vehicle is known by its row."""
+
+    pool: Pool
+    places: Sequence[int]  # of the vehicles in the pool
+    names: Sequence[str]  # of the vehicles
+    runs: Sequence[int]  # that they train in
+    seeds: tuple[int, ...]
+    round: int
+    model: Model
+
+    def batch(self, row: int, size: int, purpose: str) -> Batch:
+        """At most `size` of the vehicle's training windows, drawn for `purpose` in this round."""
+        return self._drawn(row, size, purpose, self.round)
+
+    def fixed_batch(self, row: int, size: int, purpose: str) -> Batch:
+        """At most `size` of the vehicle's training windows, the same in every round."""
+        return self._drawn(row, size, purpose)
+
+    def _drawn(self, row: int, size: int, purpose: str, *keys: int) -> Batch:
+        place = self.places[row]
+        windows = self.pool.train
+        count = windows.count(place)
+        rng = generator(self.seeds[self.runs[row]], purpose, *keys, self.names[row])
+        chosen = rng.choice(count, size=min(size, count), replace=False)
+        index = torch.from_numpy(chosen + windows.offsets[place]).to(windows.starts.device)
+        return Batch(self.pool.gather(windows.starts[index]), windows.labels[index])
+
+    def directions(self, row: int, count: int) -> Tensor:
+        """`count` directions [count, D], the same for all vehicles of a run."""
+        seed = self.seeds[self.runs[row]]
+        device = self.pool.series.device
+        return drawn_directions(seed, self.round, count, self.model.layout.size, device)
+
+
+@lru_cache(maxsize=8)
+def drawn_directions(seed: int, round: int, count: int, size: int, device: torch.device) -> Tensor:
+    """Return standard normal directions [count, size] of a round, float64; not to be written to.
+
+    They are common to all vehicles and methods, so those that train side by side share the draw.
+    """
+    normal = generator(seed, "probe directions", round).standard_normal((count, size))
+    return torch.from_numpy(normal).to(device)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.windows import Client, Fleet
 from fedwatt.windows.paged import Mapped
 from fedwatt.windows.splits import SPLITS
@@ -176,3 +176,14 @@ def _mapped_pool(mapped: Mapped, window: int, device: torch.device, dtype: torch
 
     series = torch.from_numpy(mapped.series).to(device, dtype)
     return Pool(series, window, windows("train"), windows("validation"), windows("test"), mapped)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device called `name`; "auto" is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name not in ("cpu", "cuda"):
+        raise SettingError(f"device must be 'auto', 'cpu' or 'cuda', got '{name}'.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise SettingError("device 'cuda' was asked for, but PyTorch sees no GPU. Use 'cpu'.")
+    return torch.device(name)

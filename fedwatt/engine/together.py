@@ -20,7 +20,7 @@ from fedwatt.engine.kernels.fused_step import traced_step
 from fedwatt.methods.rule import LocalRule, lifted, numbers
 from fedwatt.metrics import Stopwatch
 from fedwatt.models import ModuleModel
-from fedwatt.models.relu_stack import ReluStack, permuted
+from fedwatt.models.mlp import ReluStack, permuted
 
 
 def train(job: Job, watch: Stopwatch | None = None) -> Tensor:

@@ -32,10 +32,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
-from fedwatt.federation.backend import Present
-from fedwatt.federation.participation import Members, Terms, lost_replies, participant_count
+from fedwatt.federation.participation import (
+    Call,
+    Members,
+    Present,
+    Terms,
+    lost_replies,
+    participant_count,
+)
 from fedwatt.federation.settings import Asynchronous, Availability
 from fedwatt.federation.simulated import SimulatedVehicles
 from fedwatt.federation.state import State, Table

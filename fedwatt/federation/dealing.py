@@ -23,9 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.federation.backend import Present
 from fedwatt.federation.federation import Federation
 from fedwatt.federation.local_round import (
     Broadcast,
@@ -34,7 +32,7 @@ from fedwatt.federation.local_round import (
     in_stack_order,
     like,
 )
-from fedwatt.federation.participation import Participant
+from fedwatt.federation.participation import Call, Participant, Present
 from fedwatt.federation.simulated import SimulatedVehicles
 from fedwatt.federation.state import State, Table
 from fedwatt.federation.work import Together, Work, joined, no_work, picked

@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedwatt.engine.call import Call
-from fedwatt.engine.device import resolve_device
-from fedwatt.engine.pool import ChangingPool, Pool, Windows, pool_fleet
+from fedwatt.engine.pool import ChangingPool, Pool, Windows, pool_fleet, resolve_device
 from fedwatt.errors import SettingError
 from fedwatt.federation.buffered import SimulatedBuffer, refuse_impossible
 from fedwatt.federation.evaluate import error_rows, predict, vehicle_errors
 from fedwatt.federation.loop import Loop
-from fedwatt.federation.participation import Members, Terms, checked_seeds
+from fedwatt.federation.participation import Call, Members, Terms, checked_seeds
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.settings import Asynchronous, Availability, Training
 from fedwatt.federation.simulated import Ahead, SimulatedBackend
@@ -31,7 +29,7 @@ from fedwatt.federation.state import State
 from fedwatt.methods import Method
 from fedwatt.metrics import ErrorSums
 from fedwatt.models import Model, ModuleModel, get_loss, get_model
-from fedwatt.models.custom import made
+from fedwatt.models.catalogue import made
 from fedwatt.windows import Fleet
 
 Network = Model | nn.Module | Callable[..., Model | nn.Module]

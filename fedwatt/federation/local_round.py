@@ -17,12 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.engine.batches import Batches, Draw
-from fedwatt.engine.call import Call
+from fedwatt.engine.batches import Batches, Draw, Probes
 from fedwatt.engine.job import Job
-from fedwatt.engine.probing import Probes
 from fedwatt.engine.together import train
 from fedwatt.errors import SettingError
+from fedwatt.federation.participation import Call
 from fedwatt.federation.work import Work, recorded_columns
 from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start

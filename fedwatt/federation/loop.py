@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import nan
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from fedwatt.federation.aggregate import aggregated
-from fedwatt.federation.backend import Backend, Present
-from fedwatt.federation.participation import Members, Terms
+from fedwatt.federation.participation import Members, Present, Terms
 from fedwatt.federation.records import (
     SHOWN,
     UNTRAINED,
@@ -31,13 +31,62 @@ from fedwatt.federation.records import (
 )
 from fedwatt.federation.selection import concluded, evaluated, mean_model, stopped_early
 from fedwatt.federation.settings import Training
-from fedwatt.federation.state import State
-from fedwatt.federation.work import Work, agreements, enough
+from fedwatt.federation.state import State, Table
+from fedwatt.federation.work import Work, agreements, enough, picked
 from fedwatt.methods import Method, get
+from fedwatt.methods.rule import Rows
+from fedwatt.methods.server import Replies
 from fedwatt.metrics import PARTS, Stopwatch
 from fedwatt.models import Model
 from fedwatt.plugins import short
-from fedwatt.randomness import generator
+from fedwatt.randomness import SystemNoise, generator
+
+
+@dataclass(frozen=True)
+class ModelEvaluation:
+    """Evaluation of R models by the vehicles."""
+
+    evaluations: Sequence[Errors | None]
+    """One for each model, of the members that are evaluated; None: nobody evaluated it."""
+    events: Rows  # what the fleet remembers from now on
+    comparable: bool = True
+    """Whether the errors are of the vehicles that evaluated the best model so far."""
+
+
+class Backend(Protocol):
+    """A fleet as the loop sees it; the same question has the same answer."""
+
+    def check(self, method: Method) -> None:
+        """Refuse a method that cannot work with this fleet."""
+
+    def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
+        """Return the state of vehicles and fleet before the first round, from w_0 [R, D]."""
+
+    def present(self, state: State | None) -> Present:
+        """Return the vehicles available in the round after `state`; None: before the first."""
+
+    def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work | None:
+        """Return the round's participants and their updates; None if the round must be repeated."""
+
+    def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
+        """Errors of the models `weights` [R, D] on the vehicles' windows."""
+
+    def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
+        """Evaluate, after the last round, models that no round has made (`federation.selection`).
+
+        Nothing follows, so what the fleet would remember of it is not used.
+        """
+
+    def evaluate_personalised(
+        self, method: Method, state: State, runs: Sequence[int]
+    ) -> Sequence[Errors | None]:
+        """Errors of the models that vehicles of some runs would drive with after `state`."""
+
+    def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
+        """Return the server's own random numbers of a round, for rules that add noise."""
+
+    def vehicle_rows(self, weights: Tensor) -> list[Row]:
+        """Test errors of each run's model, `weights` [R, D], by vehicle and stratum."""
 
 
 @dataclass(frozen=True)
@@ -295,3 +344,82 @@ def _by_vehicle(evaluated: Mapping[int, Errors | None], members: Members) -> dic
 def _seconds(watch: Stopwatch) -> dict[str, float]:
     seconds = {part: watch.seconds.get(part, 0.0) for part in (*PARTS, "evaluation")}
     return seconds | {"total": sum(seconds.values())}
+
+
+def aggregated(
+    method: Method,
+    state: State,
+    work: Work,
+    present: Present,
+    *,
+    participation: float,
+    draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
+) -> State:
+    """Return the state after the server has taken in the replies that count.
+
+    A vehicle remembers the round only if its reply counts. A run whose replies or whose next model
+    are not finite keeps its last model and ends. `draws` gives the server's random numbers of a run
+    and a round.
+    """
+    weights = state.weights.clone()
+    diverged = state.diverged.clone()
+    memory = {name: table.clone() for name, table in state.memory.items()}
+    server = {name: table.clone() for name, table in state.server.items()}
+    at_work = state.at_work
+    replied = work.counted.tolist()
+    heard = list[int]()
+    for run in at_work:
+        counted = [i for i in work.of(run) if replied[i]]
+        if counted or method.server.acts_alone:
+            replies = _replies(state.round, work, present, run, counted, participation, draws)
+            server_state = {name: table[run] for name, table in server.items()}
+            server_state, weights[run] = method.update(server_state, weights[run], replies)
+            for name, value in server_state.items():
+                server[name][run] = value
+            heard += counted
+    # All runs at once, here and below: a GPU is waited for each time that it is asked.
+    runs = [work.calls[i].run for i in heard]
+    vehicles = [work.calls[i].vehicle for i in heard]
+    for name, values in work.memory.items():
+        memory[name][runs, vehicles] = picked(values, heard)
+    finite = weights.isfinite().all(dim=-1).tolist()
+    for run in at_work:
+        rows = work.of(run)
+        if (rows and not work.finite[rows].any()) or not finite[run]:
+            weights[run] = state.weights[run]
+            diverged[run] = state.round + 1
+    return replace(
+        state,
+        round=state.round + 1,
+        weights=weights,
+        memory=memory,
+        server=server,
+        diverged=diverged,
+        available=present.available_next,
+        events=work.events,
+    )
+
+
+def _replies(
+    round: int,
+    work: Work,
+    present: Present,
+    run: int,
+    counted: list[int],
+    participation: float,
+    draws: Callable[[int, int, Work], np.random.Generator | SystemNoise],
+) -> Replies:
+    """Return the updates of a run that count, in the form in which server rules take them."""
+    deltas, shares, uploads = work.replies(run, counted)
+    return Replies(
+        deltas,
+        shares,
+        len(present.members.population),
+        present.members.population_windows,
+        draws(run, round, work),
+        uploads,
+        participation,
+        work.filled(len(counted)),
+        work.noised,
+        torch.tensor([work.calls[i].steps for i in counted]),
+    )

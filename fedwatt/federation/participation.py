@@ -6,7 +6,7 @@ participants. They and their steps follow from the terms, names and numbers of w
 simulation, a server and a deployed vehicle compute the same.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -18,13 +18,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation.settings import Availability, Training
 from fedwatt.methods import Method
 from fedwatt.methods.rule import scheduled
 from fedwatt.randomness import generator
 from fedwatt.windows import Fleet
+
+
+class Call(NamedTuple):
+    """A vehicle asked to take part in a round; with no steps, its reply never comes."""
+
+    run: int
+    vehicle: int
+    steps: int
+
 
 BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
@@ -147,6 +155,21 @@ class Members:
     def held_out(self, vehicle: int) -> bool:
         """Return whether it is only ever tested."""
         return bool(self.fleet.held_out[vehicle])
+
+
+@dataclass(frozen=True, eq=False)
+class Present:
+    """The vehicles as a round finds them; masks are [R, K], over those that may train."""
+
+    members: Members
+    available: Tensor  # A_t
+    available_next: Tensor  # A_{t+1}, as far as it is known by now
+
+    def idle(self, run: int, excluded: Collection[int]) -> NDArray[np.int64]:
+        """Return the available vehicles, without those `excluded`."""
+        present = self.members.population[self.available[run].numpy()]
+        remaining: NDArray[np.int64] = present[~np.isin(present, list(excluded))]
+        return remaining
 
 
 class Participant(NamedTuple):

@@ -28,8 +28,8 @@ from fedwatt.metrics import (
     spearman,
     weighted_mean,
 )
-from fedwatt.metrics.agreement import TOO_LONG, TURNS, out_of_line
-from fedwatt.metrics.sampling import rmse_margin
+from fedwatt.metrics.errors import rmse_margin
+from fedwatt.metrics.rounds import TOO_LONG, TURNS, out_of_line
 from fedwatt.tables import EVALUATION, TRAINING, Column, blank, declared, recorded
 
 Row = dict[str, Any]

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.engine.batches import Batches
-from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
-from fedwatt.federation.backend import ModelEvaluation, Present
 from fedwatt.federation.local_round import (
     Broadcast,
     LocalRound,
@@ -24,7 +22,8 @@ from fedwatt.federation.local_round import (
     like,
     vehicle_models,
 )
-from fedwatt.federation.participation import Members, first_available, next_available
+from fedwatt.federation.loop import ModelEvaluation
+from fedwatt.federation.participation import Call, Members, Present, first_available, next_available
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State, Table, new_table, pages_path
 from fedwatt.federation.work import Work, no_work, picked

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from fedwatt.engine.call import Call
 from fedwatt.engine.job import Job
 from fedwatt.engine.together import train_together
 from fedwatt.errors import SettingError
-from fedwatt.federation.backend import Present
 from fedwatt.federation.federation import Federation
 from fedwatt.federation.local_round import LocalRound, finish_round
 from fedwatt.federation.loop import TrainingResult
+from fedwatt.federation.participation import Call, Present
 from fedwatt.federation.records import History, RoundRecord
 from fedwatt.federation.state import State
 from fedwatt.federation.work import no_work

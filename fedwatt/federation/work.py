@@ -1,4 +1,4 @@
-"""Participants of a round, and the updates of those that trained."""
+"""The participants of a round, and the updates of those that trained."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,11 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
-from fedwatt.federation.participation import BoolArray
+from fedwatt.federation.participation import BoolArray, Call
 from fedwatt.methods.rule import LocalRule, Rows
-from fedwatt.metrics.agreement import agreement
+from fedwatt.metrics.rounds import agreement
 from fedwatt.tables import RECORDED
 
 

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from fedwatt import plugins
 from fedwatt.errors import SettingError, unknown
-from fedwatt.methods.adaptive import Adagrad, Adam, ServerSgd, Yogi
+from fedwatt.methods.adaptive import Adagrad, Adam, Extrapolated, ServerSgd, SquaredLength, Yogi
 from fedwatt.methods.attack import GaussianUpdate, LabelShift, ScaledUpdate, SignFlip
 from fedwatt.methods.clusters import Centres, ChooseCentre
 from fedwatt.methods.contrastive import Contrastive
@@ -18,7 +18,6 @@ from fedwatt.methods.defence import (
     NormBound,
     TrimmedMean,
 )
-from fedwatt.methods.ditto import Companion
 from fedwatt.methods.dynamic import Dynamic, DynamicServer
 from fedwatt.methods.elastic import Elastic, ElasticServer
 from fedwatt.methods.experimental.closed_loop import TransferProximal
@@ -28,7 +27,6 @@ from fedwatt.methods.experimental.sharpness import (
     TriggeredSharpness,
 )
 from fedwatt.methods.experimental.signals import Screen, Signals
-from fedwatt.methods.extrapolated import Extrapolated, SquaredLength
 from fedwatt.methods.fractional import Fractional
 from fedwatt.methods.method import Method
 from fedwatt.methods.momentum import (
@@ -39,7 +37,7 @@ from fedwatt.methods.momentum import (
     Momentum,
 )
 from fedwatt.methods.nova import Nova
-from fedwatt.methods.personal_head import PersonalHead
+from fedwatt.methods.personal import Companion, PersonalHead
 from fedwatt.methods.private import OUTSIDE, PrivateAverage
 from fedwatt.methods.proximal import AdaptiveMu, BroadcastPull, Proximal
 from fedwatt.methods.roughness import RoughnessProximal

@@ -1,8 +1,5 @@
 """Metrics: errors, convergence, drift, coupling and time."""
 
-from fedwatt.metrics.convergence import rounds_to_threshold
-from fedwatt.metrics.coupling import FEWEST_PARTICIPANTS, pearson, spearman
-from fedwatt.metrics.drift import drift_dispersion, mean_drift
 from fedwatt.metrics.errors import (
     EPSILON_Y,
     METRICS,
@@ -14,6 +11,14 @@ from fedwatt.metrics.errors import (
     macro_mean,
     micro,
     weighted_mean,
+)
+from fedwatt.metrics.rounds import (
+    FEWEST_PARTICIPANTS,
+    drift_dispersion,
+    mean_drift,
+    pearson,
+    rounds_to_threshold,
+    spearman,
 )
 from fedwatt.metrics.timing import (
     DIAGNOSTICS,

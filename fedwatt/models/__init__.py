@@ -1,10 +1,9 @@
 """Energy models whose lines run one vehicle or a whole stack of vehicles."""
 
 from fedwatt.models.catalogue import MODELS, get_model
-from fedwatt.models.layout import Layout
 from fedwatt.models.loss import LOSSES, Loss, get_loss
 from fedwatt.models.mlp import MLP
-from fedwatt.models.model import Model
+from fedwatt.models.model import Layout, Model
 from fedwatt.models.module import ModuleModel
 from fedwatt.models.recurrent import GRU, LSTM
 

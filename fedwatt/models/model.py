@@ -7,6 +7,8 @@ stack of vehicles, and the gradient of the summed losses is each vehicle's own g
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
 from typing import ClassVar, Final
 
 import numpy as np
@@ -14,8 +16,34 @@ import torch
 from torch import Tensor
 
 from fedwatt.models.kernel import Fill, kernel_for
-from fedwatt.models.layout import Layout
 from fedwatt.models.loss import Loss
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Tensors of a model in the order in which they lie in the flat vector."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def size(self) -> int:
+        """D, the number of weights.
+
+        >>> Layout({"weight": (8, 4), "bias": (4,)}).size
+        36
+        """
+        return sum(prod(shape) for shape in self.shapes.values())
+
+    def split(self, weights: Tensor) -> dict[str, Tensor]:
+        """Return views of `weights` [..., D] as named tensors [..., *shape]."""
+        lead = weights.shape[:-1]
+        sizes = [prod(shape) for shape in self.shapes.values()]
+        pieces = torch.split(weights, sizes, dim=-1)
+        return {
+            name: piece.view(*lead, *shape)
+            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+        }
+
 
 Parts = Mapping[str, Tensor]
 

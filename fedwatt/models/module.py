@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from fedwatt.errors import SettingError
-from fedwatt.models.layout import Layout
-from fedwatt.models.model import Model, Parts
-from fedwatt.models.relu_stack import ReluStack, recognised
+from fedwatt.models.mlp import ReluStack, recognised
+from fedwatt.models.model import Layout, Model, Parts
 
 _of_this_thread = threading.local()
 

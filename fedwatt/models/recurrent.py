@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from fedwatt.errors import check
-from fedwatt.models.layout import Layout
-from fedwatt.models.model import LinearHead, Model, Parts, affine, uniform
+from fedwatt.models.model import Layout, LinearHead, Model, Parts, affine, uniform
 
 
 @dataclass(frozen=True)

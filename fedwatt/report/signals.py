@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.metrics.agreement import AGAINST, TURNS
+from fedwatt.metrics.rounds import AGAINST, TURNS
 from fedwatt.report.load import Columns, RunTables, where
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell, ReportTable, TableColumn

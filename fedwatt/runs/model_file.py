@@ -29,7 +29,7 @@ from fedwatt.federation import Federation, History, Loop, State
 from fedwatt.federation.records import Row
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import parse_json, write_atomically
-from fedwatt.models.layout import Layout
+from fedwatt.models.model import Layout
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
 from fedwatt.runs.provenance import changed_since, sentence
 from fedwatt.runs.tables import write_table

@@ -12,10 +12,10 @@ method and the trials before it alone, so a study that was killed continues as i
 
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from fedwatt.errors import RunError, SettingError, optional
 from fedwatt.federation import History
 from fedwatt.federation.together import train_side_by_side
 from fedwatt.files import parse_json, write_text
+from fedwatt.methods import Method
 from fedwatt.randomness import generator
 from fedwatt.report.load import Predicted
 from fedwatt.report.table import Cell, ReportTable, TableColumn
@@ -32,9 +33,31 @@ from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import run_fleet
 from fedwatt.settings import Range
 from fedwatt.tuning.grid import connected, fingerprint, run_cells
-from fedwatt.tuning.ranges import ranges_of
 from fedwatt.windows import Fleet
 from fedwatt.windows.targets import Target
+
+RATE: Final = Range(1e-3, 1e-1)
+"""η₀, of every method: a method that scales its steps needs another rate than one that does not."""
+
+
+def ranges_of(method: Method) -> dict[str, Range]:
+    """Return the ranges of a method's rate and of its rules' hyperparameters.
+
+    >>> from fedwatt.methods import get
+    >>> {name: str(range) for name, range in ranges_of(get("fedprox")).items()}
+    {'learning_rate': '0.001 to 0.1, log', 'mu': '0.001 to 1, log'}
+    """
+    ranges = {"learning_rate": RATE}
+    for rule in method.rules:
+        for field in fields(rule):
+            if field.type in (float, "float") and field.name not in {*rule.ranges, *rule.fixed}:
+                raise SettingError(
+                    f"{type(rule).__name__} does not tell how to tune {field.name}. Declare it by "
+                    "number(), with its range as `tuned` or the reason to leave it as `fixed`."
+                )
+        ranges |= rule.ranges
+    return ranges
+
 
 STARTUP_TRIALS = 5
 """Trials drawn blindly before the estimator has something to go by, the configured one included."""

@@ -10,7 +10,7 @@ from benchmarks.networks import flat_weights, network
 from benchmarks.probe import ProbingRound, bench_components, drawn, naive_slices
 from benchmarks.recipe import Loop, Recipe, interleaved
 from fedwatt.cli import app
-from fedwatt.engine.probing import drawn_directions
+from fedwatt.engine.batches import drawn_directions
 from fedwatt.federation import Federation
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.models import MLP

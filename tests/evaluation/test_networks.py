@@ -7,16 +7,17 @@ import pytest
 import torch
 
 from fedwatt.evaluation import REFERENCES, baseline_rows
-from fedwatt.evaluation import networks as networks_module
-from fedwatt.evaluation.baselines import lowest_validation_error, ridge_baseline
-from fedwatt.evaluation.finetune import Personalisation
-from fedwatt.evaluation.networks import (
+from fedwatt.evaluation import baselines as baselines_module
+from fedwatt.evaluation.baselines import (
     RATES,
     Selected,
     centralised_network,
     initial_models,
     local_networks,
+    lowest_validation_error,
+    ridge_baseline,
 )
+from fedwatt.evaluation.finetune import Personalisation
 from fedwatt.federation import Federation, Training
 from fedwatt.federation.evaluate import validation_error
 from fedwatt.models import MLP
@@ -48,7 +49,7 @@ def test_a_local_network_takes_its_share_of_the_rounds_at_every_learning_rate(mo
         jobs.append((job.learning_rate.ravel().tolist(), job.steps))
         return torch.zeros_like(job.anchor)
 
-    monkeypatch.setattr(networks_module, "train", recorded)
+    monkeypatch.setattr(baselines_module, "train", recorded)
     fleet = random_fleet((70,))
     own = federation(fleet)
     local_networks([own], [0], 0.5)
@@ -76,7 +77,7 @@ def learnable(fleet):
 def test_the_learning_rate_is_the_one_of_the_lowest_validation_error(monkeypatch, factor):
     """Only the candidate at `factor` moves, towards the labels: it must be chosen."""
     own = federation(learnable(random_fleet((70, 33))), schedule="constant")
-    real = networks_module.train
+    real = baselines_module.train
 
     def only_one_rate_learns(job):
         learning_rate = factor * TRAINING.learning_rate
@@ -84,18 +85,18 @@ def test_the_learning_rate_is_the_one_of_the_lowest_validation_error(monkeypatch
         return torch.where(learns, real(replace(job, learning_rate=0.1)), 0.0)
 
     begun = [validation_error(own.model, w, own.pool, 0) for w in initial_models(own)]
-    monkeypatch.setattr(networks_module, "train", only_one_rate_learns)
+    monkeypatch.setattr(baselines_module, "train", only_one_rate_learns)
     local = local_networks([own], [0, 1], 1.0)
     assert (local.validation_error[:, 0] < begun).all()
     central = centralised_network(own, [0, 1], 1.0)
-    start = networks_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
+    start = baselines_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
     assert np.abs(central - start).min(axis=1).max() > 0
 
 
 def test_training_stops_where_validation_is_best(monkeypatch):
     """Steps that lead away from the labels are taken back."""
     own = federation(learnable(random_fleet((70,))), schedule="constant", rounds=4)
-    real = networks_module.train
+    real = baselines_module.train
     turns = []
 
     def good_once_then_bad(job):
@@ -103,7 +104,7 @@ def test_training_stops_where_validation_is_best(monkeypatch):
         step = real(job)
         return step if len(turns) == 1 else torch.full_like(step, 10.0)
 
-    monkeypatch.setattr(networks_module, "train", good_once_then_bad)
+    monkeypatch.setattr(baselines_module, "train", good_once_then_bad)
     stopped = local_networks([own], [0], 1.0)
     turns.clear()
     once = federation(learnable(random_fleet((70,))), schedule="constant", rounds=1)
@@ -163,7 +164,7 @@ def test_one_network_is_trained_on_the_windows_of_all(monkeypatch):
         return torch.zeros_like(job.anchor)
 
     seen: set[int] = set()
-    monkeypatch.setattr(networks_module, "train", recorded)
+    monkeypatch.setattr(baselines_module, "train", recorded)
     fleet = random_fleet((70, 33, 50))
     fleet = replace(fleet, clients=(*fleet.clients[:2], replace(fleet.clients[2], held_out=True)))
     own = federation(fleet, rounds=8, participation=1.0)
@@ -177,7 +178,7 @@ def test_one_network_is_trained_on_the_windows_of_all(monkeypatch):
 def test_training_helps_and_nothing_diverges_into_the_rows():
     own = federation(learnable(random_fleet((70, 33, 50))), rounds=40)
     begun = own.prediction_rows(
-        networks_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
+        baselines_module.predict(own.model, initial_models(own), own.pool, own.pool.test)
     )
     rows = baseline_rows(own, 0.5)
 

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from pytest import approx
 
-from fedwatt.engine.call import Call
-from fedwatt.federation.participation import Members
+from fedwatt.federation.participation import Call, Members
 from fedwatt.federation.records import Clients, clients
 from fedwatt.federation.work import Work
 from tests.federation.toys import random_fleet

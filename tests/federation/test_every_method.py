@@ -5,8 +5,8 @@ from math import isfinite
 import pytest
 import torch
 
-from fedwatt.engine.call import Call
 from fedwatt.federation import Availability, Federation, State, Training
+from fedwatt.federation.participation import Call
 from fedwatt.federation.work import Work
 from fedwatt.methods import METHODS, Method, get
 from fedwatt.metrics import Stopwatch

@@ -3,7 +3,7 @@
 import torch
 from pytest import approx
 
-from fedwatt.federation.backend import ModelEvaluation
+from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.federation.state import State
 from fedwatt.windows import Client

@@ -12,7 +12,7 @@ import torch
 
 import fedwatt.federation
 from fedwatt.federation import Asynchronous, Availability, Federation, RoundRecord, Training
-from fedwatt.federation.backend import ModelEvaluation
+from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work
 from fedwatt.methods import get

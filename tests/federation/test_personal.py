@@ -9,9 +9,9 @@ import torch
 from pytest import approx
 from torch import Tensor, nn
 
-from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation import Asynchronous, Federation, State, Training
+from fedwatt.federation.participation import Call
 from fedwatt.methods import Method, get
 from fedwatt.models import MLP
 from tests.federation import plain_personalised as plain

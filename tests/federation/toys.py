@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedwatt.engine.call import Call
 from fedwatt.federation import Federation, Loop, State, Training
+from fedwatt.federation.participation import Call
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Start
 from fedwatt.metrics import Stopwatch

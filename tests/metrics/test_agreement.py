@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from fedwatt.metrics.agreement import agreement, out_of_line
+from fedwatt.metrics.rounds import agreement, out_of_line
 
 
 def of_vectors(vectors: list[list[float]], windows: list[float]) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedwatt.metrics import ErrorSums
-from fedwatt.metrics.sampling import rmse_margin
+from fedwatt.metrics.errors import rmse_margin
 
 
 def sums(windows: int, squared: float) -> ErrorSums:

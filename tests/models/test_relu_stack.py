@@ -11,7 +11,7 @@ from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
 from fedwatt.methods import LocalRule, Method, Rows
 from fedwatt.models import MLP, ModuleModel
-from fedwatt.models.relu_stack import recognised
+from fedwatt.models.mlp import recognised
 from tests.federation.toys import random_fleet
 
 WINDOW = 4

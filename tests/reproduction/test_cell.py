@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedwatt.methods import get
-from fedwatt.tuning.ranges import ranges_of
+from fedwatt.tuning.tune import ranges_of
 from reproduction.catalogue import STUDIES
 from reproduction.cell import METHODS, Cell, key_of, run_config
 from reproduction.contests import BASE, OWN, printed_contests, stride_contests

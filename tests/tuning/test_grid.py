@@ -14,10 +14,9 @@ from fedwatt.methods import get
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.run import Run
 from fedwatt.runs.simulation import Simulation
-from fedwatt.runs.tables import read_table
 from fedwatt.tuning.grid import _task, run_cells, versions
-from fedwatt.tuning.spread import train_in_tasks
 from fedwatt.tuning.tune import Tuned, tune
+from fedwatt.tuning.workers import train_in_tasks
 from tests.cluster import on_ray
 from tests.examples import EXAMPLES
 from tests.runs.test_execute import CONFIG, Silent, results
@@ -74,29 +73,19 @@ def test_names_that_are_no_folders_are_refused(tmp_path: Path, name: str) -> Non
         run_cells({name: 1}, square, tmp_path)
 
 
-def test_seeds_trained_apart_are_put_together(tmp_path: Path) -> None:
+def test_methods_trained_as_tasks_are_those_of_one_process(tmp_path: Path) -> None:
     config = from_toml(CONFIG)
-    Run(config, out=tmp_path / "whole", observer=Silent()).execute()
+    Run(config, out=tmp_path / "here", observer=Silent()).execute()
 
     def elsewhere(config, out, fleet) -> None:
-        train_in_tasks(config, out, fleet, ray=None, seeds_per_task=1)
+        train_in_tasks(config, out, fleet, ray=None)
 
     Run(
-        config, Simulation(train_elsewhere=elsewhere), out=tmp_path / "parts", observer=Silent()
+        config, Simulation(train_elsewhere=elsewhere), out=tmp_path / "tasks", observer=Silent()
     ).execute()
-    cells = sorted(path.name for path in (tmp_path / "parts" / "cells").iterdir())
-    assert cells == ["1x1-fedavg", "1x1-fo-ri-fedavg", "2x1-fedavg", "2x1-fo-ri-fedavg"]
-    for name in ("rounds", "clients", "vehicles"):
-        whole, parts = (read_table(tmp_path / f, name).to_pylist() for f in ("whole", "parts"))
-        assert len(whole) == len(parts) > 0
-        for one, other in zip(whole, parts, strict=True):
-            for column, value in one.items():
-                if isinstance(value, float):
-                    # Single precision: stacks of another size add in another order.
-                    value = pytest.approx(value, rel=1e-3, abs=1e-6, nan_ok=True)
-                assert other[column] == value, column
-    timing = read_table(tmp_path / "parts", "timing").to_pylist()
-    assert [row["seeds"] for row in timing] == [2] * len(timing)
+    cells = sorted(path.name for path in (tmp_path / "tasks" / "cells").iterdir())
+    assert cells == ["fedavg", "fo-ri-fedavg"]
+    assert results(tmp_path / "tasks") == results(tmp_path / "here")
 
 
 # ---------------------------------------------------------------------------------- on Ray

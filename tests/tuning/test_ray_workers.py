@@ -17,9 +17,9 @@ from fedwatt.federation import Federation
 from fedwatt.runs.config import from_toml
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import open_fleet
-from fedwatt.tuning import ray_workers
+from fedwatt.tuning import workers as workers_module
 from fedwatt.tuning.grid import versions
-from fedwatt.tuning.ray_workers import RayWorkers, deals_participants
+from fedwatt.tuning.workers import RayWorkers, deals_participants
 from tests.cluster import on_ray
 
 CONFIG = from_toml(
@@ -58,7 +58,7 @@ def test_two_and_four_workers_and_a_killed_one_make_the_same_model(
     assert len(workers.idle) + len(workers.busy) == 4
     # What a worker cannot begin with is said as it is: no worker was lost.
     with monkeypatch.context() as other:
-        other.setattr(ray_workers, "versions", lambda: {**versions(), "torch": "1.0"})
+        other.setattr(workers_module, "versions", lambda: {**versions(), "torch": "1.0"})
         with pytest.raises(SettingError, match=r"torch.*1\.0"):
             RayWorkers(CONFIG, count=1).federation(plain, CHOICE).train(CHOICE.method)
 
@@ -89,6 +89,5 @@ def test_a_training_is_spread_where_tasks_are_few_and_participants_many() -> Non
     assert not deals_participants(few, vehicles=10_000, workers=1)
     three = from_toml("seeds = [1, 2, 3]\n[training]\nparticipation = 0.1")
     assert deals_participants(three, vehicles=10_000, workers=4)  # two methods
-    assert not deals_participants(three, vehicles=10_000, workers=4, seeds_per_task=1)  # six tasks
     buffered = from_toml("[training]\nparticipation = 0.5\n[asynchronous]\nbuffer = 4")
     assert not deals_participants(buffered, vehicles=10_000, workers=8)

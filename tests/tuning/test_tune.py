@@ -13,8 +13,16 @@ from fedwatt.runs.config import from_toml
 from fedwatt.runs.source import open_fleet
 from fedwatt.settings import Range
 from fedwatt.tuning import tune as module
-from fedwatt.tuning.ranges import RATE, ranges_of
-from fedwatt.tuning.tune import Trial, Tuned, scores, shown_score, tune, tuning_table
+from fedwatt.tuning.tune import (
+    RATE,
+    Trial,
+    Tuned,
+    ranges_of,
+    scores,
+    shown_score,
+    tune,
+    tuning_table,
+)
 from fedwatt.windows.targets import TARGETS
 
 CONFIG = from_toml("""
@@ -99,7 +107,10 @@ def test_what_is_stored_is_what_was_found(whole) -> None:
     assert stored["methods"]["pulled"]["chosen"]["validation_rmse"] == found[1].best.score
     assert stored["methods"]["pulled"]["ranges"]["mu"] == {"low": 0.001, "high": 1.0, "log": True}
     assert len(stored["methods"]["fedavg"]["trials"]) == 7
-    assert "| pulled | 7 | rate | 0.001 to 0.1, log | 0.05 |" in (out / "tuning.md").read_text()
+    assert (
+        "| pulled | 7 | learning_rate | 0.001 to 0.1, log | 0.05 |"
+        in (out / "tuning.md").read_text()
+    )
 
 
 @pytest.mark.parametrize("stop_after", [1, 2, 5])

@@ -24,12 +24,11 @@ from fedwatt.deploy.server.quorum import Quorum, Unanswered, vehicles_needed
 from fedwatt.deploy.server.run_state import RunState
 from fedwatt.deploy.vehicle.messages import BROADCAST
 from fedwatt.deploy.wire import Content, Value
-from fedwatt.engine.call import Call
-from fedwatt.engine.device import resolve_device
+from fedwatt.engine.pool import resolve_device
 from fedwatt.federation import Loop, State
-from fedwatt.federation.backend import ModelEvaluation, Present
 from fedwatt.federation.federation import fitting_model
-from fedwatt.federation.participation import Members, Terms
+from fedwatt.federation.loop import ModelEvaluation
+from fedwatt.federation.participation import Call, Members, Present, Terms
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import Table
 from fedwatt.federation.work import Work, enough

@@ -18,9 +18,7 @@ from functools import cached_property
 from fedwatt.deploy.server.plain_backend import PlainBackend
 from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.requests import LATE, BackgroundRequests, Reply
-from fedwatt.engine.call import Call
 from fedwatt.federation import State
-from fedwatt.federation.backend import Present
 from fedwatt.federation.buffered import (
     concurrency,
     refuse_impossible,
@@ -28,6 +26,7 @@ from fedwatt.federation.buffered import (
     starting,
     weakened,
 )
+from fedwatt.federation.participation import Call, Present
 from fedwatt.federation.work import Work
 from fedwatt.methods import Method
 from fedwatt.metrics import Stopwatch

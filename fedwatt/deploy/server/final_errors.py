@@ -15,10 +15,10 @@ from fedwatt.deploy.server.sums import NoSum, SecureSums
 from fedwatt.deploy.vehicle.messages import BROADCAST, ReplyForm
 from fedwatt.deploy.wire import Content, Value
 from fedwatt.errors import DataError
-from fedwatt.federation.error_sums import EVALUATION, FINAL, error_rows
+from fedwatt.federation.evaluate import EVALUATION, FINAL, error_sums
 from fedwatt.federation.records import Row, error_columns
 from fedwatt.metrics import ErrorSums, micro
-from fedwatt.metrics.sampling import rmse_margin
+from fedwatt.metrics.errors import rmse_margin
 from fedwatt.metrics.sums import VectorLayout
 from fedwatt.runs.config import RunConfig
 
@@ -110,7 +110,7 @@ class SummedErrors(FinalErrors):
             if total is None:
                 continue
             try:
-                (errors,) = error_rows(total.sums, 1)
+                (errors,) = error_sums(total.sums, 1)
             except DataError as error:
                 log.warning("the errors of %s are rejected: %s", name, error)
                 continue

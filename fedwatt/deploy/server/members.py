@@ -29,7 +29,7 @@ from fedwatt.deploy.server.requests import (
 from fedwatt.deploy.vehicle.messages import ReplyForm, enrolment_form
 from fedwatt.deploy.wire import Content
 from fedwatt.errors import RunError
-from fedwatt.federation.error_sums import MOST_WINDOWS
+from fedwatt.federation.evaluate import MOST_WINDOWS
 from fedwatt.federation.participation import BoolArray
 from fedwatt.files import append_rows, read_rows
 from fedwatt.runs.config import RunConfig

@@ -20,12 +20,11 @@ from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.requests import Reply
 from fedwatt.deploy.vehicle.messages import ReplyForm, training_form
 from fedwatt.deploy.wire import Content
-from fedwatt.engine.call import Call
 from fedwatt.errors import DataError
 from fedwatt.federation import State
-from fedwatt.federation.backend import ModelEvaluation, Present
-from fedwatt.federation.error_sums import MOST_WINDOWS
-from fedwatt.federation.participation import Members
+from fedwatt.federation.evaluate import MOST_WINDOWS
+from fedwatt.federation.loop import ModelEvaluation
+from fedwatt.federation.participation import Call, Members, Present
 from fedwatt.federation.records import Evaluation
 from fedwatt.federation.work import Work, no_work
 from fedwatt.methods.rule import Rows

@@ -18,12 +18,11 @@ from fedwatt.deploy.server.progress import Progress
 from fedwatt.deploy.server.quorum import Unanswered
 from fedwatt.deploy.server.run_state import SumTotal
 from fedwatt.deploy.server.sums import NoSum, SecureSums
-from fedwatt.engine.call import Call
 from fedwatt.errors import DataError, FedwattError, RunError, SettingError
 from fedwatt.federation import State
-from fedwatt.federation.backend import ModelEvaluation, Present
-from fedwatt.federation.error_sums import fleet_errors
-from fedwatt.federation.participation import Terms
+from fedwatt.federation.evaluate import fleet_errors
+from fedwatt.federation.loop import ModelEvaluation
+from fedwatt.federation.participation import Call, Present, Terms
 from fedwatt.federation.work import Together, Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows

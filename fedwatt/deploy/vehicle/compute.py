@@ -28,13 +28,20 @@ from fedwatt.deploy.wire import Content
 from fedwatt.elevation.climb import with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.grid import Grid
-from fedwatt.engine.call import Call
 from fedwatt.engine.together import train
 from fedwatt.errors import DataError
 from fedwatt.evaluation import PersonalisedModel, personalise
 from fedwatt.federation import Federation, local_round
-from fedwatt.federation.error_sums import EVALUATION, FINAL, error_values, evaluation_values
-from fedwatt.federation.evaluate import predict, stratum_errors, vehicle_errors
+from fedwatt.federation.evaluate import (
+    EVALUATION,
+    FINAL,
+    error_values,
+    evaluation_values,
+    predict,
+    stratum_errors,
+    vehicle_errors,
+)
+from fedwatt.federation.participation import Call
 from fedwatt.federation.work import Work
 from fedwatt.files import flush
 from fedwatt.methods import Method

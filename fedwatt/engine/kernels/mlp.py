@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fedwatt.engine.kernels.lines import followed
-from fedwatt.models import MLP, Loss
-from fedwatt.models.kernel import Fill, Kernel, ModelStep, register
+from fedwatt.methods.elastic_model import ElasticModel
+from fedwatt.models import MLP, Loss, ModuleModel
+from fedwatt.models.kernel import Fill, Kernel, ModelStep, kernel_for, register
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
 
@@ -101,3 +102,31 @@ class MLPKernel(Kernel):
 
 
 register(MLP, MLPKernel())
+
+
+class ModuleKernel(Kernel):
+    """For `ModuleModel` itself; steps are taken as the MLP by `engine.together`."""
+
+    def along(
+        self, model: ModuleModel, weights: Tensor, lines: Tensor, offsets: Tensor, windows: Tensor
+    ) -> Tensor | None:
+        """Polynomials in the offset, as for an MLP: see `lines`."""
+        stack = model.relu_stack(*windows.shape[-2:])
+        if stack is None:
+            return None
+        moved = (stack.to_mlp(weights), stack.to_mlp(lines))
+        return followed(stack.model.layout, *moved, offsets, windows.flatten(-2))
+
+
+register(ModuleModel, ModuleKernel())
+
+
+class ElasticKernel(Kernel):
+    """For `ElasticModel`; its exits lie behind the model's own weights and are left alone."""
+
+    def step(self, model: ElasticModel, batch: int, window: int) -> ModelStep | None:
+        """Return the model's own."""
+        return kernel_for(model.base).step(model.base, batch, window)
+
+
+register(ElasticModel, ElasticKernel())

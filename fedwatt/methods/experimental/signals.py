@@ -40,7 +40,7 @@ from fedwatt.methods.defence import Defence, selected
 from fedwatt.methods.experimental.closed_loop import TRANSFER, ZERO, Gains
 from fedwatt.methods.rule import LocalRule, Rows, Start
 from fedwatt.methods.server import Replies
-from fedwatt.metrics.agreement import AGAINST, TOO_LONG, TURNS, out_of_line
+from fedwatt.metrics.rounds import AGAINST, TOO_LONG, TURNS, out_of_line
 from fedwatt.models import Model
 from fedwatt.settings import number
 from fedwatt.tables import Column

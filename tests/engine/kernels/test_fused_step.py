@@ -15,13 +15,12 @@ from fedwatt.engine.pool import pool_fleet
 from fedwatt.engine.step import move
 from fedwatt.errors import SettingError
 from fedwatt.methods import Fractional, Proximal, RoughnessProximal
-from fedwatt.methods.ditto import Tether
 from fedwatt.methods.dynamic import Dynamic
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.experimental.closed_loop import TransferProximal
 from fedwatt.methods.experimental.sharpness import SharpnessProximal, TriggeredSharpness
 from fedwatt.methods.momentum import ClientMomentum, FrozenMomentum, Momentum
-from fedwatt.methods.personal_head import PersonalHead
+from fedwatt.methods.personal import PersonalHead, Tether
 from fedwatt.methods.proximal import BroadcastPull, PlannedPull
 from fedwatt.methods.roughness import Probing
 from fedwatt.methods.rule import LocalRule, lifted

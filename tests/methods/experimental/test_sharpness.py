@@ -24,7 +24,7 @@ from fedwatt.methods.experimental.sharpness import (
 from fedwatt.methods.roughness import Slicing
 from fedwatt.methods.rule import Batch, Start
 from fedwatt.models import MLP
-from fedwatt.models.layout import Layout
+from fedwatt.models.model import Layout
 from tests.federation.toys import a_start, random_fleet
 
 # Two units of two weights, and their biases.

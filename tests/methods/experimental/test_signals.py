@@ -9,9 +9,9 @@ from pytest import approx
 from torch import Tensor
 
 from fedwatt.engine import plain, together
-from fedwatt.engine.call import Call
 from fedwatt.errors import SettingError
 from fedwatt.federation import Federation, Training
+from fedwatt.federation.participation import Call
 from fedwatt.methods import get
 from fedwatt.methods.attack import is_faulty
 from fedwatt.methods.experimental.signals import Screen

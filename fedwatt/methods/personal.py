@@ -1,20 +1,27 @@
-"""A shared body and a personal head: FedRep, FedPer and FedBABU.
+"""Models that never leave their vehicle: Ditto, and a shared body with a personal head.
 
-The head v is the model's last layer, the body u all before it. The server averages bodies alone,
+Ditto (Li et al., ICML 2021). The global half is any method, unchanged. The vehicle's own model v_k
+is kept while the vehicle is away, and in a round of H_k steps continues from where it was:
 
-    u_{t+1} = u_t + Σ p_k Δu_k,        and its own head stays at its initial value v_0.
+    v ← v - η_p (∇loss(v) + λ (v - w_t))        on the batches of the global half;  η_p = r η_t
+
+It begins at the first model that the vehicle receives (the authors begin at w_0). λ = 0 is training
+alone, a large λ is the global model. Two gradients per step in all.
+
+Personal head. The head v is the model's last layer, the body u all layers before it. The server
+averages bodies alone, u_{t+1} = u_t + Σ p_k Δu_k, and its own head stays at its initial value v_0.
 
     "first"     FedRep (Collins et al., ICML 2021): τ_k = ⌈share · H_k⌉ steps of v_k with the body
                 as it was sent, then H_k - τ_k steps of the body with v_k as it is
     "together"  FedPer (Arivazhagan et al., 2019): H_k steps of both
     "never"     FedBABU (Oh et al., ICLR 2022): H_k steps of the body against v_0, in all vehicles
-                and for ever; whoever wants a model of its own fine-tunes both at the end
+                and for ever; for a personalised model both are fine-tuned at the end
 
-A head never leaves its vehicle, and rests while that is away. A vehicle that has none yet begins
-with v_0; to drive, it first trains v_0 alone on its own windows. What does not move keeps its bits,
-whatever other rules do.
+A vehicle without a head begins with v_0; to drive, it first trains v_0 alone on its own windows.
+Weights that do not move keep their bits, whatever other rules do.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,10 +32,65 @@ from fedwatt.errors import SettingError
 from fedwatt.methods.contrastive import Contrastive
 from fedwatt.methods.elastic import Elastic
 from fedwatt.methods.momentum import FrozenMomentum
+from fedwatt.methods.proximal import pull
 from fedwatt.methods.rule import LocalRule, Origin, OwnTraining, Rows, Start
 from fedwatt.methods.scaffold import ControlVariates
+from fedwatt.methods.server import moved
 from fedwatt.models import Model
 from fedwatt.settings import Range, choice, number
+
+log = logging.getLogger("fedwatt.methods")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Companion(LocalRule):
+    """A model of the vehicle's own beside the one it trains for all."""
+
+    lam_own: float = number(0.1, "[0, inf)", "(0: alone)", tuned=Range(0.01, 2.0))
+    """λ; 0: the vehicle trains alone."""
+    rate_own: float = number(1.0, "(0, inf)", fixed="the rate that both share is tuned")
+    """r, the own model's rate over η_t."""
+
+    def memory(self, model: Model) -> Rows:
+        """v_k, and whether there is one yet."""
+        return {"own_model": torch.zeros(model.layout.size), "has_own": torch.tensor(False)}
+
+    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+        """Train v_k on; one that leaves the finite numbers stays as it was."""
+        here = self._vehicle_model(memory, start.anchor)
+        rules = (Tether(strength=self.lam_own),) if self.lam_own else ()
+        plans: tuple[Rows, ...] = ({"broadcast": start.anchor},) if self.lam_own else ()
+        learning_rate = self.rate_own * start.learning_rate
+        vehicle_model = moved(
+            here, start.train(OwnTraining(rules, plans, here, learning_rate, start.steps)).double()
+        )
+        finite = vehicle_model.isfinite().all(dim=-1)
+        for row in (~finite).nonzero().flatten().tolist():
+            log.warning("the own model of %s is not finite: it stays", start.vehicles[row])
+        return {
+            "own_model": torch.where(finite[:, None], vehicle_model, here),
+            "has_own": memory["has_own"] | finite,
+        }, {}
+
+    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+        """v_k; w_{t+1} for a vehicle that has none, where its own would begin."""
+        return self._vehicle_model(memory, start.anchor)
+
+    def _vehicle_model(self, memory: Rows, sent: Tensor) -> Tensor:
+        """v_k [P, D], the model that is `sent` where there is none."""
+        return torch.where(memory["has_own"][:, None], memory["own_model"].to(sent), sent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tether(LocalRule):
+    """A pull toward the broadcast model, for steps that do not begin there."""
+
+    strength: float = Companion.lam_own
+    """λ"""
+
+    def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
+        """g + λ (v - w_t)."""
+        return pull(gradient, weights, plan["broadcast"], self.strength)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,29 @@
-"""Workers of one training on the machines of a Ray cluster.
+"""A run on the machines of a Ray cluster: a method per task, or the vehicles of a round dealt out.
 
-Each is a process with a core, or a GPU, that has the run's fleet for itself (it maps, makes or was
-sent it) and trains whatever share of a round it is given. One that dies costs the share it was at
-work on, which another takes, and a new one takes its place. Which worker had which share does not
-show in the results (`federation.dealing`).
+Tasks. A task is a method with all its seeds in one stack. It returns the checkpoint of its last
+round, and the run goes on from there as if it had been resumed: tables, personalised models and
+report are made here. A task that is lost begins anew, one that is finished is never repeated;
+RUN/cells/LABEL/ holds the finished task of the method LABEL.
+
+Workers. Each is a process with a core, or a GPU, that has the run's fleet (it maps, makes or was
+sent it) and trains whatever share of a round it is given. One that dies costs the share that it was
+training, which another takes, and a new one replaces it. Which worker had which share does not show
+in the results (`federation.dealing`).
 """
 
+import json
 import logging
 import os
+import tempfile
 from collections import Counter, deque
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from math import inf
+from pathlib import Path
 from typing import Any, Final
+
+import torch
 
 from fedwatt import plugins
 from fedwatt.errors import FedwattError, RunError
@@ -25,12 +37,74 @@ from fedwatt.federation.dealing import (
     train_share,
 )
 from fedwatt.federation.participation import participant_count
+from fedwatt.files import write_text
+from fedwatt.privacy import budget_for
 from fedwatt.runs.config import MethodChoice, RunConfig, from_toml, to_toml
+from fedwatt.runs.folder import (
+    CheckpointOrigin,
+    load_checkpoint,
+    run_hash,
+    save_checkpoint,
+    train_method,
+)
+from fedwatt.runs.observers import SILENT
+from fedwatt.runs.provenance import provenance
 from fedwatt.runs.simulation import federation_for
 from fedwatt.runs.source import run_fleet
-from fedwatt.tuning.grid import RETRIES, library, refuse_other_versions, versions
-from fedwatt.tuning.spread import chunks
+from fedwatt.tuning.grid import RETRIES, OnDone, library, refuse_other_versions, run_cells, versions
 from fedwatt.windows import Fleet
+
+
+def train_in_tasks(
+    config: RunConfig, out: Path, fleet: Fleet, *, ray: str | None, on_done: OnDone | None = None
+) -> None:
+    """Leave a finished checkpoint of every method of `config` in the run folder `out`.
+
+    `ray` is the address of a cluster; None: one task after the other, in this process. The results
+    are the same as without tasks, bit for bit.
+    """
+    origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
+    tasks: dict[str, str] = {}
+    for choice in config.methods:
+        finished = load_checkpoint(out / "checkpoint" / choice.label, choice.label, origin)
+        if not finished or (finished[0].round < config.training.rounds and finished[0].live):
+            tasks[choice.label] = to_toml(replace(config, methods=(choice,)))
+    paths = run_cells(
+        tasks,
+        train_task,
+        out / "cells",
+        # A fleet on disk would not fit where it is sent: every machine opens it for itself.
+        shared=None if fleet.mapped is not None or fleet.is_lazy else fleet,
+        ray=ray,
+        gpus=1 if config.device == "cuda" else 0,
+        on_done=on_done,
+    )
+    for label, text in tasks.items():
+        task_origin = CheckpointOrigin(run_hash(from_toml(text, trusted=True)), origin.data)
+        checkpoint = load_checkpoint(paths[label], label, task_origin)
+        if checkpoint is None:
+            raise RunError(f"{paths[label]} holds no checkpoint. Delete it and resume.")
+        save_checkpoint(out / "checkpoint" / label, *checkpoint, origin)
+
+
+def train_task(text: str, fleet: Fleet | None, folder: Path) -> None:
+    """Train the one method of the configuration `text` (TOML); its checkpoint goes to `folder`."""
+    config = from_toml(text, trusted=True)
+    if fleet is None:
+        fleet = run_fleet(config)
+    (choice,) = config.methods
+    origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
+    with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
+        federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
+        budget = budget_for(choice.method, config.training, fleet)
+        state, history = train_method(
+            federation, choice, Path(scratch), SILENT, origin, inf, budget
+        )
+        # Client state is of use to the next round alone, and there is none.
+        save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
+    made = provenance(federation.device, deterministic=config.training.deterministic)
+    write_text(folder / "environment.json", json.dumps(made))
+
 
 log = logging.getLogger("fedwatt.tuning")
 
@@ -38,16 +112,14 @@ FEWEST: Final = 8
 """Participants a worker and round below which dealing them out is not worth it."""
 
 
-def deals_participants(
-    config: RunConfig, vehicles: int, workers: int, seeds_per_task: int = 0
-) -> bool:
+def deals_participants(config: RunConfig, vehicles: int, workers: int) -> bool:
     """Return whether a run should spread each training rather than train its methods side by side.
 
     It should where there are fewer tasks than workers and participants enough for all of these.
     """
-    tasks = len(config.methods) * len(chunks(config.seeds, seeds_per_task))
-    asked = participant_count(vehicles, config.training.participation) * len(config.seeds)
-    return not config.asynchronous.buffer and tasks < workers and asked >= FEWEST * workers
+    called = participant_count(vehicles, config.training.participation) * len(config.seeds)
+    few_tasks = len(config.methods) < workers
+    return not config.asynchronous.buffer and few_tasks and called >= FEWEST * workers
 
 
 class RayWorker:
@@ -66,8 +138,6 @@ class RayWorker:
 
     def begin(self) -> int:
         """Return number of the worker's process, once it has all that it needs."""
-        import torch
-
         os.environ["OMP_NUM_THREADS"] = "1"
         torch.set_num_threads(1)
         plugins.carry(self.user_code)
