@@ -40,7 +40,7 @@ def test_a_proposal_for_other_names(tmp_path):
         "2024-05-01T00:00:00,1,2,3,4,50,6,7\n"
     )
     mapping = parse_mapping(mapping_text(understand(path)), "proposed.toml")
-    assert mapping.time_unit == "iso"
+    assert mapping.time.unit == "iso"
     assert mapping.vehicle == ("from", "file")
     assert mapping.trip == ("from", "gaps")
     assert {name: channel.unit for name, channel in mapping.channels.items()} == {
