@@ -86,7 +86,7 @@ def remembered_offset(past: Sequence[PastTrip], begin_s: float, cold: float) -> 
 def earlier_trips(trips: Iterable[Trip], begin_s: float) -> list[Trip]:
     """Return the trips that `remembered_offset` would use, in the order in which they ended."""
     oldest_s = begin_s - OLDEST * TIME_CONSTANT_S
-    ended = [(trip.start_time_s + trip.seconds * trip.interval_s, trip) for trip in trips]
+    ended = [(trip.start_time_s + trip.seconds, trip) for trip in trips]
     recent = sorted(
         ((end_s, trip) for end_s, trip in ended if oldest_s < end_s <= begin_s),
         key=lambda pair: pair[0],
@@ -101,7 +101,7 @@ def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: flo
     """
     return PastTrip(
         begin_s=trip.start_time_s,
-        end_s=trip.start_time_s + trip.seconds * trip.interval_s,
+        end_s=trip.start_time_s + trip.seconds,
         cold=coldness(float(np.median(trip.channels.get("ambient_c", math.nan)))),
         residual=float(np.mean(residual_wh)) / scale_wh,
         windows=trip.seconds / window,

@@ -16,8 +16,7 @@ from fedwatt.journeys.intervals import fitted_prior, residual_sums
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
 from fedwatt.journeys.ridge import fleet_ridge, mixed_ridge, window_features
 from fedwatt.windows.client import Client
-from fedwatt.windows.ridge import pulled
-from fedwatt.windows.scaling import SCALINGS
+from fedwatt.windows.scaling import SCALINGS, pulled
 
 FEATURES = ("speed", "drag", "speed_cubed", "ascent", "wheel_drive", "cold", "heater", "ambient")
 TRIPS = {"train": 14, "validation": 4, "test": 10}

@@ -180,8 +180,7 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
 ) -> None:
     """Propose a mapping from columns to channels, as TOML to check and edit."""
-    from fedwatt.telemetry.recognise.describe import mapping_text
-    from fedwatt.telemetry.recognise.understand import understand
+    from fedwatt.telemetry.recognise.understand import mapping_text, understand
 
     text = mapping_text(understand(paths))
     if out is None:
@@ -195,8 +194,12 @@ def map_(
 def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
     from fedwatt.telemetry.readers.files import listed
-    from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
-    from fedwatt.telemetry.recognise.understand import understand
+    from fedwatt.telemetry.recognise.understand import (
+        column_lines,
+        refuse_incomplete,
+        sentences,
+        understand,
+    )
 
     with console.status("Looking at the files ..."):
         understanding = understand(paths, answers)
@@ -272,7 +275,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
 
 def store_mapping(understanding: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
-    from fedwatt.telemetry.recognise.describe import mapping_text
+    from fedwatt.telemetry.recognise.understand import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)

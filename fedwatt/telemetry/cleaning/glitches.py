@@ -334,7 +334,7 @@ def _speed_over_position(trips: Sequence[Trip]) -> float | None:
         longitude = trip.channels["longitude_deg"]
         east = np.diff(longitude) * np.cos(np.radians(latitude[0]))
         metres = np.hypot(np.diff(latitude), east) * METRES_PER_DEGREE
-        by_speed += float(trip.channels["speed_mps"][1:].sum()) * trip.interval_s
+        by_speed += float(trip.channels["speed_mps"][1:].sum())
         by_position += float(metres.sum())
     enough = max(by_speed, by_position) >= RATIO_LEAST_M and by_position > 0
     return by_speed / by_position if enough else None

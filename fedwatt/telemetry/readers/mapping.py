@@ -65,8 +65,8 @@ class TimeMap:
 
 
 @dataclass(frozen=True)
-class Origin:
-    """Where names of vehicles or trips come from: a column, one name for all, or a source.
+class NameOrigin:
+    """Origin of the names of vehicles or trips: a column, one name for all, or a source.
 
     source    "file", "folder" or "gaps", the key `from`
     pattern   the expression whose group is the vehicle's name in its file's; "" for all of it
@@ -105,8 +105,8 @@ class CsvMapping:
 
     source: str
     time: TimeMap
-    vehicle: Origin
-    trip: Origin
+    vehicle: NameOrigin
+    trip: NameOrigin
     channels: Mapping[str, ChannelMap]
     kind: str = "passenger"
     labels: str = "measured"
@@ -266,7 +266,7 @@ def _channel(channels: Mapping[str, Any], name: str, where: str) -> ChannelMap:
     return channel
 
 
-def _origin(values: Mapping[str, Any], key: str, ways: Sequence[str], where: str) -> Origin:
+def _origin(values: Mapping[str, Any], key: str, ways: Sequence[str], where: str) -> NameOrigin:
     """Return the origin of the names of vehicles or trips, which a mapping gives in one way."""
     table = dict(_table(values, key, where))
     where = f"{where}, [{key}]"
@@ -278,7 +278,7 @@ def _origin(values: Mapping[str, Any], key: str, ways: Sequence[str], where: str
         sources = ("file", "folder" if key == "vehicle" else "gaps")
         _choose(where, "from", [table["from"]], sources)
         table["source"] = table.pop("from")
-    origin = from_table(Origin, table, where)
+    origin = from_table(NameOrigin, table, where)
     try:
         groups = re.compile(origin.pattern).groups
     except re.error as error:

@@ -25,7 +25,7 @@ from fedwatt.telemetry.readers.mapping import (
     TIME,
     ChannelMap,
     CsvMapping,
-    Origin,
+    NameOrigin,
     TimeMap,
     load_mapping,
 )
@@ -267,7 +267,7 @@ def _layout(mapping: CsvMapping) -> TableLayout:
     return TableLayout(columns, mapping.form, hint=hint)
 
 
-def _name(origin: Origin, path: Path) -> pl.Expr:
+def _name(origin: NameOrigin, path: Path) -> pl.Expr:
     """Return the name of each row's vehicle or trip."""
     if origin.column:
         name = pl.col(origin.column).str.strip_chars()

@@ -6,8 +6,7 @@ import pytest
 from fedwatt.errors import DataError
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.describe import mapping_text
-from fedwatt.telemetry.recognise.understand import understand
+from fedwatt.telemetry.recognise.understand import mapping_text, understand
 from tests.telemetry.readers.test_mapping_reader import table
 
 
@@ -41,8 +40,8 @@ def test_a_proposal_for_other_names(tmp_path):
     )
     mapping = parse_mapping(mapping_text(understand(path)), "proposed.toml")
     assert mapping.time.unit == "iso"
-    assert mapping.vehicle == ("from", "file")
-    assert mapping.trip == ("from", "gaps")
+    assert mapping.vehicle.source == "file"
+    assert mapping.trip.source == "gaps"
     assert {name: channel.unit for name, channel in mapping.channels.items()} == {
         "speed_mps": "m/s",
         "power_w": "kW",
