@@ -109,7 +109,8 @@ def import_(
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.telemetry.importing import Maps, Recordings, import_fleet
+    from fedwatt.telemetry.importing import import_fleet
+    from fedwatt.telemetry.maps import Maps
     from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
@@ -129,18 +130,21 @@ def import_(
     if understanding and kind == "csv":
         paths = list(understanding.paths)
         mapping = str(store_mapping(understanding, out))
-    recordings = Recordings(
-        kind=kind,
-        paths=tuple(paths),
-        powertrain=tuple(part.strip() for part in powertrain.split(",")),
-        mapping=mapping,
-        geo=geo,
-        cleaning=_cleaning(kind, min_trips, min_seconds, min_metres, max_gap),
-        own_gap=max_gap is not None,
-    )
-    maps = Maps(dem=dem, osm=osm, only_enriched=only_enriched)
+    cleaning = _cleaning(kind, min_trips, min_seconds, min_metres, max_gap)
+    maps = Maps(dem, osm, only_enriched=only_enriched)
     with import_progress() as report:
-        sentences = import_fleet(out, recordings, maps, report)
+        sentences = import_fleet(
+            out,
+            kind,
+            paths,
+            cleaning,
+            maps,
+            report,
+            powertrain=tuple(part.strip() for part in powertrain.split(",")),
+            mapping=mapping,
+            geo=geo,
+            own_gap=max_gap is not None,
+        )
     for sentence in (*sentences, f"The fleet is in {out}."):
         console.print(sentence, soft_wrap=True)
     say_next(out)
