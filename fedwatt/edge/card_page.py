@@ -97,7 +97,7 @@ def limits(card: ModelCard) -> list[str]:
     if not card.calibration:
         sentences.append("It has no prediction intervals.")
     if card.elevation:
-        sentences.append("Climb is known only on its elevation map or where the vehicle measures it.")
+        sentences.append("Climb is known only on its map or where the vehicle measures it.")
     return sentences
 
 
@@ -114,7 +114,7 @@ def _privacy(card: ModelCard) -> list[tuple[str, str]]:
         against = f"ε = {server:.3g}" if server is not None else "no bound"
         rows.append(("against the server", against))
     if "nodes" in card.elevation:
-        rows.append(("elevation map", "it shows where the vehicle drives: keep the file in the vehicle"))
+        rows.append(("elevation map", "shows where the vehicle drives: keep it in the vehicle"))
     if card.vehicle:
         rows.append(("names", "the file holds the names of its vehicle and of its training trips"))
     return rows

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -83,7 +84,7 @@ def route_map(lines: Iterable[MapLine]) -> Figure | None:
     use = np.concatenate([per_km for _, per_km in pieces])
     scale = Normalize(*np.quantile(use, [0.05, 0.95]))
     for line, positions, (cuts, per_km) in zip(moved, points, pieces, strict=True):
-        strokes = [positions[a : b + 1] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        strokes = [positions[a : b + 1] for a, b in pairwise(cuts)]
         drawn = LineCollection(strokes, cmap=LOW_TO_HIGH, norm=scale, linewidths=3.2)
         drawn.set_array(per_km)
         drawn.set_capstyle("round")

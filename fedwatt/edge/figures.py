@@ -76,7 +76,7 @@ def _about_band(prediction: TripPrediction) -> str:
             "Climb is known in part of the trip, so the band is interpolated between the intervals "
             "with and without climb and is only a guide."
         )
-    return f"The band holds the measured energy of {100 * prediction.level:.0f} % of trips this long."
+    return f"The band holds the energy of {100 * prediction.level:.0f} % of trips this long."
 
 
 def _power(prediction: TripPrediction, axes: Axes) -> None:

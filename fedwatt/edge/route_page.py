@@ -1,6 +1,6 @@
 """Planned routes as one self-contained page: the answer, a map, profiles and numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -178,7 +178,13 @@ def _facts(plan: RoutePlan) -> dict[str, str]:
     return {
         "Learned from": f"{model.fleet_vehicles:,} vehicles and {trips}",
         "Mass": f"{model.mass_kg:,.0f} kg",
-        "Outside temperature": ", ".join(sorted({f"{planned.temperature_c:g} °C" for planned in plan.routes})),
-        "Route known to the fleet": ", ".join(f"{planned.forecast.known:.0%}" for planned in plan.routes),
-        "Climb known": ", ".join(f"{planned.forecast.hilly:.0%}" for planned in plan.routes),
+        "Outside temperature": ", ".join(
+            sorted({f"{planned.temperature_c:g} °C" for planned in plan.routes})
+        ),
+        "Known to the fleet": _shares(planned.forecast.known for planned in plan.routes),
+        "Climb known": _shares(planned.forecast.hilly for planned in plan.routes),
     }
+
+
+def _shares(values: Iterable[float]) -> str:
+    return ", ".join(f"{100 * value:.0f} %" for value in values)
