@@ -16,13 +16,20 @@ more than `OLDEST` τ old. Worst case for a window: an offset of `LIMIT` label s
 direction, after trips whose residuals were large and are not typical; residuals are clipped to
 `LIMIT` before they are used, and a day later little of them is left. Nothing leaves the vehicle.
 Needs numpy only.
+
+A caller that has a vehicle's folder takes `earlier_trips` of the trip that begins, predicts each of
+them, makes a `past_trip` of what was measured, and adds `offset_wh` to every window it predicts. A
+`PastTrip` is five numbers, so a vehicle can also store them (`dataclasses.asdict`).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from fedwatt.journeys.filter import coldness
+from fedwatt.telemetry.trip import FloatArray, Trip
 
 SPREAD = 0.15
 BASE = 0.3
@@ -74,6 +81,38 @@ def remembered_offset(past: Sequence[PastTrip], begin_s: float, cold: float) -> 
     to_now = amplitude * SPREAD * (BASE + cold) * np.exp((begin - begin_s) / TIME_CONSTANT_S)
     offset = to_now @ np.linalg.solve(covariance + noise, residual)
     return float(np.clip(offset, -LIMIT, LIMIT))
+
+
+def earlier_trips(trips: Iterable[Trip], begin_s: float) -> list[Trip]:
+    """Return the trips that `remembered_offset` would use, in the order in which they ended."""
+    oldest_s = begin_s - OLDEST * TIME_CONSTANT_S
+    ended = [(trip.start_time_s + trip.seconds * trip.interval_s, trip) for trip in trips]
+    recent = sorted(
+        ((end_s, trip) for end_s, trip in ended if oldest_s < end_s <= begin_s),
+        key=lambda pair: pair[0],
+    )
+    return [trip for _, trip in recent[-MOST_TRIPS:]]
+
+
+def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: float) -> PastTrip:
+    """Return a trip that is over, from measured less predicted energy of its windows [windows].
+
+    `window` is a window's number of samples, `scale_wh` the vehicle's label scale.
+    """
+    return PastTrip(
+        begin_s=trip.start_time_s,
+        end_s=trip.start_time_s + trip.seconds * trip.interval_s,
+        cold=coldness(float(np.median(trip.channels.get("ambient_c", math.nan)))),
+        residual=float(np.mean(residual_wh)) / scale_wh,
+        windows=trip.seconds / window,
+    )
+
+
+def offset_wh(
+    past: Sequence[PastTrip], begin_s: float, ambient_c: float, *, scale_wh: float
+) -> float:
+    """Return what to add to each predicted window of a trip that begins now, in Wh."""
+    return remembered_offset(past, begin_s, coldness(ambient_c)) * scale_wh
 
 
 def _usable(trip: PastTrip) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from fedwatt.journeys.memory import (
@@ -10,8 +11,12 @@ from fedwatt.journeys.memory import (
     OLDEST,
     TIME_CONSTANT_S,
     PastTrip,
+    earlier_trips,
+    offset_wh,
+    past_trip,
     remembered_offset,
 )
+from fedwatt.telemetry import Trip
 
 HOUR = 3600.0
 
@@ -60,3 +65,28 @@ def test_at_most_the_latest_trips_count():
 def test_unknown_times_and_residuals_teach_nothing(unknown):
     assert remembered_offset([unknown], HOUR, 1.0) == 0.0
     assert remembered_offset([past()], math.nan, 1.0) == 0.0
+
+
+def recorded(begin_s: float, ambient_c: float = 0.0) -> Trip:
+    """Return half an hour of driving."""
+    channels = {"ambient_c": np.full(1800, ambient_c)}
+    return Trip(f"at {begin_s:g}", channels, start_time_s=begin_s)
+
+
+def test_a_recorded_trip_is_remembered_in_units_of_the_vehicle():
+    morning = past_trip(recorded(0.0), np.array([5.0, 15.0]), window=60, scale_wh=50.0)
+    assert morning == past(residual=0.2)
+    # A residual of 0.2 label scales of 50 Wh is 10 Wh, of which two hours later most is left.
+    expected = 50.0 * remembered_offset([past()], 2 * HOUR, 1.0)
+    assert offset_wh([morning], 2 * HOUR, 0.0, scale_wh=50.0) == pytest.approx(expected)
+
+
+def test_trips_that_are_over_and_recent_are_picked_in_order():
+    begin = 10 * 24 * HOUR
+    trips = [recorded(begin - hours * HOUR) for hours in (2, 0.25, 30, 24 * 7, -1)]
+    trips.append(Trip("no time", {"ambient_c": np.zeros(1800)}))
+    names = [trip.start_time_s for trip in earlier_trips(trips, begin)]
+    assert names == [begin - 30 * HOUR, begin - 2 * HOUR]
+    many = [recorded(begin - HOUR * (number + 1)) for number in range(MOST_TRIPS + 3)]
+    assert len(earlier_trips(many, begin)) == MOST_TRIPS
+    assert earlier_trips(many, math.nan) == []
