@@ -1,6 +1,6 @@
 """Common parts of the trip and route pages: a map, figures along the route, and the page."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -63,14 +63,11 @@ LOW_TO_HIGH: Final = LinearSegmentedColormap.from_list(
 
 
 @styled
-def route_map(lines: Iterable[MapLine]) -> Figure | None:
-    """Draw routes north up, coloured by energy per kilometre; None where nothing has moved.
+def route_map(moved: Sequence[MapLine]) -> Figure:
+    """Draw routes north up, coloured by energy per kilometre.
 
     It is made of the positions alone: street tiles would tell a map server where somebody drives.
     """
-    moved = [line for line in lines if line.metres[-1] - line.metres[0] >= 2 * SHORTEST_PIECE_M]
-    if not moved:
-        return None
     origin = (moved[0].latitude_deg[0], moved[0].longitude_deg[0])
     points = [_kilometres(line, *origin) for line in moved]
     corners = np.concatenate(points)
@@ -128,10 +125,11 @@ def _mark(axes: Axes, place: FloatArray, name: str) -> None:
 
 
 def map_drawn(lines: Iterable[MapLine]) -> list[Drawn]:
-    """Return the map as the first figure of a page; empty without positions."""
-    figure = route_map(lines)
-    if figure is None:
+    """Return the map as the first figure of a page; empty without positions that move."""
+    moved = [line for line in lines if line.metres[-1] - line.metres[0] >= 2 * SHORTEST_PIECE_M]
+    if not moved:
         return []
+    figure = route_map(moved)
     caption = "Drawn north up from the positions alone; nothing is loaded from a map server."
     return [("map", "Energy along the route", caption, figure)]
 

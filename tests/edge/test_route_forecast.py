@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.edge.drive_page import MapLine, route_map
+from fedwatt.edge.drive_page import MapLine, map_drawn, route_map
 from fedwatt.edge.export import export
 from fedwatt.edge.pretrained import route_model
 from fedwatt.edge.route_forecast import Departure, plan_routes
@@ -141,4 +141,4 @@ def test_the_map_is_coloured_by_energy_per_kilometre():
     assert per_km[0] == pytest.approx(100)
     assert per_km[-1] == pytest.approx(300)
     assert 100 < per_km.mean() < 300
-    assert route_map([MapLine("parked", np.ones(1), np.ones(1), np.ones(1), np.ones(1))]) is None
+    assert map_drawn([MapLine("parked", np.ones(1), np.ones(1), np.ones(1), np.ones(1))]) == []
