@@ -121,7 +121,7 @@ def _pieces(line: MapLine) -> tuple[np.ndarray, FloatArray]:
 
 def _mark(axes: Axes, place: FloatArray, name: str) -> None:
     axes.plot(*place, "o", color=INK, markersize=5, zorder=4)
-    axes.annotate(name, place, xytext=(6, 5), textcoords="offset points", color=INK)
+    axes.annotate(name, tuple(place), xytext=(6, 5), textcoords="offset points", color=INK)
 
 
 def map_drawn(lines: Iterable[MapLine]) -> list[Drawn]:

@@ -102,8 +102,11 @@ def _soc_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, st
     if not reach.reaches:
         remark = f"the battery is empty after {reach.range_km:,.1f} km"
     if prediction.interval_wh is not None:
-        ends = (100 * max(end, 0) for end in (reach.arrival_low, reach.arrival_high))
-        remark = f"{spread_text(*ends, '%')} in {100 * prediction.level:.0f} % of trips; {remark}"
+        low = 100 * max(reach.arrival_low, 0)
+        high = 100 * max(reach.arrival_high, 0)
+        remark = (
+            f"{spread_text(low, high, '%')} in {100 * prediction.level:.0f} % of trips; {remark}"
+        )
     arrival = f"{100 * max(reach.arrival, 0):.0f}"
     return score("SoC on arrival", arrival, "%", remark, "--accent")
 
