@@ -163,7 +163,7 @@ class SimulatedBuffer(SimulatedVehicles):
         missing: int,
         draws: int,
     ) -> list[Flight]:
-        """Up to `missing` vehicles, none of those `known`, that start at time `now`."""
+        """Draw up to `missing` vehicles, none of them `busy`, that start at time `now`."""
         seed = self.local.seeds[run]
         idle = present.idle(run, busy)
         chosen = starting(seed, version, draws, idle, missing)
@@ -171,7 +171,7 @@ class SimulatedBuffer(SimulatedVehicles):
         return [Flight(now + self._duration(run, k, version), k, version) for k in chosen]
 
     def _duration(self, run: int, vehicle: int, version: int) -> float:
-        """H_k / speed, give or take `jitter`."""
+        """Return the duration H_k / speed, with `jitter`."""
         name = self.members.name(vehicle)
         terms = self.local.terms
         normal = generator(terms.seeds[run], "duration", version, name).standard_normal()
@@ -180,7 +180,7 @@ class SimulatedBuffer(SimulatedVehicles):
         )
 
     def _steps(self, vehicle: int) -> int:
-        """H_k; a slow vehicle takes as many steps as a fast one, only later."""
+        """Return H_k; slow vehicles take as many steps as fast ones, in more time."""
         return self.local.terms.steps(self.members.windows(vehicle), speed=1.0)
 
     def _counts(self, state: State, run: int, flight: Flight) -> bool:
@@ -197,7 +197,7 @@ class SimulatedBuffer(SimulatedVehicles):
 
 
 def concurrency(asynchronous: Asynchronous, terms: Terms, vehicles: int) -> int:
-    """Mc of so many vehicles."""
+    """Return Mc, the number of vehicles that train at a time."""
     share = terms.training.participation
     return min(asynchronous.concurrency or participant_count(vehicles, share), vehicles)
 
@@ -230,7 +230,7 @@ def refuse_unbuffered(method: Method, asynchronous: Asynchronous) -> None:
 def starting(
     seed: int, version: int, draws: int, idle: NDArray[np.int64], missing: int
 ) -> list[int]:
-    """Up to `missing` of the `others`, which start on a model after so many `draws` for it.
+    """Draw up to `missing` of the `others` to start on a model, after `draws` earlier draws for it.
 
     The first draw of a model is that of a synchronous round, so the two can be compared.
     """
@@ -259,7 +259,7 @@ def weakened(
 
 
 def staleness_factor(staleness: int, asynchronous: Asynchronous) -> float:
-    """(1 + σ)^-a.
+    """Return (1 + σ)^-a.
 
     >>> staleness_factor(3, Asynchronous(staleness_exponent=0.5))
     0.5

@@ -103,7 +103,7 @@ Deal = Callable[[RoundStart, Sequence[Share]], list[ShareResult]]
 
 
 def deal(participants: Sequence[Participant], shares: int) -> list[list[int]]:
-    """Places of the participants in each share: even ones, in the order of runs and vehicles.
+    """Divide the participants into even shares, in the order of runs and vehicles.
 
     >>> deal([Asked(0, vehicle, lost=False) for vehicle in (7, 3, 5)], 2)
     [[1, 2], [0]]
@@ -121,7 +121,7 @@ def adds_up(method: Method) -> bool:
 
 
 def train_share(local: Federation, method: Method, start: RoundStart, share: Share) -> ShareResult:
-    """Local work of a share's vehicles, as one stack."""
+    """Train a share's vehicles as one stack."""
     members = local.members
     terms = local.terms
     watch = Stopwatch()
@@ -226,7 +226,7 @@ class DealtBackend(SimulatedVehicles):
         return self.tables(method, weights), {}
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
-        """Have the participants of all runs trained, and put together what comes back."""
+        """Train the participants of all runs and join the results."""
         terms = self.local.terms
         members = present.members
         participants = terms.participants(state.round, members, present.available, state.at_work)

@@ -26,7 +26,9 @@ CHUNK = 4096  # windows predicted at a time; bounds memory whatever the size of 
 
 
 def predict(model: Model, weights: Tensor, pool: Pool, windows: Windows) -> NDArray[np.float64]:
-    """Scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a split."""
+    """Return the scaled predictions [R, W] of R models, `weights` [R, D], on the windows of a
+    split.
+    """
     rows: list[list[Tensor]] = [[] for _ in weights]
     # Products round differently where a matrix begins elsewhere in a line of the cache, so each
     # model gets memory of its own: its errors do not depend on its place among the R.
@@ -58,7 +60,7 @@ def predictions_of(model: Model, weights: Tensor, pool: Pool) -> Predictions:
 
 
 def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) -> float:
-    """Mean squared error of a model [D] on a vehicle's validation windows; infinite if diverged."""
+    """Return a model's mean squared error on validation windows; infinite if it diverged."""
     windows = pool.validation.of([vehicle])
     predicted = predict(model, weights[None], pool, windows)[0]
     error = float(np.mean((predicted - windows.labels.double().cpu().numpy()) ** 2))
@@ -69,7 +71,7 @@ def validation_error(model: Model, weights: Tensor, pool: Pool, vehicle: int) ->
 def vehicle_errors(
     clients: Sequence[Client], split: str, windows: Windows, predictions: NDArray[np.float64]
 ) -> list[ErrorSums]:
-    """Error sums of each vehicle from one model's scaled predictions [W]."""
+    """Return the error sums of each vehicle from one model's scaled predictions [W]."""
     return [
         ErrorSums.of(
             client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]]),
@@ -83,7 +85,9 @@ def vehicle_errors(
 def stratum_errors(
     clients: Sequence[Client], windows: Windows, predictions: NDArray[np.float64]
 ) -> list[dict[str, ErrorSums]]:
-    """Error sums of each vehicle's test windows, "all" and by stratum ("speed: under 20 km/h")."""
+    """Return the error sums of each vehicle's test windows, "all" and by stratum ("speed: under 20
+    km/h").
+    """
     result = []
     for k, client in enumerate(clients):
         predicted_wh = client.energy_wh(predictions[windows.offsets[k] : windows.offsets[k + 1]])
@@ -158,7 +162,7 @@ def evaluation_values(
 
 
 def error_values(rows: Sequence[ErrorSums]) -> dict[str, FloatArray]:
-    """Return error sums as a contribution."""
+    """Return the error sums as a contribution."""
     table = np.stack([row.as_array() for row in rows])
     return {name: _finite(table[:, at], _limit(name)) for at, name in enumerate(SUMS)}
 
@@ -180,7 +184,7 @@ def fleet_errors(sums: Mapping[str, FloatArray], vehicles: int) -> FleetErrors:
 
 
 def error_sums(sums: Mapping[str, FloatArray], rows: int) -> list[ErrorSums]:
-    """Return error sums from totals."""
+    """Return the error sums from totals."""
     counts = {name: np.rint(sums[name]) for name in SUMS if SUMS[name] is int}
     table = np.stack([counts.get(name, sums[name]) for name in SUMS], axis=1)
     # Fixed point rounds to a step, so 0 may come out a little below it.

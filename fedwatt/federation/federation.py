@@ -94,7 +94,7 @@ class Federation(Loop):
     def personalised_models(
         self, method: Method, state: State
     ) -> Callable[[int, Sequence[int]], Tensor]:
-        """(Run, vehicles) → the personalised model [P, D] of each after `state`."""
+        """Return the function (run, vehicles) → personalised models [P, D] after `state`."""
 
         def models(run: int, vehicles: Sequence[int]) -> Tensor:
             calls = [Call(run, vehicle, 0) for vehicle in vehicles]
@@ -108,7 +108,7 @@ class Federation(Loop):
         return pool_fleet(self.fleet, device=self.device, dtype=self.dtype)
 
     def share_pool(self, other: "Federation") -> None:
-        """Work on the series that another holder of the same fleet has on the device."""
+        """Share the copy of the series on the device with a federation of the same fleet."""
         if not self.fleet.is_lazy:
             self.__dict__["pool"] = other.pool
 
@@ -156,7 +156,9 @@ class Federation(Loop):
         return pool.validation.of(evaluated), pool.test.of(evaluated)
 
     def evaluate(self, weights: Tensor) -> list[Evaluation]:
-        """Errors of R models, `weights` [R, D], on validation and test windows of vehicles."""
+        """Return the errors of R models, `weights` [R, D], on validation and test windows of
+        vehicles.
+        """
         population = len(self.members.population)
         if self.fleet.is_lazy:
             return [
@@ -178,7 +180,9 @@ class Federation(Loop):
         ]
 
     def vehicle_sums(self, vehicle: int, weights: Tensor) -> tuple[ErrorSums, ErrorSums]:
-        """Errors of the model `weights` [D] on validation and test windows of one vehicle."""
+        """Return the errors of the model `weights` [D] on validation and test windows of one
+        vehicle.
+        """
         if self.fleet.is_lazy:
             return self.evaluated.vehicle_sums(self.members.evaluated.index(vehicle), weights)
         run_weights = weights[None, : self.model.layout.size]

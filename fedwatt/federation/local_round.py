@@ -73,7 +73,7 @@ def initial_memory(method: Method, model: Model, weights: Tensor) -> Rows:
 
 
 def like(value: Tensor, weights: Tensor) -> Tensor:
-    """`value` on the device of `weights`, and a vector of numbers in their precision, too."""
+    """Return `value` on the device of `weights`, and a float vector also in their precision."""
     vector = value.is_floating_point() and value.dim() >= 1
     return value.to(weights.device, weights.dtype if vector else value.dtype)
 
@@ -115,7 +115,7 @@ def begin_round(
 
 
 def _path(rules: Sequence[LocalRule], calls: Sequence[Call], device: torch.device) -> Tensor | None:
-    """Room for the lengths of the vehicles' paths, where a rule measures them."""
+    """Allocate the lengths of the vehicles' paths where a rule measures them."""
     measured = any(rule.measures_path for rule in rules)
     return torch.zeros(len(calls), dtype=torch.float64, device=device) if measured else None
 
@@ -167,7 +167,7 @@ def finish_round(fleet: "Federation", method: Method, begun: LocalRound, deltas:
 
 
 def lengths(vectors: Tensor) -> Tensor:
-    """‖v‖ of vectors [P, D], [P], float64."""
+    """Return ‖v‖ of vectors [P, D], [P], float64."""
 
     def norm(some: Tensor) -> Tensor:
         lengths_found: Tensor = torch.linalg.vector_norm(some, dim=-1, dtype=torch.float64)
@@ -356,6 +356,6 @@ def finish_rules(
 
 
 def accumulation(rules: Sequence[LocalRule], plans: Sequence[Rows], start: Start) -> Tensor:
-    """‖a_k‖₁ of every vehicle, [P], float64: what FedNova divides by."""
+    """Return ‖a_k‖₁ of every vehicle, [P], float64: what FedNova divides by."""
     weights = (rule.accumulation(start, plan) for rule, plan in zip(rules, plans, strict=True))
     return next((a for a in weights if a is not None), start.steps.double())

@@ -69,7 +69,7 @@ class Backend(Protocol):
         """Return the round's participants and their updates; None if the round must be repeated."""
 
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Errors of the models `weights` [R, D] on the vehicles' windows."""
+        """Return the errors of the models `weights` [R, D] on the vehicles' windows."""
 
     def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
         """Evaluate, after the last round, models that no round has made (`federation.selection`).
@@ -80,7 +80,7 @@ class Backend(Protocol):
     def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> Sequence[Errors | None]:
-        """Errors of the models that vehicles of some runs would drive with after `state`."""
+        """Return the errors of the personalised models of some runs' vehicles after `state`."""
 
     def server_draws(self, run: int, round: int, work: Work) -> np.random.Generator | SystemNoise:
         """Return the server's own random numbers of a round, for rules that add noise."""
@@ -147,7 +147,7 @@ class Loop:
         on_round: Callable[[State, RoundRecord], None] | None = None,
         epsilon: Callable[[int], float] | None = None,
     ) -> TrainingResult:
-        """All rounds of a method; `on_round` is called after each one.
+        """Train all rounds of a method; call `on_round` after each one.
 
         `epsilon` is the privacy that a private method has spent after so many rounds.
         """
@@ -213,7 +213,7 @@ class Loop:
         return state, RoundRecord(rows, [], _seconds(watch), by_vehicle)
 
     def advance(self, method: Method, state: State) -> tuple[State, RoundRecord]:
-        """One round of every run that still trains."""
+        """Advance every run that still trains by one round."""
         watch = self.stopwatch()
         work = None
         while work is None:
@@ -275,7 +275,7 @@ class Loop:
         return after, RoundRecord(rows, outcomes.rows, _seconds(watch), by_vehicle)
 
     def stopwatch(self) -> Stopwatch:
-        """One that waits for a GPU, which works on after it has its orders."""
+        """Return a stopwatch that waits for the GPU, whose work is asynchronous."""
         return Stopwatch(torch.cuda.synchronize if self.device.type == "cuda" else None)
 
     def _error_columns(

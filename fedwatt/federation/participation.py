@@ -39,7 +39,7 @@ IntArray = NDArray[np.int64]
 
 
 def first_available(seed: int, vehicles: int, availability: Availability) -> BoolArray:
-    """A_0 as a mask [K]."""
+    """Return A_0 as a mask [K]."""
     if availability.initially == 1:  # no draw is as high as 1
         return np.ones(vehicles, dtype=bool)
     return generator(seed, "churn", 0).random(vehicles) < availability.initially
@@ -48,7 +48,7 @@ def first_available(seed: int, vehicles: int, availability: Availability) -> Boo
 def next_available(
     seed: int, round: int, before: BoolArray, availability: Availability
 ) -> BoolArray:
-    """A_t as a mask [K], from A_{t-1}: each vehicle leaves or joins on its own."""
+    """Return A_t as a mask [K] from A_{t-1}; vehicles leave and join independently."""
     if availability.p_leave == availability.p_join == 0:  # no draw is below 0
         return before
     draw = generator(seed, "churn", round).random(len(before))
@@ -58,7 +58,7 @@ def next_available(
 def participants(
     seed: int, round: int, available: BoolArray, participation: float, *, sampling: str = "fixed"
 ) -> IntArray:
-    """S_t in ascending order; empty if nobody is available (or, with "poisson", drawn).
+    """Return S_t in ascending order; empty if no vehicle is available or, with "poisson", drawn.
 
     >>> participants(1, 0, np.array([True, False, True, True, True]), 0.5).size
     2
@@ -76,7 +76,7 @@ def participants(
 
 
 def participant_count(available: int, participation: float) -> int:
-    """max(⌈C·|A_t|⌉, 1)."""
+    """Return max(⌈C·|A_t|⌉, 1)."""
     # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
     return max(ceil(round(participation * available, 9)), 1)
 
@@ -89,14 +89,14 @@ def lost_replies(seed: int, round: int, vehicles: int, availability: Availabilit
 
 
 def device_speed(seed: int, vehicle: str, availability: Availability) -> float:
-    """Relative speed of a vehicle's computer, the same in all rounds."""
+    """Return the relative speed of a vehicle's computer, the same in all rounds."""
     if len(availability.speeds) == 1:
         return availability.speeds[0]
     return float(generator(seed, "device", vehicle).choice(availability.speeds))
 
 
 def local_steps(windows: int, speed: float, training: Training, availability: Availability) -> int:
-    """H_k of a vehicle with `windows` training windows; 0 if it hands in nothing.
+    """Return H_k of a vehicle with `windows` training windows; 0 if it uploads nothing.
 
     >>> local_steps(130, 1.0, Training(epochs=2, batch=64), Availability())
     6
@@ -149,7 +149,7 @@ class Members:
         return self.fleet.name(vehicle)
 
     def windows(self, vehicle: int) -> int:
-        """n_k, its training windows."""
+        """Return n_k, its training windows."""
         return self.fleet.train_windows(vehicle)
 
     def held_out(self, vehicle: int) -> bool:
@@ -195,15 +195,15 @@ class Terms:
         return dtype
 
     def learning_rate(self, round: int) -> float:
-        """η_t."""
+        """Return η_t."""
         return scheduled(self.training.learning_rate, self.training.schedule, round)
 
     def speed(self, run: int, vehicle: str) -> float:
-        """Relative speed of a vehicle's computer."""
+        """Return the relative speed of a vehicle's computer."""
         return device_speed(self.seeds[run], vehicle, self.availability)
 
     def steps(self, windows: int, speed: float) -> int:
-        """H_k of a vehicle with so many training windows; 0 if it cannot finish any."""
+        """Return H_k of a vehicle with so many training windows; 0 if it cannot finish any."""
         return local_steps(windows, speed, self.training, self.availability)
 
     def calls(

@@ -144,7 +144,7 @@ def _error_columns(
     held_out: float,
     margin: float = nan,
 ) -> Row:
-    """Columns of the table of rounds, from pooled sums and means over vehicles."""
+    """Return the columns of the table of rounds, from pooled sums and means over vehicles."""
     return {
         "evaluated": True,
         "validation_rmse": validation.rmse,
@@ -198,7 +198,7 @@ class History:
         self.timing.append(label | {"round": round, "seeds": seeds} | record.seconds)
 
     def last(self, column: str) -> dict[int, Any]:
-        """Latest value of a column of `rounds` for every seed."""
+        """Return the latest value of a column of `rounds` for every seed."""
         if self.rounds and column not in self.rounds[0]:
             raise SettingError(unknown("column of the rounds", column, self.rounds[0]))
         return {row["seed"]: row[column] for row in self.rounds}
@@ -211,7 +211,7 @@ UNEVALUATED: Row = blank(declared("rounds").filled_by(EVALUATION))
 
 
 def error_columns(sums: ErrorSums) -> Row:
-    """Columns of vehicles.parquet for one vehicle, or one stratum of it."""
+    """Return the columns of vehicles.parquet for one vehicle, or one stratum of it."""
     errors = {name: metric.value(sums) for name, metric in METRICS.items()}
     return {"windows": sums.windows, **errors}
 

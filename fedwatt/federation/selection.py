@@ -35,7 +35,8 @@ times as much. This is no choice between two good models, which the same trips w
 
 
 def mean_model(best: Tensor, last: Tensor) -> Tensor:
-    """(w_best + w_last) / 2 of each run, [R, D]; equal models are their own mean, bit for bit.
+    """Return (w_best + w_last) / 2 of each run, [R, D]; equal models are their own mean, bit for
+    bit.
 
     >>> mean_model(Tensor([[1.0, 4.0]]), Tensor([[3.0, 4.0]]))
     tensor([[2., 4.]])

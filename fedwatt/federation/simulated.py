@@ -76,7 +76,7 @@ class SimulatedVehicles:
         }
 
     def present(self, state: State | None) -> Present:
-        """A_t as the seeds draw it."""
+        """Draw A_t from the runs' seeds."""
         members = self.members
         terms = self.local.terms
         vehicles = len(members.population)
@@ -91,7 +91,7 @@ class SimulatedVehicles:
         return Present(members, state.available, torch.from_numpy(np.stack(masks)))
 
     def evaluate(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
-        """Errors on the windows of the evaluated vehicles, who always answer."""
+        """Return the errors on the windows of the evaluated vehicles."""
         return ModelEvaluation(self.local.evaluate(weights), events)
 
     def evaluate_mean(self, weights: Tensor, events: Rows, present: Present) -> ModelEvaluation:
@@ -101,7 +101,7 @@ class SimulatedVehicles:
     def evaluate_personalised(
         self, method: Method, state: State, runs: Sequence[int]
     ) -> list[Evaluation | None]:
-        """Errors of every evaluated vehicle's own model on its own windows, stack by stack."""
+        """Return the errors of every evaluated vehicle's personalised model, stack by stack."""
         evaluations: list[Evaluation | None] = []
         for run in runs:
             calls = [Call(run, vehicle, 0) for vehicle in self.members.evaluated]
@@ -145,7 +145,7 @@ class SimulatedVehicles:
         watch: Stopwatch,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> Work:
-        """Local work of all `calls` in one stack; `meanwhile` is done while a GPU is at it."""
+        """Train all `calls` in one stack; run `meanwhile` while a GPU trains."""
         if not calls:
             return no_work(state.weights)
         begun = self.begin(method, state, calls, watch)
@@ -156,7 +156,7 @@ class SimulatedVehicles:
     def begin(
         self, method: Method, state: State, calls: Sequence[Call], watch: Stopwatch
     ) -> LocalRound:
-        """All `calls` as one stack, up to its first step."""
+        """Prepare all `calls` as one stack, up to its first step."""
         calls, ahead = in_stack_order(calls), self.local.ahead
         is_prepared = ahead is not None and ahead.round == state.round and ahead.stack == calls
         broadcast, memory = self._heard(method, state, calls)
@@ -214,7 +214,7 @@ class SimulatedBackend(SimulatedVehicles):
             self.local.fleet.prepare([participant.vehicle for participant in participants])
 
     def _look_ahead(self, state: State, present: Present) -> None:
-        """Work out the next round, as it will be unless a run ends; a GPU draws its batches.
+        """Prepare the next round, assuming that no run ends; a GPU draws its batches.
 
         Vehicles that are made on demand are not there yet, and have no windows to draw from.
         """

@@ -128,7 +128,7 @@ class Paged:
         self.device = device
 
     def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
-        """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
+        """Return the rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
         row_slots = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
         rows = self.initial.expand(len(row_slots), *self.initial.shape).clone()
         for row, slot in zip(rows, row_slots, strict=True):
@@ -185,7 +185,9 @@ class Paged:
 
 
 def _dense_rows(parts: Mapping[str, Tensor]) -> list[tuple[int, int, int, int]]:
-    """Rows of a checkpoint that has an entry for every vehicle, -1 for those without a row."""
+    """Return the rows of a checkpoint that has an entry for every vehicle, -1 for those without a
+    row.
+    """
     numbers = parts["slots"].tolist()
     checksums = parts["checksums"].tolist()
     return [
@@ -214,7 +216,7 @@ def pages_path(folder: Path | None, name: str) -> Path | None:
 
 
 def gathered(flat: Mapping[str, Tensor], folder: Path | None) -> dict[str, Table]:
-    """Tables by name from the tensors of a checkpoint, where "name@part" belongs to a paged one."""
+    """Return tables by name from a checkpoint's tensors; "name@part" is part of a paged table."""
     tables: dict[str, Table] = {n: t for n, t in flat.items() if "@" not in n}
     for name in {n.partition("@")[0] for n in flat if "@" in n}:
         path = pages_path(folder, name)
@@ -276,7 +278,7 @@ class State:
         return torch.where(chosen, mean, self.best_weights)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors under flat names, as a checkpoint stores them."""
+        """Return all tensors under flat names, as a checkpoint stores them."""
         flat: dict[str, Tensor] = {}
         for part in fields(self):
             value = getattr(self, part.name)

@@ -68,7 +68,7 @@ def train_side_by_side(
 
 
 def _advance(members: Sequence[_Member]) -> list[RoundRecord]:
-    """One round of every member."""
+    """Advance every member by one round."""
     rounds = [_begin(member) for member in members]
     kinds: dict[Hashable, dict[int, Job]] = {}
     for place, begun in enumerate(rounds):

@@ -49,11 +49,11 @@ class ServerSgd(ServerRule):
     averages: ClassVar[bool] = True
 
     def state(self, model: Model) -> Rows:
-        """No momentum yet."""
+        """Return zero momentum."""
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """m ← γ m + Δ̄; w_t + η_s m."""
+        """Return m ← γ m + Δ̄; w_t + η_s m."""
         m = self.server_momentum * state["m"] + mean_delta(replies)
         return {"m": m}, moved(weights, self.server_learning_rate * m)
 
@@ -68,16 +68,16 @@ class _Adaptive(ServerRule):
     averages: ClassVar[bool] = True
 
     def state(self, model: Model) -> Rows:
-        """m = 0, v = τ²."""
+        """Return m = 0, v = τ²."""
         m = torch.zeros(model.layout.size, dtype=torch.float64)
         return {"m": m, "v": torch.full_like(m, self.tau**2)}
 
     @abstractmethod
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """v after a round with Δ̄² = `squared`, all [D]."""
+        """Return v after a round with Δ̄² = `squared`, all [D]."""
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + η_s m / (√v + τ)."""
+        """Return w_t + η_s m / (√v + τ)."""
         mean = mean_delta(replies)
         m = self.beta1 * state["m"] + (1 - self.beta1) * mean
         v = self.second_moment(state["v"], mean**2)
@@ -93,7 +93,7 @@ class Adagrad(_Adaptive):
     beta1: float = 0.0
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """v + Δ̄²."""
+        """Return v + Δ̄²."""
         return v + squared
 
 
@@ -104,7 +104,7 @@ class Adam(_Adaptive):
     beta2: float = number(0.99, "[0, 1]", fixed="the authors' value")
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """β₂ v + (1 - β₂) Δ̄²."""
+        """Return β₂ v + (1 - β₂) Δ̄²."""
         return self.beta2 * v + (1 - self.beta2) * squared
 
 
@@ -113,7 +113,7 @@ class Yogi(Adam):
     """Adam whose v moves toward the squared displacement by a bounded amount."""
 
     def second_moment(self, v: Tensor, squared: Tensor) -> Tensor:
-        """v - (1 - β₂) Δ̄² sign(v - Δ̄²)."""
+        """Return v - (1 - β₂) Δ̄² sign(v - Δ̄²)."""
         return v - (1 - self.beta2) * squared * torch.sign(v - squared)
 
 
@@ -122,15 +122,15 @@ class SquaredLength(LocalRule):
     """The vehicle's part: it trains as ever and tells ‖Δ_k‖²."""
 
     def uploads(self, model: Model) -> Rows:
-        """‖Δ_k‖²."""
+        """Return ‖Δ_k‖²."""
         return {"squared_length": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """FedExP's server, which compares it with the mean's."""
+        """Return FedExP's server, which compares ‖Δ_k‖² with that of the mean."""
         return Extrapolated
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """‖Δ_k‖² [P]."""
+        """Return ‖Δ_k‖² [P]."""
         return memory, {"squared_length": deltas.double().square().sum(dim=-1)}
 
 
@@ -154,7 +154,7 @@ class Extrapolated(ServerRule):
         check(self, "epsilon", some, "above 0 where epsilon_relative is 0")
 
     def factor(self, mean: Tensor, squared_lengths: Tensor) -> float:
-        """η_g from Δ̄ [D] and E₁, both float64.
+        """Return η_g from Δ̄ [D] and E₁, both float64.
 
         >>> rule = Extrapolated(epsilon_relative=0.05)
         >>> rule.factor(torch.tensor([0.5, 0.5]), torch.tensor(1.0))  # orthogonal, of length 1
@@ -167,7 +167,7 @@ class Extrapolated(ServerRule):
         return max(1.0, float(ratio.nan_to_num()))  # 0/0: nobody moved
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + η_g Δ̄."""
+        """Return w_t + η_g Δ̄."""
         mean = mean_delta(replies)
         factor = self.factor(mean, replies.mean("squared_length"))
         return state, moved(weights, factor * mean)

@@ -43,7 +43,7 @@ class FaultRule(LocalRule):
     simulated_only: ClassVar[str] = "faulty vehicles"
 
     def conflict(self, other: LocalRule) -> str:
-        """Another fault would spoil what this one made."""
+        """Refuse a second faulty rule, which would change the first one's updates."""
         if not isinstance(other, FaultRule):
             return ""
         return "a vehicle has one fault at a time; give one of them."
@@ -63,7 +63,7 @@ class SignFlip(FaultRule):
     fault_scale: float = 4.0
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """-σ Δ_k."""
+        """Return -σ Δ_k."""
         return torch.where(plan["faulty"], -self.fault_scale * deltas, deltas)
 
 
@@ -74,7 +74,7 @@ class ScaledUpdate(FaultRule):
     fault_scale: float = 100.0
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """σ Δ_k."""
+        """Return σ Δ_k."""
         return torch.where(plan["faulty"], self.fault_scale * deltas, deltas)
 
 
@@ -95,7 +95,7 @@ class GaussianUpdate(FaultRule):
         return memory, plan | {"noise": torch.from_numpy(noise).to(start.anchor)}
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """σ ‖Δ_k‖ z/√D."""
+        """Return σ ‖Δ_k‖ z/√D."""
         length = self.fault_scale * deltas.norm(dim=-1, keepdim=True)
         return torch.where(plan["faulty"], length * plan["noise"], deltas)
 
@@ -109,11 +109,11 @@ class LabelShift(FaultRule):
     shapes_loss: ClassVar[bool] = True
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody is faulty."""
+        """Return whether any vehicle of the stack is faulty."""
         return bool(plan["faulty"].any())
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
     ) -> Tensor:
-        """Prediction - σ against y is the prediction against y + σ."""
+        """Return the prediction less σ, which trains as if labels were y + σ."""
         return torch.where(plan["faulty"], prediction - self.fault_scale, prediction)

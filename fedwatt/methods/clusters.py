@@ -46,7 +46,7 @@ class ChooseCentre(LocalRule):
     records: ClassVar[tuple[Column, ...]] = (CENTRE,)
 
     def uploads(self, model: Model) -> Rows:
-        """1 at the centre that it chose."""
+        """Return a one-hot vector of the chosen centre."""
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
@@ -77,7 +77,7 @@ class ChooseCentre(LocalRule):
         return _picked(_centres(start), self._choice(start))
 
     def _choice(self, start: Start) -> Tensor:
-        """j_k [P]; a centre whose loss is not a number loses."""
+        """Return j_k [P]; a centre whose loss is NaN is never chosen."""
         centres = _centres(start)
         chosen = []
         for row, vehicle_centres in enumerate(centres):
@@ -121,17 +121,19 @@ class Centres(ServerRule):
         check(self, "centre_spread", apart, "above 0 after warm_rounds, such as 0.05")
 
     def contribution_size(self, model: Model) -> int:
-        """J blocks."""
+        """Return J·D, the length of J blocks of weights."""
         return self.centres * model.layout.size
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Δ_k in the block of the centre that it belongs to, 0 in the others."""
+        """Return Δ_k in the block of the centre that it belongs to, 0 in the others."""
         return (uploads["choice"].to(delta)[:, None] * delta).flatten()
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Each centre's own mean, and of these the longest, so that a limit holds for all."""
+        """Return the longest mean step of all centres, so that a norm limit holds for each, and all
+        steps.
+        """
         share = uploads["choice"] / weight
         blocks = delta.view(self.centres, -1) / weight
         steps = torch.where(share[:, None] > 0, blocks / share[:, None], 0.0)
@@ -152,7 +154,7 @@ class Centres(ServerRule):
     def begin(
         self, model: Model, weights: Tensor, draws: Callable[[int], np.random.Generator]
     ) -> Rows:
-        """w_0 first; the others drawn as it was or at a distance from it, or like it at first."""
+        """Return the initial centres: w_0, then its copies, draws near it or independent draws."""
         initial_others = [weights] * (self.centres - 1)
         if not self.warm_rounds:
             initial_others = [self._drawn(model, weights, draws(j)) for j in range(1, self.centres)]
@@ -171,7 +173,7 @@ class Centres(ServerRule):
         return drawn
 
     def _beside(self, weights: Tensor, rng: np.random.Generator) -> Tensor:
-        """Weights [D] at the distance σ‖w‖ from those given, in a random direction."""
+        """Return weights [D] at the distance σ‖w‖ from `weights`, in a random direction."""
         noise = torch.from_numpy(rng.standard_normal(len(weights))).to(weights)
         return weights + self.centre_spread * float(weights.norm() / noise.norm()) * noise
 
@@ -185,7 +187,7 @@ class Centres(ServerRule):
         return {"other_centres": centres.gather(-2, index), "place": place}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """Every centre moves by the mean of those that chose it."""
+        """Move every centre by the mean update of the vehicles that chose it."""
         centres = state["centres"].clone()
         choice = replies.uploads["choice"].double()
         for j in range(self.centres):
@@ -215,7 +217,7 @@ class Centres(ServerRule):
 
 
 def _centres(start: Start) -> Tensor:
-    """All centres [P, J, D], from w_t and the others that were sent."""
+    """Return all centres [P, J, D]: w_t and the others of the broadcast."""
     other_centres = start.broadcast["other_centres"]
     place = start.broadcast["place"]
     all_centres = torch.cat([other_centres, start.anchor[:, None]], dim=1)

@@ -25,7 +25,7 @@ from fedwatt.settings import Range, number
 
 
 def contrast(z: Tensor, z_global: Tensor, z_previous: Tensor, temperature: float) -> Tensor:
-    """softplus((cos(z, z_p) - cos(z, z_g)) / T), from [..., batch, width] to [..., batch]."""
+    """Return softplus((cos(z, z_p) - cos(z, z_g)) / T): [..., batch, width] to [..., batch]."""
     similar_g = cosine_similarity(z, z_global, dim=-1, eps=1e-8)
     similar_p = cosine_similarity(z, z_previous, dim=-1, eps=1e-8)
     return softplus((similar_p - similar_g) / temperature)
@@ -51,7 +51,7 @@ class Contrastive(LocalRule):
         return model
 
     def memory(self, model: Model) -> Rows:
-        """No last model yet."""
+        """Return an empty last model."""
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
@@ -60,13 +60,13 @@ class Contrastive(LocalRule):
         return memory, {"last_model": last, "seen": memory["seen"] & (self.contrast_weight > 0)}
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody has a last model."""
+        """Return whether any vehicle of the stack has a last model."""
         return bool(plan["seen"].any())
 
     def penalty(
         self, representation: Tensor, model: Model, windows: Tensor, anchor: Tensor, plan: Rows
     ) -> Tensor | float:
-        """μ times the contrast, 0 for a vehicle that trains for the first time."""
+        """Return μ times the contrast, 0 for a vehicle that trains for the first time."""
         seen = plan["seen"]
         with torch.no_grad():
             z_global = model.representation(model.layout.split(anchor), windows)

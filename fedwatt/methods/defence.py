@@ -61,7 +61,7 @@ class Defence(Tunable, ABC):
 
 
 def selected(replies: Replies, rows: Tensor) -> Replies:
-    """Only the replies in `rows`, in ascending order."""
+    """Return only the replies in `rows`, in ascending order."""
     rows = rows.sort().values
     return replace(
         replies,
@@ -73,14 +73,14 @@ def selected(replies: Replies, rows: Tensor) -> Replies:
 
 
 def in_their_place(replies: Replies, delta: Tensor) -> Replies:
-    """One reply with the displacement `delta` [D] and the windows of all."""
+    """Return one reply with the update `delta` [D] and the windows of all."""
     return replace(
         replies, deltas=delta[None], windows=replies.windows.sum()[None], uploads={}, steps=None
     )
 
 
 def squared_distances(vectors: Tensor) -> Tensor:
-    """‖x_i - x_j‖² of the rows of [N, D], [N, N] in float64.
+    """Return ‖x_i - x_j‖² of the rows of [N, D], [N, N] in float64.
 
     By differences, a row at a time: the shorter ‖x‖² + ‖y‖² - 2x·y loses all digits when replies
     nearly agree, and may even turn negative.
@@ -94,7 +94,7 @@ def squared_distances(vectors: Tensor) -> Tensor:
 
 
 def krum_scores(deltas: Tensor, byzantine: int) -> Tensor:
-    """Σ of squared distances to the N - f - 2 nearest others, from [N, D] to [N].
+    """Return Σ of squared distances to the N - f - 2 nearest others, from [N, D] to [N].
 
     >>> krum_scores(torch.tensor([[0.0], [1.0], [1.0], [2.0], [9.0]]), byzantine=1)
     tensor([  2.,   1.,   1.,   2., 113.], dtype=torch.float64)
@@ -138,13 +138,13 @@ class MultiKrum(Krum):
         return max(super().replies_needed, self.keep + self.byzantine)
 
     def screen(self, replies: Replies) -> Replies:
-        """m of the replies."""
+        """Return the m replies with the best scores."""
         most = len(replies.deltas) - 2 * self.byzantine - 2
         return self._lowest(replies, self.keep or most)
 
 
 def middle(vectors: Tensor) -> Tensor:
-    """Median of each column, from [N, D] to [D], float64.
+    """Return the median of each column, from [N, D] to [D], float64.
 
     >>> import torch
     >>> middle(torch.tensor([[1.0, 5.0], [3.0, -5.0], [9.0, 1.0], [2.0, 2.0]]))
@@ -157,7 +157,8 @@ def middle(vectors: Tensor) -> Tensor:
 
 
 def trimmed_mean(vectors: Tensor, trim: float) -> Tensor:
-    """Mean of each column without ⌊trim·N⌋ values at either end, from [N, D] to [D], float64.
+    """Return the mean of each column without ⌊trim·N⌋ values at either end, from [N, D] to [D],
+    float64.
 
     >>> import torch
     >>> trimmed_mean(torch.tensor([[1.0], [90.0], [3.0], [-70.0], [5.0]]), 0.2)
@@ -203,7 +204,8 @@ def geometric_median(
     smoothing: float = 1e-5,
     tolerance: float = 1e-6,
 ) -> Tensor:
-    """Weighted geometric median of [N, D] with weights [N] that sum to 1, [D] in float64.
+    """Return the weighted geometric median of [N, D] with weights [N] that sum to 1, [D] in
+    float64.
 
     >>> import torch
     >>> vectors = torch.tensor([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [8.0, 6.0]])
@@ -250,7 +252,7 @@ class GeometricMedian(Defence):
 
 
 def bounded(vectors: Tensor, bound: float) -> Tensor:
-    """Rows of [N, D] shortened to `bound`; shorter ones stay as they are, bit for bit.
+    """Return the rows of [N, D] shortened to `bound`; shorter ones stay as they are, bit for bit.
 
     >>> import torch
     >>> bounded(torch.tensor([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]]), 1.0)
@@ -274,5 +276,5 @@ class NormBound(Defence):
     """c; inf is no bound. The `drift` that clean rounds record says what is usual."""
 
     def screen(self, replies: Replies) -> Replies:
-        """All replies, the long ones shortened."""
+        """Return all replies, with long updates shortened."""
         return replace(replies, deltas=bounded(replies.deltas, self.bound))

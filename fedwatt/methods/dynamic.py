@@ -37,15 +37,15 @@ class Dynamic(LocalRule):
     records: ClassVar[tuple[Column, ...]] = (PULL,)
 
     def memory(self, model: Model) -> Rows:
-        """h_k = 0."""
+        """Return h_k = 0."""
         return {"h": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
-        """FedDyn's server, which keeps the mean of all h_k."""
+        """Return FedDyn's server, which stores the mean of all h_k."""
         return DynamicServer
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """α_k [P] and α_k h_k [P, D]."""
+        """Return α_k [P] and α_k h_k [P, D]."""
         alpha = torch.full_like(start.relative_size, self.alpha_dyn)
         if self.weighting == "windows":
             alpha = alpha / start.relative_size.clamp(0.1, 10)
@@ -54,11 +54,11 @@ class Dynamic(LocalRule):
         return memory, {"pull": alpha, "linear": linear}
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + α_k (w - w_t) + α_k h_k."""
+        """Return g + α_k (w - w_t) + α_k h_k."""
         return pull(gradient, weights, anchor, plan["pull"][:, None]) + plan["linear"]
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """h_k ← h_k + Δ_k; nothing more goes up than Δ_k."""
+        """Update h_k ← h_k + Δ_k; upload nothing besides Δ_k."""
         return {"h": memory["h"] + deltas}, {}
 
 
@@ -82,7 +82,7 @@ class DynamicServer(ServerRule):
         return True
 
     def state(self, model: Model) -> Rows:
-        """Hs = 0."""
+        """Return Hs = 0."""
         return {"mean_h": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:

@@ -72,7 +72,7 @@ class Elastic(LocalRule):
         return ElasticModel(model)
 
     def memory(self, model: Model) -> Rows:
-        """No window yet, nothing trained."""
+        """Return client state without a window or trained tensors."""
         return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
@@ -80,11 +80,11 @@ class Elastic(LocalRule):
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
-        """FedEL's server, which averages tensor by tensor."""
+        """Return FedEL's server, which averages tensor by tensor."""
         return ElasticServer
 
     def conflict(self, other: LocalRule) -> str:
-        """MOON needs the whole model in every vehicle."""
+        """Refuse MOON, which needs the whole model in every vehicle."""
         if not isinstance(other, Contrastive):
             return ""
         return (
@@ -93,7 +93,7 @@ class Elastic(LocalRule):
         )
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
+        """Return each vehicle's window and the tensors it will train; `runtime` is in budgets."""
         assert isinstance(start.model, ElasticModel)
         choices = [self._choose(memory, start, row) for row in range(len(start.anchor))]
         names = list(start.model.layout.shapes)
@@ -144,7 +144,7 @@ class Elastic(LocalRule):
     def _importance(
         self, start: Start, row: int, batch: Batch, front: int, candidates: Sequence[str]
     ) -> list[float]:
-        """I of the tensors `candidates`, each in [0, 1].
+        """Return I of the tensors `candidates`, each in [0, 1].
 
         Float64 whatever the training precision: rounding should not choose tensors.
         """
@@ -171,13 +171,13 @@ class Elastic(LocalRule):
         return (beta * local + (1 - beta) * fleet_importance).tolist()
 
     def shapes(self, plan: Rows) -> bool:
-        """Only where somebody leaves before the last block."""
+        """Return whether any vehicle leaves the network before its last block."""
         return bool(plan["early"].any())
 
     def prediction(
         self, prediction: Tensor, model: Model, parts: Parts, windows: Tensor, plan: Rows
     ) -> Tensor:
-        """Each vehicle's prediction at the exit of its window."""
+        """Return each vehicle's prediction at the exit of its window."""
         assert isinstance(model, ElasticModel)
         for block in range(len(model.blocks) - 1):
             left = model.leave(block, parts, windows)
@@ -187,7 +187,7 @@ class Elastic(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """Nothing moves but the tensors that were chosen."""
+        """Return the gradient of the chosen tensors, 0 elsewhere."""
         return torch.where(plan["mask"], gradient, 0.0)
 
 
@@ -215,20 +215,20 @@ class ElasticServer(ServerRule):
         return self.weighting == "uniform"
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """A_k Δ_k."""
+        """Return A_k Δ_k."""
         return delta * uploads["trained"].repeat_interleave(_sizes(model))
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Each tensor's mean over the vehicles that trained it, 0 where nobody did."""
+        """Return each tensor's mean over the vehicles that trained it, 0 where nobody did."""
         trained = uploads["trained"]
         share = torch.where(trained > 0, weight / trained, 0.0)
         mean = delta / weight * share.repeat_interleave(_sizes(model))
         return mean, {"trained": trained > 0}
 
     def state(self, model: Model) -> Rows:
-        """‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""
+        """Return ‖w_t - w_{t-1}‖² of each tensor, 0 at first, and the tensors' sizes."""
         sizes = _sizes(model)
         return {"changes": torch.zeros(len(sizes), dtype=torch.float64), "sizes": sizes}
 
@@ -237,7 +237,7 @@ class ElasticServer(ServerRule):
         return {"tensor_changes": state["changes"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + Σ_k n_k A_k Δ_k / Σ_k n_k A_k; a tensor that nobody trained stays."""
+        """Return w_t + Σ_k n_k A_k Δ_k / Σ_k n_k A_k; a tensor that nobody trained stays."""
         share = replies.windows if self.weighting == "windows" else replies.windows.new_ones(())
         shares = share.expand_as(replies.windows)[:, None] * replies.uploads["trained"].double()
         total = shares.sum(dim=0)
@@ -263,6 +263,6 @@ def tensor_sums(values: Tensor, sizes: Tensor) -> Tensor:
 
 
 def _normalised(values: Tensor) -> Tensor:
-    """`values` over the largest one, from 0 up; what is not finite says nothing."""
+    """Return `values` over the largest one, clipped at 0; values that are not finite count as 0."""
     values = values.nan_to_num(nan=0.0, posinf=0.0).clamp(min=0)
     return values / values.max() if values.any() else values

@@ -62,7 +62,7 @@ class ElasticModel(Model):
         return tuple(tuple(end[len(begin) :]) for begin, end in pairwise([[], *ends]))
 
     def exit(self, block: int) -> tuple[str, str]:
-        """Names of the weight and bias with which the network leaves after `block`."""
+        """Return the names of the weight and bias with which the network leaves after `block`."""
         if block == len(self.blocks) - 1:
             return OUTPUT
         return f"exit{block + 1}.weight", f"exit{block + 1}.bias"
@@ -118,11 +118,11 @@ class ElasticModel(Model):
         return self.base.along(weights[:size], directions[..., :size], offsets, windows)
 
     def path(self, block: int) -> list[str]:
-        """Names of all tensors between the input and the exit after `block`."""
+        """Return the names of all tensors between the input and the exit after `block`."""
         return [*(name for names in self.blocks[: block + 1] for name in names), *self.exit(block)]
 
     def leave(self, block: int, parts: Parts, windows: Tensor) -> Tensor:
-        """Predictions [..., batch] of a network that ends with the exit after `block`."""
+        """Return predictions [..., batch] of the network that ends with the exit after `block`."""
         shorter = self.base.prefixes()[block]
         weight, bias = self.exit(block)
         last = {OUTPUT[0]: parts[weight], OUTPUT[1]: parts[bias]}
@@ -160,7 +160,9 @@ def tensor_work(model: ElasticModel, seconds: int) -> dict[str, TensorWork]:
 
 
 def training_work(model: ElasticModel, seconds: int, front: int, chosen: Iterable[str]) -> int:
-    """Operations of a step that leaves after block `front` and trains its exit and `chosen`."""
+    """Return the operations of a step that leaves after block `front` and trains its exit and
+    `chosen`.
+    """
     work, chosen = tensor_work(model, seconds), set(chosen)
     path = model.path(front)
     total = sum(work[name].forward for name in path)
@@ -170,7 +172,7 @@ def training_work(model: ElasticModel, seconds: int, front: int, chosen: Iterabl
 
 
 def whole_work(model: ElasticModel, seconds: int) -> int:
-    """Operations of an ordinary step: all blocks, all tensors.
+    """Return the operations of an ordinary step: all blocks, all tensors.
 
     >>> from fedwatt.models import MLP
     >>> whole_work(ElasticModel(MLP(2, 3, (5,))), 2)  # 60 + 10 forward, 60 + 5 + 10 + 1, 10 back
@@ -238,7 +240,8 @@ def _undominated(sets: list[tuple[float, _Selection]]) -> list[tuple[float, _Sel
 
 
 def front_after(block: int, times: Sequence[float], budget: float) -> int:
-    """First block f > `block` with times[block+1] + ... + times[f] >= budget, else the last.
+    """Return the first block f > `block` with times[block+1] + ... + times[f] >= budget, else the
+    last.
 
     >>> front_after(-1, [3, 2, 4], budget=5), front_after(1, [3, 2, 4], budget=5)
     (1, 2)

@@ -37,7 +37,7 @@ from fedwatt.tables import KAPPA, Column
 
 
 def spectral_ratio(matrix: Tensor, *, iterations: int = 10, epsilon_f: float = 1e-12) -> Tensor:
-    """κ of `matrix` [..., rows, columns], shape [...]; 0 iterations: exact to rounding.
+    """Return κ of `matrix` [..., rows, columns], shape [...]; 0 iterations: exact to rounding.
 
     >>> round(spectral_ratio(torch.diag(torch.tensor([4.0, 3.0])), iterations=50).item(), 6)
     0.8
@@ -115,7 +115,7 @@ class Fractional(LocalRule):
         return gamma(2 - self.alpha)
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """κ of the broadcast model, if it is to gate the steps."""
+        """Compute κ of the broadcast model where the spectral gate is on."""
         if self.beta_kappa == 0:
             return memory, {}
         name = self.matrix or start.model.spectral_matrix
@@ -144,7 +144,7 @@ class Fractional(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """g ⊙ p; the first step of a round is plain."""
+        """Return g ⊙ p; the first step of a round is plain."""
         if previous is None:
             return gradient
         kappa = plan["kappa"][:, None].to(gradient.dtype) if "kappa" in plan else 0.0

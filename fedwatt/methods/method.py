@@ -75,7 +75,7 @@ class Method:
         return 1 if self.defence is None else self.defence.replies_needed
 
     def adapted(self, model: Model) -> Model:
-        """`model` as the rules need it, perhaps with tensors added at the end of its layout."""
+        """Return `model` with the tensors that the rules add at the end of its layout."""
         for rule in self.local:
             model = rule.adapt(model)
         return model
@@ -98,7 +98,7 @@ class Method:
         return list(self.uploads(SMALLEST))
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """(server state, w_{t+1} [D]) from w_t [D] and `replies_needed` replies or more."""
+        """Return (server state, w_{t+1} [D]) from w_t [D] and `replies_needed` replies or more."""
         screened = replies if self.defence is None else self.defence.screen(replies)
         return self.server.update(state, weights, screened)
 
@@ -130,7 +130,7 @@ class Method:
             )
 
     def _shared_names(self) -> Iterator[str]:
-        """Columns that are there already, and uploads that are also columns."""
+        """Return the names that two rules record, and uploads that are also columns."""
         taken = {column.name: column for column in declared("clients").columns}
         for column in self.records:
             if taken.setdefault(column.name, column) != column or column.filled_by != "rules":
@@ -139,7 +139,7 @@ class Method:
             yield f"'{name}' is handed up and recorded, and a reply holds both; rename one."
 
     def _missing_halves(self) -> Iterator[str]:
-        """Rules that mean nothing without another one at the other end."""
+        """Return rules whose counterpart on the server or in the vehicle is missing."""
         needed_half = self.server.local_half
         if needed_half is not None and not any(
             isinstance(rule, needed_half) for rule in self.local
@@ -190,7 +190,7 @@ class Costs:
 
 
 def costs(method: Method, model: Model) -> Costs:
-    """Costs of `method` with `model`."""
+    """Return the costs of `method` with `model`."""
     adapted = method.adapted(model)
     server = method.server.state(adapted)
     size = adapted.layout.size

@@ -53,7 +53,7 @@ class Momentum(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """v + ρ buffer."""
+        """Return v + ρ buffer."""
         if previous is None:
             return gradient
         rate = plan["momentum_rate"][:, None].to(weights)
@@ -65,7 +65,7 @@ class Momentum(LocalRule):
 
 
 def momentum_accumulation(steps: Tensor, rho: float) -> Tensor:
-    """‖a_k‖₁ = Σ_{j=1..H_k} (1 - ρ^j) / (1 - ρ) of H_k = `steps`, float64.
+    """Return ‖a_k‖₁ = Σ_{j=1..H_k} (1 - ρ^j) / (1 - ρ) of H_k = `steps`, float64.
 
     >>> round(momentum_accumulation(torch.tensor([11]), 0.9).item(), 10)
     48.2429536481
@@ -86,31 +86,31 @@ class ClientMomentum(LocalRule):
     looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
-        """η_t H_k."""
+        """Return η_t H_k."""
         return {"rate_times_steps": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
-        """FedCM's server, which keeps m."""
+        """Return FedCM's server, which stores m."""
         return FleetMomentum
 
     def conflict(self, other: LocalRule) -> str:
-        """Two momenta would count every gradient twice."""
+        """Refuse a second momentum, which would count every gradient twice."""
         if isinstance(other, Momentum):
             return "ClientMomentum is a momentum already; leave out 'momentum'."
         return ""
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """m_t."""
+        """Return m_t."""
         return memory, {"fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """α v + (1 - α) m."""
+        """Return α v + (1 - α) m."""
         return self.alpha_cm * gradient + (1 - self.alpha_cm) * plan["fleet_momentum"]
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """η_t H_k [P], by which the server turns displacements into gradients."""
+        """Return η_t H_k [P], by which the server turns displacements into gradients."""
         return memory, {"rate_times_steps": start.learning_rate * start.steps.double()}
 
 
@@ -126,11 +126,11 @@ class FleetMomentum(ServerRule):
     )
 
     def state(self, model: Model) -> Rows:
-        """m = 0."""
+        """Return m = 0."""
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def broadcast(self, state: Rows) -> Rows:
-        """m, as large as the model."""
+        """Return m, as large as the model."""
         return {"fleet_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
@@ -153,11 +153,11 @@ class FrozenMomentum(LocalRule):
     looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
-        """G_k."""
+        """Return G_k."""
         return {"full_gradient": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
-        """MimeLite's server, which keeps m."""
+        """Return MimeLite's server, which stores m."""
         return MimeServer
 
     def conflict(self, other: LocalRule) -> str:
@@ -167,7 +167,7 @@ class FrozenMomentum(LocalRule):
         return ""
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """m_t and G_k, both [P, D]."""
+        """Return m_t and G_k, both [P, D]."""
         fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
         return memory, {"frozen_momentum": frozen, "full_gradient": fresh}
@@ -175,7 +175,7 @@ class FrozenMomentum(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """(1 - β) v + β m."""
+        """Return (1 - β) v + β m."""
         return (1 - self.beta) * gradient + self.beta * plan["frozen_momentum"]
 
 
@@ -196,11 +196,11 @@ class MimeServer(ServerRule):
     )
 
     def state(self, model: Model) -> Rows:
-        """m = 0."""
+        """Return m = 0."""
         return {"m": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def broadcast(self, state: Rows) -> Rows:
-        """m, as large as the model."""
+        """Return m, as large as the model."""
         return {"frozen_momentum": state["m"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:

@@ -36,18 +36,20 @@ class Nova(ServerRule):
     # Vehicles divide by a_k before they add up, and add up a_k as well.
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Δ_k / a_k."""
+        """Return Δ_k / a_k."""
         return delta / uploads["accumulation"]
 
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """Σ p_k (τ/a_k) Δ_k with τ = Σ p_k a_k; `update` finds all a_k equal and leaves it so."""
+        """Return Σ p_k (τ/a_k) Δ_k with τ = Σ p_k a_k, and equal a_k, so that `update` changes
+        nothing.
+        """
         delta, uploads = super().mean_of_sums(model, delta, weight, uploads)
         return delta * uploads["accumulation"], uploads
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + Σ p_k (τ/a_k) Δ_k."""
+        """Return w_t + Σ p_k (τ/a_k) Δ_k."""
         a = replies.uploads["accumulation"].double()
         shares = replies.shares
         # Exactly FedAvg where all vehicles did the same: Σ p_k is 1 only up to rounding.

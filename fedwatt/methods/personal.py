@@ -52,7 +52,7 @@ class Companion(LocalRule):
     """r, the own model's rate over η_t."""
 
     def memory(self, model: Model) -> Rows:
-        """v_k, and whether there is one yet."""
+        """Return v_k and a flag that tells whether it was trained."""
         return {"own_model": torch.zeros(model.layout.size), "has_own": torch.tensor(False)}
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
@@ -73,11 +73,11 @@ class Companion(LocalRule):
         }, {}
 
     def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
-        """v_k; w_{t+1} for a vehicle that has none, where its own would begin."""
+        """Return v_k; w_{t+1} for a vehicle that has not trained one."""
         return self._vehicle_model(memory, start.anchor)
 
     def _vehicle_model(self, memory: Rows, sent: Tensor) -> Tensor:
-        """v_k [P, D], the model that is `sent` where there is none."""
+        """Return v_k [P, D]; the broadcast model where there is none."""
         return torch.where(memory["has_own"][:, None], memory["own_model"].to(sent), sent)
 
 
@@ -89,7 +89,7 @@ class Tether(LocalRule):
     """λ"""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + λ (v - w_t)."""
+        """Return g + λ (v - w_t)."""
         return pull(gradient, weights, plan["broadcast"], self.strength)
 
 
@@ -118,7 +118,7 @@ class PersonalHead(LocalRule):
         return model
 
     def conflict(self, other: LocalRule) -> str:
-        """Whatever takes the head for a part of what is shared."""
+        """Refuse rules that treat the head as a shared part of the model."""
         name = type(other).__name__
         together = self.head_training == "together"
         if isinstance(other, Contrastive | Elastic):
@@ -139,7 +139,7 @@ class PersonalHead(LocalRule):
         return self.head_training != "never"
 
     def memory(self, model: Model) -> Rows:
-        """v_k, and whether there is one yet."""
+        """Return v_k and a flag that tells whether it was trained."""
         if not self.personalised:
             return {}
         size = int(_head(model).sum())
@@ -166,13 +166,13 @@ class PersonalHead(LocalRule):
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
     ) -> Tensor:
-        """Nothing moves but the part that is being trained."""
+        """Return the gradient of the part that is trained in this step, 0 elsewhere."""
         if self.head_training == "together":
             return gradient
         return torch.where(plan["moving"], gradient, 0.0)
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
-        """Δu alone; the head's entries are 0."""
+        """Return Δu with zeros in place of the head."""
         return torch.where(plan["moving"], deltas, 0.0)
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:

@@ -80,7 +80,7 @@ class PrivateAverage(ServerRule):
         check(self, "count_noise", enough, allowed)
 
     def sampling_fault(self, sampling: str, participation: float) -> str:
-        """Noise is worth what ε says only if vehicles are called as the accountant assumes."""
+        """Return an error if vehicles are not sampled as the accountant assumes."""
         private = self.noise_multiplier > 0 and self.amplified
         if private and sampling != "poisson" and participation < 1:
             return (
@@ -100,11 +100,11 @@ class PrivateAverage(ServerRule):
         return True
 
     def divisor(self, weight: float, expected: float) -> float:
-        """q·K, whoever was drawn."""
+        """Return q·K, the expected number of participants."""
         return expected
 
     def sum_fault(self) -> str:
-        """Vehicles clip themselves, and add the noise in shares."""
+        """Return no error: under secure aggregation vehicles clip and add shares of the noise."""
         if self.clipping == "fixed":
             return ""
         return (
@@ -123,17 +123,17 @@ class PrivateAverage(ServerRule):
         return self.clip_norm + BEYOND * self.noise_deviation if self.noise_multiplier else 0.0
 
     def contribution(self, model: Model, delta: Tensor, uploads: Rows) -> Tensor:
-        """Δ̃_k, clipped on board."""
+        """Return Δ̃_k, clipped in the vehicle."""
         return bounded(delta[None], self.clip_norm)[0]
 
     def state(self, model: Model) -> Rows:
-        """c, where it moves."""
+        """Return the clipping length c where it adapts."""
         if self.clipping == "fixed":
             return {}
         return {"clip": torch.tensor(self.clip_norm, dtype=torch.float64)}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + [Σ Δ̃_k + noise] / (q·K), and the next c."""
+        """Return w_t + [Σ Δ̃_k + noise] / (q·K), and the next c."""
         if replies.uploads:
             raise SettingError(f"{' and '.join(replies.uploads)} would go up: {OUTSIDE}.")
         expected = replies.participation * replies.population
@@ -155,11 +155,12 @@ class PrivateAverage(ServerRule):
         return state, moved(weights, total / expected)
 
     def count_deviation(self, expected: float) -> float:
-        """σ_b where `expected` = q·K vehicles are called on average."""
+        """Return σ_b where `expected` = q·K vehicles are called on average."""
         return self.count_noise or max(expected / 20, self.noise_multiplier)
 
     def delta_noise(self, expected: float) -> float:
-        """z_Δ, the noise on the sum over c: above z where the count of clipping takes its share.
+        """Return z_Δ, the noise on the sum over c; above z where the count of clipped updates is
+        noised too.
 
         >>> round(PrivateAverage(clipping="adaptive", count_noise=1.0).delta_noise(6), 4)  # √(4/3)
         1.1547

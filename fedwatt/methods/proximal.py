@@ -29,12 +29,12 @@ from fedwatt.tables import PULL, Column
 
 
 def pull(gradient: Tensor, weights: Tensor, anchor: Tensor, strength: float | Tensor) -> Tensor:
-    """g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
+    """Return g + μ (w - w_t), all [..., D]; `strength` is a number or [..., 1]."""
     return gradient + strength * (weights - anchor)
 
 
 def pull_accumulation(steps: Tensor, learning_rate: float, mu: Tensor) -> Tensor:
-    """‖a_k‖₁ = (1 - (1 - η μ_k)^H_k) / (η μ_k) of H_k = `steps` with pulls μ_k, float64.
+    """Return ‖a_k‖₁ = (1 - (1 - η μ_k)^H_k) / (η μ_k) of H_k = `steps` with pulls μ_k, float64.
 
     >>> mu = torch.tensor([0.1, 0.0], dtype=torch.float64)
     >>> [round(a, 10) for a in pull_accumulation(torch.tensor([11, 11]), 0.15, mu).tolist()]
@@ -51,11 +51,11 @@ class Proximal(LocalRule):
     mu: float = number(0.01, "[0, inf)", "(0 is FedAvg)", tuned=Range(1e-3, 1.0))
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + μ (w - w_t)."""
+        """Return g + μ (w - w_t)."""
         return pull(gradient, weights, anchor, self.mu)
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
-        """Later gradients count in full, earlier ones have been pulled back."""
+        """Return ‖a_k‖₁: later gradients count in full, earlier ones are pulled back."""
         mu = torch.tensor(self.mu, dtype=torch.float64)
         return pull_accumulation(start.steps, start.learning_rate, mu)
 
@@ -65,7 +65,7 @@ class PlannedPull(LocalRule):
     """A pull of each vehicle's own strength: `begin` sets it, as "pull" [P] of the plan."""
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + μ_k (w - w_t)."""
+        """Return g + μ_k (w - w_t)."""
         return pull(gradient, weights, anchor, plan["pull"][:, None].to(gradient.dtype))
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor:
@@ -83,7 +83,7 @@ class BroadcastPull(PlannedPull):
     records: ClassVar[tuple[Column, ...]] = (PULL,)
 
     def uploads(self, model: Model) -> Rows:
-        """F_k(w_t)."""
+        """Return F_k(w_t)."""
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
@@ -91,7 +91,7 @@ class BroadcastPull(PlannedPull):
         return AdaptiveMu
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """μ_t [P] and F_k(w_t) [P]."""
+        """Return μ_t [P] and F_k(w_t) [P]."""
         before = [self._loss(start, row) for row in range(len(start.anchor))]
         return memory, {"pull": start.broadcast["mu"].flatten(), "loss_before": torch.stack(before)}
 
@@ -124,12 +124,14 @@ class AdaptiveMu(ServerRule):
         check(self, "mu_start", self.mu_start <= self.mu_max, "in [0, mu_max]")
 
     def state(self, model: Model) -> Rows:
-        """μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not one."""
+        """Return μ, f_{t-1} and the falls in a row; the first loss falls from infinity and is not
+        one.
+        """
         values = {"mu": self.mu_start, "loss": inf, "falls": -1.0}
         return {name: torch.tensor([v], dtype=torch.float64) for name, v in values.items()}
 
     def broadcast(self, state: Rows) -> Rows:
-        """μ, [1]."""
+        """Return μ, [1]."""
         return {"mu": state["mu"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:

@@ -34,7 +34,7 @@ from fedwatt.threads import spread
 def loss_slices(
     model: Model, loss: Loss, weights: Tensor, directions: Tensor, offsets: Tensor, batch: Batch
 ) -> Tensor:
-    """φ [M, m+1]: mean loss on `batch` at `weights` [D] + s·d, for directions d [M, D].
+    """Return φ [M, m+1]: mean loss on `batch` at `weights` [D] + s·d, for directions d [M, D].
 
     Float64 whatever the training precision: in float32 the steps of a slice drown in rounding,
     which looks like roughness.
@@ -53,7 +53,7 @@ def unit(directions: Tensor) -> Tensor:
 def roughness_index(
     slices: Tensor, radius: float, *, epsilon_a: float = 1e-8, epsilon_t: float = 1e-8
 ) -> Tensor:
-    """I of `slices` [..., M, m+1], shape [...].
+    """Return I of `slices` [..., M, m+1], shape [...].
 
     >>> straight = torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, 1.0]])
     >>> well = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 2.0]])
@@ -109,7 +109,7 @@ def measured(start: Start, rows: Sequence[int], slicing: Slicing) -> Tensor:
 
 
 def _alike(start: Start, rows: Sequence[int]) -> Iterable[list[int]]:
-    """Places in `rows` of the vehicles that begin at one model and share their directions."""
+    """Group `rows` by the initial model, whose vehicles share probe directions."""
     if start.begins_at is not None or not start.runs:
         return ([place] for place in range(len(rows)))
     of_run: dict[int, list[int]] = {}
@@ -205,7 +205,7 @@ class RoughnessProximal(Probing):
         check(self, "i_min", self.i_min <= self.i_max, f"in [0, i_max={self.i_max}] and finite")
 
     def respond(self, index: Tensor) -> Tensor:
-        """r(I), element by element (`eq:ri_response`)."""
+        """Return r(I), element by element (`eq:ri_response`)."""
         if self.response == "clipped":
             return index.clamp(self.i_min, self.i_max)
         return index / (index + self.tau_i)

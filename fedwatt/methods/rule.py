@@ -208,7 +208,7 @@ class LocalRule(Tunable):
         return None
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Once a round: (memory afterwards, what this round's steps need).
+        """Return (client state, plan): the plan holds what this round's steps need.
 
         The second part is the rule's plan; what is in `records` goes into the table of clients.
         """
@@ -272,7 +272,7 @@ class LocalRule(Tunable):
         return deltas
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """After the last step, with Δ_k [P, D]: (memory afterwards, what is handed up besides Δ_k).
+        """Return (client state, uploads besides Δ_k) after the last step, from Δ_k [P, D].
 
         Both count only if the reply does: a vehicle whose reply was lost forgets this round. By
         default what is in the plan by the name of an upload is handed up.
@@ -295,7 +295,7 @@ class LocalRule(Tunable):
         return start.anchor
 
     def accumulation(self, start: Start, plan: Rows) -> Tensor | None:
-        """‖a_k‖₁ [P], how much gradient a vehicle's steps add up to (FedNova); None: H_k."""
+        """Return ‖a_k‖₁ [P], the accumulated weight of its gradients (FedNova); None: H_k."""
         return None
 
 
@@ -305,7 +305,7 @@ def explores(rule: LocalRule) -> bool:
 
 
 def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
-    """∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
+    """Return ∇F_k(w_t) [P, D], each over at most `size` windows drawn for `purpose`."""
     gradients = []
     for row, weights in enumerate(start.origin):
         batch = start.probe_batch(row, size, purpose)
@@ -317,7 +317,9 @@ def gradients_at_origin(start: Start, size: int, purpose: str) -> Tensor:
 
 
 def mean_losses(start: Start, weights: Tensor, size: int, purpose: str) -> Tensor:
-    """F_k [P] of `weights` [P, D], float64, over at most `size` windows, the same in all rounds."""
+    """Return F_k [P] of `weights` [P, D], float64, over at most `size` windows, the same in all
+    rounds.
+    """
     losses = []
     for row, row_weights in enumerate(weights):
         batch = start.fixed_batch(row, size, purpose)
@@ -337,7 +339,7 @@ def lifted(rule: AnyRule, numbers: Mapping[str, Tensor]) -> AnyRule:
 
 
 def numbers(rule: LocalRule) -> dict[str, float | Tensor]:
-    """All numbers that a rule holds, some of which may be columns [P, 1] already.
+    """Return all numbers of a rule, floats or columns [P, 1].
 
     These are fields, derived ones, and whatever else was put into it: a hook reads them alike.
     """
@@ -384,7 +386,8 @@ SCHEDULES: Final = ("constant", "inverse-sqrt")
 
 
 def scheduled(start: float, schedule: str, round: int) -> float:
-    """Value in round t (from 0): `start`, or `start`/√(t+1), the paper's diminishing schedule.
+    """Return the value in round t (from 0): `start`, or `start`/√(t+1), the paper's diminishing
+    schedule.
 
     >>> scheduled(0.05, "inverse-sqrt", 3)
     0.025

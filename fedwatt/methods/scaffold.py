@@ -35,15 +35,15 @@ class ControlVariates(LocalRule):
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
     def memory(self, model: Model) -> Rows:
-        """c_k = 0."""
+        """Return c_k = 0."""
         return {"control": torch.zeros(model.layout.size)}
 
     def uploads(self, model: Model) -> Rows:
-        """c_k⁺ - c_k."""
+        """Return c_k⁺ - c_k."""
         return {"control_change": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
-        """SCAFFOLD's server, which keeps c."""
+        """Return SCAFFOLD's server, which stores c."""
         return Scaffold
 
     @property
@@ -52,7 +52,7 @@ class ControlVariates(LocalRule):
         return "SCAFFOLD's option 2" if self.option == 2 else ""
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """b_k = c - c_k, the same in every step of the round."""
+        """Return b_k = c - c_k, the same in every step of the round."""
         vehicle_control = memory["control"].to(start.anchor.dtype)
         plan = {
             "own_control": vehicle_control,
@@ -63,11 +63,11 @@ class ControlVariates(LocalRule):
         return memory, plan
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """g + (c - c_k)."""
+        """Return g + (c - c_k)."""
         return gradient + plan["correction"]
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
-        """c_k⁺, and its change for the server."""
+        """Return c_k⁺ and the upload c_k⁺ - c_k."""
         if self.option == 1:
             fresh = plan["fresh_control"]
         else:
@@ -97,11 +97,11 @@ class Scaffold(ServerRule):
         return self.weighting == "uniform"
 
     def state(self, model: Model) -> Rows:
-        """c = 0."""
+        """Return c = 0."""
         return {"control": torch.zeros(model.layout.size, dtype=torch.float64)}
 
     def broadcast(self, state: Rows) -> Rows:
-        """c, as large as the model."""
+        """Return c, as large as the model."""
         return {"server_control": state["control"]}
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:

@@ -53,7 +53,7 @@ class Replies:
         return self.windows / self.windows.sum()
 
     def mean(self, upload: str) -> Tensor:
-        """Σ p_k x_k of what is handed up as one number x_k a vehicle, [1], float64."""
+        """Return Σ p_k x_k of one uploaded number x_k per vehicle, [1], float64."""
         return (self.shares * self.uploads[upload].double()).sum().reshape(1)
 
 
@@ -161,7 +161,7 @@ class ServerRule(Tunable, ABC):
     def mean_of_sums(
         self, model: Model, delta: Tensor, weight: float, uploads: Rows
     ) -> tuple[Tensor, Rows]:
-        """(Δ [D], uploads) that stand for every vehicle's, all float64.
+        """Return the mean (Δ [D], uploads) of all vehicles from their sums, float64.
 
         `delta` and `uploads` are sums over the vehicles of weight times value, and `weight` is the
         sum of the weights.
@@ -193,7 +193,7 @@ class ServerRule(Tunable, ABC):
 
     @abstractmethod
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """(state, w_{t+1} [D]) from w_t [D] and at least one reply, unless it `acts_alone`."""
+        """Return (state, w_{t+1} [D]) from w_t [D] and replies (none if the rule `acts_alone`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,17 +204,17 @@ class Average(ServerRule):
     adds_the_mean: ClassVar[bool] = True
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
-        """w_t + Σ p_k Δ_k."""
+        """Return w_t + Σ p_k Δ_k."""
         return state, moved(weights, mean_delta(replies))
 
 
 def moved(weights: Tensor, step: Tensor) -> Tensor:
-    """w_t plus a float64 step, cast back once."""
+    """Return w_t plus a float64 step, cast back once."""
     return (weights.double() + step).to(weights.dtype)
 
 
 def mean_delta(replies: Replies) -> Tensor:
-    """Σ_k (n_k / n_t) Δ_k [D], float64, by how much of a buffer the replies fill.
+    """Return Σ_k (n_k / n_t) Δ_k [D], float64, times the share of a buffer that the replies fill.
 
     >>> import torch
     >>> windows, rng = torch.tensor([1.0, 3.0], dtype=torch.float64), np.random.default_rng(0)
@@ -229,7 +229,7 @@ PIECE: Final = 2**18
 
 
 def weighted_sum(weights: Tensor, vectors: Tensor) -> Tensor:
-    """Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
+    """Return Σ_k weights_k · vectors_k, from [R] and [R, D] to [D], float64."""
     if len(vectors) > 1 and vectors.stride(0) == 0:  # one vector that stands for all
         return weights.sum() * vectors[0].double()
 

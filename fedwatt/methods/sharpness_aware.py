@@ -43,7 +43,7 @@ class SharpnessAware(LocalRule):
     linear: ClassVar[bool] = False
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """∇loss(w + ρ g/‖g‖), [P, D]."""
+        """Return ∇loss(w + ρ g/‖g‖), [P, D]."""
         gradient = loss.gradient(weights)
         norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True) + SMALLEST_NORM
         return loss.gradient(torch.addcmul(weights, gradient, self.rho_sam / norm))
@@ -72,7 +72,7 @@ class GlobalShift(LocalRule):
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
     def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
-        """o [P, D]."""
+        """Return o [P, D]."""
         back = memory["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
         seen_before = memory["was_there"][:, None]
@@ -80,7 +80,7 @@ class GlobalShift(LocalRule):
         return memory, {"shift": shift}
 
     def shift(self, plan: Rows) -> Tensor:
-        """o."""
+        """Return o."""
         return plan["shift"]
 
     def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:

@@ -119,7 +119,7 @@ def _appearing(path: Path, cell: object) -> Iterator[Path]:
 def _on_ray(
     cells: Mapping[str, Cell], work: Work[Cell], shared: Any, address: str, gpus: float
 ) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """(name, files) of each cell, in the order in which they are finished."""
+    """Yield (name, files) of each cell, in the order in which they finish."""
     ray = library()
     with connected(address):
         # Ray retries what was lost with its machine or process; an exception is an answer.
@@ -173,7 +173,7 @@ def refuse_other_versions(wanted: Mapping[str, str]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Versions that must agree for results to be the same on all machines."""
+    """Return the versions that must agree for results to be the same on all machines."""
     return {"python": platform.python_version()} | {
         name: version(name) for name in ("fedwatt", "torch", "numpy")
     }
@@ -228,6 +228,6 @@ def _knock(address: str) -> None:
 
 
 def library() -> Any:
-    """Ray, which tells nobody that it is used, or a sentence on how to get it."""
+    """Import Ray without its usage reports, or raise a SettingError that names the extra."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     return optional("ray", "A grid on Ray needs Ray: pip install 'fedwatt[cluster]'.", SettingError)

@@ -146,7 +146,7 @@ def tune(
 
 
 def scores(choices: Sequence[MethodChoice], config: RunConfig, fleet: Fleet) -> list[float]:
-    """Mean validation RMSE of each choice's final models; infinite if a seed diverged.
+    """Return the mean validation RMSE of each choice's final models; infinite if a seed diverged.
 
     They train side by side, in one stack where they differ in nothing but numbers.
     """
@@ -179,7 +179,7 @@ def _finished(study: Study, config: RunConfig, fleet: Fleet) -> Tuned:
 def _finished_on_ray(
     studies: Sequence[Study], config: RunConfig, fleet: Fleet, folder: Path, ray: str
 ) -> list[Tuned]:
-    """All studies, the next trials of each of them a cell; a stack that is finished is kept."""
+    """Run all studies on Ray, the next trials of each as one cell; finished stacks are stored."""
     found: dict[int, Tuned] = {}
     sent: dict[int, list[float] | None] = dict.fromkeys(range(len(studies)))
     while sent:
@@ -368,7 +368,7 @@ def _as_json(found: list[Tuned], seed: int, target: Target) -> dict[str, Any]:
 
 
 def _library() -> Any:
-    """Optuna, quiet, or a sentence on how to get it."""
+    """Import Optuna without its log, or raise a SettingError that names the extra."""
     needed = "Tuning needs Optuna: pip install 'fedwatt[tune]'."
     optuna = optional("optuna", needed, SettingError)
     optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -234,6 +234,6 @@ class RayWorkers:
 
 
 def cluster_size(config: RunConfig) -> int:
-    """Workers that the cluster has room for."""
+    """Count the workers that the cluster has room for."""
     found = library().cluster_resources()
     return max(1, int(found.get("GPU" if config.device == "cuda" else "CPU", 1)))

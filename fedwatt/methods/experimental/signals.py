@@ -60,7 +60,7 @@ NOISE_SCALE: Final = Column("noise_scale", float, "B_noise, windows at which noi
 
 
 def noise_parts(small: Tensor, large: Tensor, b: int, n: int) -> tuple[Tensor, Tensor]:
-    """(S, G²) of mean ‖g_b‖² and ‖g_n‖².
+    """Return (S, G²) of mean ‖g_b‖² and ‖g_n‖².
 
     >>> sample = torch.tensor([1.0, 2.0, 3.0, 6.0])  # gradients of four windows
     >>> found = noise_parts((sample**2).mean(), sample.mean() ** 2, 1, 4)
@@ -91,13 +91,13 @@ class Signals(Gains):
         check(self, "signal_batch", enough, f"at least signal_parts={self.signal_parts}")
 
     def conflict(self, other: LocalRule) -> str:
-        """Both would remember the last turn."""
+        """Refuse two rules that store the last round's displacement."""
         if not isinstance(other, Gains):
             return ""
         return f"{type(other).__name__} records the transfer ratio already; leave out Signals."
 
     def memory(self, model: Model) -> Rows:
-        """Losses, model and displacement of the last turn, and the means of S and G²."""
+        """Return the losses, model and displacement of the last turn, and the means of S and G²."""
         still = torch.zeros(model.layout.size)
         noise = {"noise_variance": ZERO, "noise_square": ZERO, "noise_weight": ZERO}
         turn = {"last_anchor": still, "last_move": still, "last_efficiency": ZERO}
@@ -134,7 +134,7 @@ class Signals(Gains):
         return memory | next_state, plan
 
     def _noise(self, start: Start, row: int) -> Tensor | None:
-        """(S, G²) [2] of a vehicle at w_t; None where it has too few windows for the parts."""
+        """Return (S, G²) [2] of a vehicle at w_t; None where its windows are too few."""
         batch = start.fixed_batch(row, self.signal_batch, "signal batch")
         parts = self.signal_parts
         b = len(batch.labels) // self.signal_parts
@@ -160,7 +160,7 @@ class Signals(Gains):
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    """Of rows [P, D], float64; NaN where one of them is 0."""
+    """Return the cosine of rows [P, D], float64; NaN where one of them is 0."""
     a, b = a.double(), b.double()
     lengths = torch.linalg.vector_norm(a, dim=-1) * torch.linalg.vector_norm(b, dim=-1)
     cosine: Tensor = (a * b).sum(dim=-1) / lengths
