@@ -49,11 +49,8 @@ def known_format(columns: Iterable[str]) -> str:
     'teslamate'
     """
     present = {tidy(name) for name in columns}
-    for name in shipped_mappings():
-        signature = shipped_tables(name).get("signature", ())
-        if signature and present.issuperset(map(tidy, signature)):
-            return name
-    return ""
+    signatures = {name: shipped_tables(name).get("signature") for name in shipped_mappings()}
+    return next((n for n, s in signatures.items() if s and present.issuperset(map(tidy, s))), "")
 
 
 def better_reader(columns: Iterable[str]) -> str:
@@ -281,7 +278,8 @@ def _decided(
     }
     reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
     keys = [first.rows[name] for name in (vehicle, trip) if name]
-    order = _order([*keys, times.alias("seconds of time")])
+    rows = pl.DataFrame([*keys, times.alias("seconds of time")])
+    order = rows.select(pl.arg_sort_by(pl.all())).to_series()
     for name, guess in channels.items():
         tables["channels"][name] = {"column": guess.column, "unit": guess.unit}
         reasons[name] = guess.why
@@ -290,15 +288,6 @@ def _decided(
             tables["channels"][name]["discharge"] = sign
             reasons[f"{name}.discharge"] = why
     return tables, reasons
-
-
-def _order(keys: Sequence[pl.Series]) -> pl.Series:
-    """Return the order of rows by vehicle, trip and time."""
-    return (
-        pl.DataFrame(keys)
-        .with_row_index("number of row")
-        .sort(pl.exclude("number of row"))["number of row"]
-    )
 
 
 def _settle_identity(
