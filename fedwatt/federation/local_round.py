@@ -22,7 +22,7 @@ from fedwatt.engine.job import Job
 from fedwatt.engine.together import train
 from fedwatt.errors import SettingError
 from fedwatt.federation.participation import Call
-from fedwatt.federation.work import Work, recorded_columns
+from fedwatt.federation.work import Work, picked, recorded_columns
 from fedwatt.methods import Method
 from fedwatt.methods.rule import LocalRule, OwnTraining, Rows, Start
 from fedwatt.metrics import Stopwatch
@@ -35,14 +35,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Broadcast:
-    """The server's message to the P vehicles of a stack at the start of a round."""
+    """The server's message at the start of a round, a row for each run or each of P vehicles."""
 
     round: int  # t
-    weights: Tensor  # the model w_t that each of them starts from, [P, D]
+    weights: Tensor  # the model w_t, [P, D]
     sent: Rows  # what the server rule sends besides, each [P, ...]
     population: int  # K, all vehicles that may train
     population_windows: float  # n, their training windows
-    own_seed: int | None = None  # by which a vehicle on the road draws batches; None: the run's
+    own_seed: int | None = None  # a deployed vehicle's secret seed for batches; None: the run's
+
+    def to(self, device: torch.device) -> "Broadcast":
+        """Return the message on another device."""
+        sent = {name: value.to(device) for name, value in self.sent.items()}
+        return replace(self, weights=self.weights.to(device), sent=sent)
+
+    def of_runs(self, runs: Sequence[int]) -> "Broadcast":
+        """Return the message for vehicles of these runs, from one with a row for each run."""
+        weights = picked(self.weights, runs)
+        sent = {name: like(value, weights)[runs] for name, value in self.sent.items()}
+        return replace(self, weights=weights, sent=sent)
 
 
 @dataclass(frozen=True, eq=False)

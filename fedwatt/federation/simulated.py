@@ -19,14 +19,13 @@ from fedwatt.federation.local_round import (
     finish_round,
     in_stack_order,
     initial_memory,
-    like,
     vehicle_models,
 )
 from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.participation import Call, Members, Present, first_available, next_available
 from fedwatt.federation.records import Evaluation, Row
 from fedwatt.federation.state import State, Table, new_table, pages_path
-from fedwatt.federation.work import Work, no_work, picked
+from fedwatt.federation.work import Work, no_work
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics import Stopwatch
@@ -159,30 +158,32 @@ class SimulatedVehicles:
         """All `calls` as one stack, up to its first step."""
         calls, ahead = in_stack_order(calls), self.local.ahead
         is_prepared = ahead is not None and ahead.round == state.round and ahead.stack == calls
-        broadcast, memory = self._heard(method, state, calls)
+        broadcast, memory = self._inputs(method, state, calls)
         batches = ahead.batches if ahead is not None and is_prepared else None
         return begin_round(self.local, method, broadcast, memory, calls, watch, batches)
 
     def personalised_models(self, method: Method, state: State, calls: Sequence[Call]) -> Tensor:
         """Return the model [P, D] that each vehicle of `calls` would drive with after `state`."""
-        return vehicle_models(self.local, method, *self._heard(method, state, calls), calls)
+        return vehicle_models(self.local, method, *self._inputs(method, state, calls), calls)
 
-    def _heard(self, method: Method, state: State, calls: Sequence[Call]) -> tuple[Broadcast, Rows]:
-        """Return (what the server says after `state`, what the vehicles remember), rows as in
-        `calls`.
-        """
-        runs = [c.run for c in calls]
-        vehicles = [c.vehicle for c in calls]
-        anchor = picked(state.weights, runs)
-        sent = method.server.broadcast(state.server)
-        broadcast = Broadcast(
+    def broadcast(self, method: Method, state: State) -> Broadcast:
+        """Return the server's message after `state`, a row for each run."""
+        return Broadcast(
             state.round,
-            anchor,
-            {name: like(value, anchor)[runs] for name, value in sent.items()},
+            state.weights,
+            method.server.broadcast(state.server),
             len(self.members.population),
             self.members.population_windows,
         )
-        return broadcast, {name: table[runs, vehicles] for name, table in state.memory.items()}
+
+    def _inputs(
+        self, method: Method, state: State, calls: Sequence[Call]
+    ) -> tuple[Broadcast, Rows]:
+        """Return (the server's message after `state`, client states), a row for each call."""
+        runs = [call.run for call in calls]
+        vehicles = [call.vehicle for call in calls]
+        memory = {name: table[runs, vehicles] for name, table in state.memory.items()}
+        return self.broadcast(method, state).of_runs(runs), memory
 
 
 class SimulatedBackend(SimulatedVehicles):

@@ -69,6 +69,15 @@ class Work:
         weights = torch.full((count,), mean.weight, dtype=torch.float64, device=mean.delta.device)
         return mean.delta.expand(count, -1), weights, alike
 
+    def to(self, device: torch.device) -> "Work":
+        """Return the updates and client states on another device."""
+        return replace(
+            self,
+            deltas=self.deltas.to(device),
+            memory={name: values.to(device) for name, values in self.memory.items()},
+            uploads={name: values.to(device) for name, values in self.uploads.items()},
+        )
+
     def of(self, run: int) -> list[int]:
         """Return the rows of a run, in ascending order of its vehicles."""
         return self._rows.get(run, [])

@@ -1,14 +1,16 @@
 """A method: local rules, perhaps a defence, and one server rule that go together, and its costs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import permutations
 from typing import Final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedwatt.errors import SettingError
+from fedwatt.errors import DataError, SettingError
 from fedwatt.methods.defence import Defence
 from fedwatt.methods.private import OUTSIDE
 from fedwatt.methods.rule import LocalRule, Rows, explores
@@ -101,6 +103,23 @@ class Method:
         """(server state, w_{t+1} [D]) from w_t [D] and `replies_needed` replies or more."""
         screened = replies if self.defence is None else self.defence.screen(replies)
         return self.server.update(state, weights, screened)
+
+    def mean_of_sums(
+        self, model: Model, sums: Mapping[str, NDArray[np.float64]]
+    ) -> tuple[Tensor, float, Rows]:
+        """Return (the Δ [D] that replaces every vehicle's, Σ w_k, the uploads) from weighted sums.
+
+        `sums` has "weight", "delta" and the uploads by name; `model` is adapted.
+        """
+        weight = float(sums["weight"][0])
+        if not weight > 0:
+            raise DataError("The vehicles of a sum have no windows at all.")
+        templates = self.uploads(model).items()
+        uploads = {name: torch.from_numpy(sums[name]).view(t.shape) for name, t in templates}
+        delta, uploads = self.server.mean_of_sums(
+            model, torch.from_numpy(sums["delta"]), weight, uploads
+        )
+        return delta, weight, uploads
 
     def _faults(self) -> Iterator[str]:
         """Return the reason why these rules cannot work together, one reason after the other."""
