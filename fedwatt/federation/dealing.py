@@ -45,7 +45,7 @@ class Share:
     """Some participants of a round and their client state, in the same order."""
 
     participants: tuple[Participant, ...]
-    memory: Rows
+    client_state: Rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +95,11 @@ def train_share(local: Federation, method: Method, start: Broadcast, share: Shar
         return ShareResult(tuple(calls), windows, no_work(start.weights))
     rows = [place[call.run, call.vehicle] for call in working]
     broadcast = start.to(local.device).of_runs([call.run for call in working])
-    memory = {name: values[rows].to(local.device) for name, values in share.memory.items()}
+    client_state = {
+        name: values[rows].to(local.device) for name, values in share.client_state.items()
+    }
     with watch.section("training"):
-        begun = begin_round(local, method, broadcast, memory, working, watch)
+        begun = begin_round(local, method, broadcast, client_state, working, watch)
         work = finish_round(local, method, begun, train(begun.job, watch))
     sums: dict[int, Contribution] = {}
     if adds_up(method):
@@ -190,8 +192,8 @@ class DealtBackend(SimulatedBackend):
 def _share(state: State, participants: Sequence[Participant]) -> Share:
     runs = [participant.run for participant in participants]
     vehicles = [participant.vehicle for participant in participants]
-    memory = {name: table[runs, vehicles].cpu() for name, table in state.memory.items()}
-    return Share(tuple(participants), memory)
+    client_state = {name: table[runs, vehicles].cpu() for name, table in state.client_state.items()}
+    return Share(tuple(participants), client_state)
 
 
 def dealt_federation(federation: Federation, deal: Deal, shares: int = SHARES) -> Federation:

@@ -129,9 +129,11 @@ class SquaredLength(LocalRule):
         """FedExP's server, which compares it with the mean's."""
         return Extrapolated
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """‖Δ_k‖² [P]."""
-        return memory, {"squared_length": deltas.double().square().sum(dim=-1)}
+        return client_state, {"squared_length": deltas.double().square().sum(dim=-1)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,12 +48,12 @@ class FaultRule(LocalRule):
             return ""
         return "a vehicle has one fault at a time; give one of them."
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the mask of faulty vehicles, [P, 1]."""
         seed = self.fault_seed
         share = self.fault_share
         drawn = [is_faulty(name, seed=seed, share=share) for name in start.vehicles]
-        return memory, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
+        return client_state, {"faulty": torch.tensor(drawn, device=start.anchor.device)[:, None]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,15 +84,15 @@ class GaussianUpdate(FaultRule):
 
     fault_scale: float = 100.0
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the mask of faulty vehicles and z/√D [P, D], drawn anew every round."""
-        memory, plan = super().begin(memory, start)
+        client_state, plan = super().begin(client_state, start)
         size = start.anchor.shape[-1]
         noise = np.zeros((len(start.vehicles), size))
         for row in plan["faulty"].flatten().nonzero().flatten().tolist():
             rng = generator(self.fault_seed, "faulty update", start.round, start.vehicles[row])
             noise[row] = rng.standard_normal(size) / np.sqrt(size)
-        return memory, plan | {"noise": torch.from_numpy(noise).to(start.anchor)}
+        return client_state, plan | {"noise": torch.from_numpy(noise).to(start.anchor)}
 
     def reply(self, deltas: Tensor, plan: Rows) -> Tensor:
         """σ ‖Δ_k‖ z/√D."""

@@ -57,14 +57,14 @@ class ChooseCentre(LocalRule):
         """Refuse rules with client state: the state would belong to the centre of an earlier
         round.
         """
-        if not other.memory(MLP(1, 1, (1,))):
+        if not other.client_state(MLP(1, 1, (1,))):
             return ""
         return (
             f"{type(other).__name__} remembers what it learned of one model, and a vehicle may "
             "choose another centre in the next round. Leave it out."
         )
 
-    def origin(self, memory: Rows, start: Start) -> Origin:
+    def origin(self, client_state: Rows, start: Start) -> Origin:
         """Return the centre that each vehicle chooses."""
         centres = _centres(start)
         chosen = self._choice(start)
@@ -72,7 +72,7 @@ class ChooseCentre(LocalRule):
         plan = {"centre": chosen.double(), "choice": choice}
         return Origin(_picked(centres, chosen), plan, torch.zeros_like(start.steps))
 
-    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+    def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
         """Return the centre that it would choose now."""
         return _picked(_centres(start), self._choice(start))
 

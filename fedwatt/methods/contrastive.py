@@ -50,14 +50,17 @@ class Contrastive(LocalRule):
             )
         return model
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """No last model yet."""
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the last model of every vehicle that has one, if it is to count."""
-        last = memory["last_model"].to(start.anchor.dtype)
-        return memory, {"last_model": last, "seen": memory["seen"] & (self.contrast_weight > 0)}
+        last = client_state["last_model"].to(start.anchor.dtype)
+        return client_state, {
+            "last_model": last,
+            "seen": client_state["seen"] & (self.contrast_weight > 0),
+        }
 
     def shapes(self, plan: Rows) -> bool:
         """Only where somebody has a last model."""
@@ -74,6 +77,11 @@ class Contrastive(LocalRule):
         values = contrast(representation, z_global, z_previous, self.temperature)
         return torch.where(seen[:, None], self.contrast_weight * values, 0.0)
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Return the model just trained is the last model from now on."""
-        return {"last_model": start.origin + deltas, "seen": torch.ones_like(memory["seen"])}, {}
+        return {
+            "last_model": start.origin + deltas,
+            "seen": torch.ones_like(client_state["seen"]),
+        }, {}

@@ -36,7 +36,7 @@ class Dynamic(LocalRule):
 
     records: ClassVar[tuple[Column, ...]] = (PULL,)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """h_k = 0."""
         return {"h": torch.zeros(model.layout.size)}
 
@@ -44,22 +44,24 @@ class Dynamic(LocalRule):
         """FedDyn's server, which keeps the mean of all h_k."""
         return DynamicServer
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """α_k [P] and α_k h_k [P, D]."""
         alpha = torch.full_like(start.relative_size, self.alpha_dyn)
         if self.weighting == "windows":
             alpha = alpha / start.relative_size.clamp(0.1, 10)
         alpha = alpha.to(start.anchor.dtype)
-        linear = alpha[:, None] * memory["h"].to(start.anchor.dtype)
-        return memory, {"pull": alpha, "linear": linear}
+        linear = alpha[:, None] * client_state["h"].to(start.anchor.dtype)
+        return client_state, {"pull": alpha, "linear": linear}
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + α_k (w - w_t) + α_k h_k."""
         return pull(gradient, weights, anchor, plan["pull"][:, None]) + plan["linear"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """h_k ← h_k + Δ_k; nothing more goes up than Δ_k."""
-        return {"h": memory["h"] + deltas}, {}
+        return {"h": client_state["h"] + deltas}, {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -71,7 +71,7 @@ class Elastic(LocalRule):
         """Return the model with its early exits."""
         return ElasticModel(model)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """No window yet, nothing trained."""
         return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
@@ -92,10 +92,10 @@ class Elastic(LocalRule):
             "that ends before them; use one of the two."
         )
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Each vehicle's window and the tensors it will train; `runtime` is in budgets."""
         assert isinstance(start.model, ElasticModel)
-        choices = [self._choose(memory, start, row) for row in range(len(start.anchor))]
+        choices = [self._choose(client_state, start, row) for row in range(len(start.anchor))]
         names = list(start.model.layout.shapes)
         device = start.anchor.device
         window = torch.tensor([choice.window for choice in choices], device=device)
@@ -109,7 +109,7 @@ class Elastic(LocalRule):
         }
         return {"window": window, "trained": trained}, plan
 
-    def _choose(self, memory: Rows, start: Start, row: int) -> "_Choice":
+    def _choose(self, client_state: Rows, start: Start, row: int) -> "_Choice":
         """Return the tensors that the vehicle in `row` trains this round."""
         model = start.model
         assert isinstance(model, ElasticModel)
@@ -122,9 +122,9 @@ class Elastic(LocalRule):
 
         work = tensor_work(model, seconds)
         times = [sum(work[n].apply + work[n].through for n in block) for block in model.blocks]
-        on = dict(zip(model.layout.shapes, memory["trained"][row].tolist(), strict=True))
+        on = dict(zip(model.layout.shapes, client_state["trained"][row].tolist(), strict=True))
         used = [any(on[name] for name in block) for block in model.blocks]
-        before = memory["window"][row].tolist()
+        before = client_state["window"][row].tolist()
         window = next_window(None if before[1] < 0 else tuple(before), used, times, budget)
 
         candidates = [n for block in model.blocks[window[0] : window[1] + 1] for n in block]

@@ -114,10 +114,10 @@ class Fractional(LocalRule):
         """Γ(2-α)."""
         return gamma(2 - self.alpha)
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """κ of the broadcast model, if it is to gate the steps."""
         if self.beta_kappa == 0:
-            return memory, {}
+            return client_state, {}
         name = self.matrix or start.model.spectral_matrix
         shapes = start.model.layout.shapes
         if len(shapes.get(name, ())) != 2:
@@ -127,7 +127,7 @@ class Fractional(LocalRule):
             )
         matrix = start.model.layout.split(start.origin)[name]
         kappa = spectral_ratio(matrix, iterations=self.power_iterations, epsilon_f=self.epsilon_f)
-        return memory, {"kappa": kappa}
+        return client_state, {"kappa": kappa}
 
     def scale(self, moved: Tensor, kappa: Tensor | float = 0.0) -> Tensor:
         """Return p for the displacement w_h - w_{h-1}, both [..., D]; `kappa` may be [..., 1]."""

@@ -217,7 +217,7 @@ def costs(method: Method, model: Model) -> Costs:
         weights=model.layout.size,
         down=size + _numbers(method.server.broadcast(server)),
         up=size + _numbers(method.uploads(adapted)),
-        vehicle=sum(_numbers(rule.memory(adapted)) for rule in method.local),
+        vehicle=sum(_numbers(rule.client_state(adapted)) for rule in method.local),
         server=_numbers(server),
     )
 

@@ -45,10 +45,10 @@ class Momentum(LocalRule):
 
     looks_back: ClassVar[bool] = True
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the rate, to read the buffer off the last step."""
         rate = torch.full_like(start.steps, start.learning_rate, dtype=torch.float64)
-        return memory, {"momentum_rate": rate}
+        return client_state, {"momentum_rate": rate}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
@@ -99,9 +99,11 @@ class ClientMomentum(LocalRule):
             return "ClientMomentum is a momentum already; leave out 'momentum'."
         return ""
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """m_t."""
-        return memory, {"fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)}
+        return client_state, {
+            "fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)
+        }
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
@@ -109,9 +111,11 @@ class ClientMomentum(LocalRule):
         """α v + (1 - α) m."""
         return self.alpha_cm * gradient + (1 - self.alpha_cm) * plan["fleet_momentum"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """η_t H_k [P], by which the server turns displacements into gradients."""
-        return memory, {"rate_times_steps": start.learning_rate * start.steps.double()}
+        return client_state, {"rate_times_steps": start.learning_rate * start.steps.double()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,11 +170,11 @@ class FrozenMomentum(LocalRule):
             return "MimeLite's momentum is frozen for a round; leave out Momentum."
         return ""
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """m_t and G_k, both [P, D]."""
         fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
-        return memory, {"frozen_momentum": frozen, "full_gradient": fresh}
+        return client_state, {"frozen_momentum": frozen, "full_gradient": fresh}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows

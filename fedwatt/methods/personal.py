@@ -51,13 +51,15 @@ class Companion(LocalRule):
     rate_own: float = number(1.0, "(0, inf)", fixed="the rate that both share is tuned")
     """r, the own model's rate over η_t."""
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """v_k, and whether there is one yet."""
         return {"own_model": torch.zeros(model.layout.size), "has_own": torch.tensor(False)}
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Train v_k on; one that leaves the finite numbers stays as it was."""
-        here = self._vehicle_model(memory, start.anchor)
+        here = self._vehicle_model(client_state, start.anchor)
         rules = (Tether(strength=self.lam_own),) if self.lam_own else ()
         plans: tuple[Rows, ...] = ({"broadcast": start.anchor},) if self.lam_own else ()
         learning_rate = self.rate_own * start.learning_rate
@@ -69,16 +71,18 @@ class Companion(LocalRule):
             log.warning("the own model of %s is not finite: it stays", start.vehicles[row])
         return {
             "own_model": torch.where(finite[:, None], vehicle_model, here),
-            "has_own": memory["has_own"] | finite,
+            "has_own": client_state["has_own"] | finite,
         }, {}
 
-    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+    def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
         """v_k; w_{t+1} for a vehicle that has none, where its own would begin."""
-        return self._vehicle_model(memory, start.anchor)
+        return self._vehicle_model(client_state, start.anchor)
 
-    def _vehicle_model(self, memory: Rows, sent: Tensor) -> Tensor:
+    def _vehicle_model(self, client_state: Rows, sent: Tensor) -> Tensor:
         """v_k [P, D], the model that is `sent` where there is none."""
-        return torch.where(memory["has_own"][:, None], memory["own_model"].to(sent), sent)
+        return torch.where(
+            client_state["has_own"][:, None], client_state["own_model"].to(sent), sent
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +142,14 @@ class PersonalHead(LocalRule):
         """Not where all vehicles have the head that they are sent."""
         return self.head_training != "never"
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """v_k, and whether there is one yet."""
         if not self.personalised:
             return {}
         size = int(_head(model).sum())
         return {"own_head": torch.zeros(size), "has_head": torch.tensor(False)}
 
-    def origin(self, memory: Rows, start: Start) -> Origin | None:
+    def origin(self, client_state: Rows, start: Start) -> Origin | None:
         """Return the body as it was sent with the vehicle's own head, already trained if it goes
         first.
         """
@@ -156,12 +160,12 @@ class PersonalHead(LocalRule):
             # 0.1 · 30 is 3.0000000000000004 in floating point; that is 3 steps.
             share = torch.ceil(self.head_share * start.steps.double() - 1e-9).to(taken)
             taken = torch.minimum(share, start.steps - 1)
-        return Origin(self._with_head(memory, start, taken), {}, taken)
+        return Origin(self._with_head(client_state, start, taken), {}, taken)
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return which weights are the body's, [P, D]."""
         body = ~_head(start.model).to(start.anchor.device)
-        return memory, {"moving": body.expand_as(start.anchor)}
+        return client_state, {"moving": body.expand_as(start.anchor)}
 
     def direction(
         self, gradient: Tensor, weights: Tensor, previous: Tensor | None, plan: Rows
@@ -175,26 +179,30 @@ class PersonalHead(LocalRule):
         """Δu alone; the head's entries are 0."""
         return torch.where(plan["moving"], deltas, 0.0)
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Keep the head."""
         if not self.personalised:
-            return memory, {}
+            return client_state, {}
         trained = (start.origin + deltas)[:, _head(start.model).to(deltas.device)]
-        return {"own_head": trained, "has_head": torch.ones_like(memory["has_head"])}, {}
+        return {"own_head": trained, "has_head": torch.ones_like(client_state["has_head"])}, {}
 
-    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+    def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
         """Return the present body with the own head; a vehicle without one trains v_0 first."""
         new = torch.full_like(start.steps, self.head_steps_new)
-        return self._with_head(memory, start, torch.where(memory["has_head"], 0, new))
+        return self._with_head(client_state, start, torch.where(client_state["has_head"], 0, new))
 
-    def _with_head(self, memory: Rows, start: Start, steps: Tensor) -> Tensor:
+    def _with_head(self, client_state: Rows, start: Start, steps: Tensor) -> Tensor:
         """Return the body as it was sent with each vehicle's head after `steps` [P] more of it
         alone.
         """
         head = _head(start.model).to(start.anchor.device)
         weights = start.anchor.clone()
-        vehicle_head = memory["own_head"].to(weights)
-        weights[:, head] = torch.where(memory["has_head"][:, None], vehicle_head, weights[:, head])
+        vehicle_head = client_state["own_head"].to(weights)
+        weights[:, head] = torch.where(
+            client_state["has_head"][:, None], vehicle_head, weights[:, head]
+        )
         plan = {"moving": head.expand_as(weights)}
         alone = OwnTraining((_HEAD_ALONE,), (plan,), weights, start.learning_rate, steps)
         return weights + start.train(alone)

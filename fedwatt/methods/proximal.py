@@ -90,10 +90,13 @@ class BroadcastPull(PlannedPull):
         """Return the server that sets μ."""
         return AdaptiveMu
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """μ_t [P] and F_k(w_t) [P]."""
         before = [self._loss(start, row) for row in range(len(start.anchor))]
-        return memory, {"pull": start.broadcast["mu"].flatten(), "loss_before": torch.stack(before)}
+        return client_state, {
+            "pull": start.broadcast["mu"].flatten(),
+            "loss_before": torch.stack(before),
+        }
 
     def _loss(self, start: Start, row: int) -> Tensor:
         batch = start.probe_batch(row, self.loss_batch, "loss batch")

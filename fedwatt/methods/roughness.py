@@ -163,9 +163,9 @@ class Probing(PlannedPull):
     last_probe: ClassVar[str] = ""
     """Name of the round of the last probe in the client state; -1: never."""
 
-    def due(self, memory: Rows, start: Start) -> Tensor:
+    def due(self, client_state: Rows, start: Start) -> Tensor:
         """Return which vehicles probe, [P]; one without an index does in any case."""
-        last = memory[self.last_probe]
+        last = client_state[self.last_probe]
         if self.probe_schedule == "global" and start.round % self.probe_every == 0:
             return torch.ones_like(last, dtype=torch.bool)
         old = start.round - last >= self.probe_every
@@ -210,20 +210,20 @@ class RoughnessProximal(Probing):
             return index.clamp(self.i_min, self.i_max)
         return index / (index + self.tau_i)
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return the last index and the round it was probed in; -1: never."""
         return {"roughness": torch.tensor(0.0).double(), "probed_in": torch.tensor(-1)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Probe the vehicles that are due and set this round's strengths μ_k [P]."""
-        due = self.due(memory, start)
+        due = self.due(client_state, start)
         rows = due.nonzero().flatten().tolist()
-        index = memory["roughness"].clone()
+        index = client_state["roughness"].clone()
         if rows:
             index[rows] = measured(start, rows, self._slicing(start))
         strength = scheduled(self.lam, self.lam_schedule, start.round) * self.respond(index)
-        last = memory["probed_in"].masked_fill(due, start.round)
-        next_state = memory | {"roughness": index, "probed_in": last}
+        last = client_state["probed_in"].masked_fill(due, start.round)
+        next_state = client_state | {"roughness": index, "probed_in": last}
         return next_state, {"probed": due, "roughness": index, "pull": strength}
 
     def _slicing(self, start: Start) -> Slicing:

@@ -172,7 +172,7 @@ class LocalRule(Tunable):
         """Return the model as this rule needs it; it may gain tensors at the end of its layout."""
         return model
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return a vehicle's client state before its first round, without the vehicle axis."""
         return {}
 
@@ -200,19 +200,19 @@ class LocalRule(Tunable):
         """
         return ""
 
-    def origin(self, memory: Rows, start: Start) -> Origin | None:
+    def origin(self, client_state: Rows, start: Start) -> Origin | None:
         """Return the start of the steps, before any rule's `begin`; None for the broadcast model.
 
         Of the rules of a method only one may have such a place.
         """
         return None
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Once a round: (memory afterwards, what this round's steps need).
 
         The second part is the rule's plan; what is in `records` goes into the table of clients.
         """
-        return memory, {}
+        return client_state, {}
 
     def shapes(self, plan: Rows) -> bool:
         """Return whether `prediction` or `penalty` changes anything for the vehicles of `plan`.
@@ -271,13 +271,17 @@ class LocalRule(Tunable):
         """Return the update Δ_k [P, D] that a vehicle uploads; by default the trained one."""
         return deltas
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """After the last step, with Δ_k [P, D]: (memory afterwards, what is handed up besides Δ_k).
 
         Both count only if the reply does: a vehicle whose reply was lost forgets this round. By
         default what is in the plan by the name of an upload is handed up.
         """
-        return memory, {name: plan[name] for name in self.uploads(start.model) if name in plan}
+        return client_state, {
+            name: plan[name] for name in self.uploads(start.model) if name in plan
+        }
 
     @property
     def personalised(self) -> bool:
@@ -286,7 +290,7 @@ class LocalRule(Tunable):
         """
         return type(self).vehicle_model is not LocalRule.vehicle_model
 
-    def vehicle_model(self, memory: Rows, start: Start) -> Tensor:
+    def vehicle_model(self, client_state: Rows, start: Start) -> Tensor:
         """Return the model [P, D] that each vehicle would drive with if it heard the server now.
 
         `start` is what a vehicle would know at the start of the next round, w_{t+1} included. It is

@@ -34,7 +34,7 @@ class ControlVariates(LocalRule):
     control_batch: int = number(1024, "[1, inf]", "window")
     """Windows of option 1's gradient; a vehicle with fewer uses all it has."""
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """c_k = 0."""
         return {"control": torch.zeros(model.layout.size)}
 
@@ -51,22 +51,24 @@ class ControlVariates(LocalRule):
         """Option 2, which takes the mean of the gradients from the displacement."""
         return "SCAFFOLD's option 2" if self.option == 2 else ""
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """b_k = c - c_k, the same in every step of the round."""
-        vehicle_control = memory["control"].to(start.anchor.dtype)
+        vehicle_control = client_state["control"].to(start.anchor.dtype)
         plan = {
             "own_control": vehicle_control,
             "correction": start.broadcast["server_control"] - vehicle_control,
         }
         if self.option == 1:
             plan["fresh_control"] = gradients_at_origin(start, self.control_batch, "control batch")
-        return memory, plan
+        return client_state, plan
 
     def gradient(self, gradient: Tensor, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """g + (c - c_k)."""
         return gradient + plan["correction"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """c_k⁺, and its change for the server."""
         if self.option == 1:
             fresh = plan["fresh_control"]

@@ -67,23 +67,25 @@ class GlobalShift(LocalRule):
             )
         return ""
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Return the model that it was sent last, and whether there was one."""
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """o [P, D]."""
-        back = memory["sent_before"].to(start.anchor) - start.anchor
+        back = client_state["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
-        seen_before = memory["was_there"][:, None]
+        seen_before = client_state["was_there"][:, None]
         shift = torch.where(seen_before, self.rho_lesam * back / length, torch.zeros_like(back))
-        return memory, {"shift": shift}
+        return client_state, {"shift": shift}
 
     def shift(self, plan: Rows) -> Tensor:
         """o."""
         return plan["shift"]
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Remember w_t."""
-        seen = torch.ones_like(memory["was_there"])
+        seen = torch.ones_like(client_state["was_there"])
         return {"sent_before": start.anchor, "was_there": seen}, {}

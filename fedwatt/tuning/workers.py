@@ -98,13 +98,13 @@ def train_task(text: str, fleet: Fleet | None, folder: Path) -> None:
     (choice,) = config.methods
     origin = CheckpointOrigin(run_hash(config), fleet.data_hash())
     with tempfile.TemporaryDirectory(prefix="fedwatt-") as scratch:
-        federation = federation_for(config, choice, fleet, Path(scratch) / "memory")
+        federation = federation_for(config, choice, fleet, Path(scratch) / "states")
         budget = budget_for(choice.method, config.training, fleet)
         state, history = train_method(
             federation, choice, Path(scratch), SILENT, origin, inf, budget
         )
         # Client state serves later rounds only.
-        save_checkpoint(folder, replace(state, memory={}, events={}), history, origin)
+        save_checkpoint(folder, replace(state, client_state={}, events={}), history, origin)
     made = provenance(federation.device, deterministic=config.training.deterministic)
     write_text(folder / "environment.json", json.dumps(made))
 

@@ -120,7 +120,7 @@ def test_personal_heads_on_the_toy(when: str, schedule) -> None:
     expected = HEADS[when, schedule]
     for (_, state), row in zip(toy_states(method, schedule, BodyAndHead()), expected, strict=True):
         body, head = state.weights[0].tolist()
-        kept = state.memory
+        kept = state.client_state
         heads = torch.where(kept["has_head"][..., None], kept["own_head"], 1.0).flatten().tolist()
         assert [body, *heads] == approx(row, abs=1e-9)
         assert head == 1.0
@@ -229,7 +229,7 @@ def test_own_models_do_not_mind_how_replies_are_taken_in(terms: dict) -> None:
         *_, last = states(fed, get(f"{name}{private}", **settings))
         found.append(last)
     assert torch.equal(found[0].weights, found[1].weights)
-    assert found[1].memory["has_own"].any()
+    assert found[1].client_state["has_own"].any()
 
 
 def test_ditto_without_a_pull_is_training_alone() -> None:
@@ -406,7 +406,7 @@ def test_scaffold_corrects_the_body_alone() -> None:
     *_, last = states(fed, method)
     head = MODEL.hidden[-1] + 1
     assert not last.server["control"][:, -head:].any()
-    assert not last.memory["control"][..., -head:].any()
+    assert not last.client_state["control"][..., -head:].any()
     assert last.server["control"][:, :-head].any()
 
 

@@ -96,24 +96,24 @@ class Signals(Gains):
             return ""
         return f"{type(other).__name__} records the transfer ratio already; leave out Signals."
 
-    def memory(self, model: Model) -> Rows:
+    def client_state(self, model: Model) -> Rows:
         """Losses, model and displacement of the last turn, and the means of S and G²."""
         still = torch.zeros(model.layout.size)
         noise = {"noise_variance": ZERO, "noise_square": ZERO, "noise_weight": ZERO}
         turn = {"last_anchor": still, "last_move": still, "last_efficiency": ZERO}
-        return super().memory(model) | noise | turn | {"turns_against": ZERO}
+        return super().client_state(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
         """Return the count of updates against the fleet's direction, if it is uploaded."""
         return {"opposed": ZERO} if self.tell_turns else {}
 
-    def begin(self, memory: Rows, start: Start) -> tuple[Rows, Rows]:
+    def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
         """Return the result of the last participation and the noise of this one's gradient."""
-        memory, plan = super().begin(memory, start)
+        client_state, plan = super().begin(client_state, start)
         now = plan["gain_from"]
-        alignment = _cosine(memory["last_move"], start.anchor - memory["last_anchor"])
-        straight = memory["last_efficiency"]  # 0: not known yet
-        against = torch.where(alignment < AGAINST, memory["turns_against"] + 1, 0.0)
+        alignment = _cosine(client_state["last_move"], start.anchor - client_state["last_anchor"])
+        straight = client_state["last_efficiency"]  # 0: not known yet
+        against = torch.where(alignment < AGAINST, client_state["turns_against"] + 1, 0.0)
         plan |= {
             "alignment": alignment,
             "turns_against": against,
@@ -124,14 +124,14 @@ class Signals(Gains):
         values = torch.stack([now.new_zeros(2) if part is None else part for part in parts])
         next_state = {"turns_against": against}
         for place, name in enumerate(("noise_variance", "noise_square")):
-            mean = KEEP * memory[name] + (1 - KEEP) * values[:, place]
-            next_state[name] = torch.where(has_part, mean, memory[name])
-        weight = KEEP * memory["noise_weight"] + 1 - KEEP
-        next_state["noise_weight"] = torch.where(has_part, weight, memory["noise_weight"])
+            mean = KEEP * client_state[name] + (1 - KEEP) * values[:, place]
+            next_state[name] = torch.where(has_part, mean, client_state[name])
+        weight = KEEP * client_state["noise_weight"] + 1 - KEEP
+        next_state["noise_weight"] = torch.where(has_part, weight, client_state["noise_weight"])
         square = next_state["noise_square"]
         scale = torch.where(square > 0, next_state["noise_variance"] / square, torch.inf)
         plan["noise_scale"] = torch.where(next_state["noise_weight"] > 0, scale, torch.nan)
-        return memory | next_state, plan
+        return client_state | next_state, plan
 
     def _noise(self, start: Start, row: int) -> Tensor | None:
         """(S, G²) [2] of a vehicle at w_t; None where it has too few windows for the parts."""
@@ -149,14 +149,18 @@ class Signals(Gains):
         large = gradients.mean(dim=0).square().sum()
         return torch.stack(noise_parts(small, large, b, parts * b))
 
-    def finish(self, memory: Rows, plan: Rows, start: Start, deltas: Tensor) -> tuple[Rows, Rows]:
+    def finish(
+        self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
+    ) -> tuple[Rows, Rows]:
         """Remember this turn."""
-        memory, _ = super().finish(memory, plan, start, deltas)
+        client_state, _ = super().finish(client_state, plan, start, deltas)
         length = torch.linalg.vector_norm(deltas, dim=-1, dtype=torch.float64)
         assert start.path is not None
         turn = {"last_anchor": start.anchor, "last_move": deltas}
         uploads = {"opposed": plan["turns_against"]} if self.tell_turns else {}
-        return memory | turn | {"last_efficiency": (length / start.path).nan_to_num()}, uploads
+        return client_state | turn | {
+            "last_efficiency": (length / start.path).nan_to_num()
+        }, uploads
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
