@@ -26,7 +26,7 @@ from fedwatt.engine.together import train
 from fedwatt.federation.federation import Federation
 from fedwatt.federation.local_round import Broadcast, begin_round, finish_round, in_stack_order
 from fedwatt.federation.participation import Call, Participant, Present
-from fedwatt.federation.simulated import SimulatedBackend
+from fedwatt.federation.simulated import SimulatedRounds
 from fedwatt.federation.state import State
 from fedwatt.federation.work import Together, Work, joined, no_work, picked
 from fedwatt.methods import Method
@@ -142,7 +142,7 @@ def _sums(method: Method, model: Model, work: Work) -> Iterator[tuple[int, Contr
 
 
 @dataclass(frozen=True)
-class DealtBackend(SimulatedBackend):
+class DealtBackend(SimulatedRounds):
     """Vehicles simulated in rounds whose local work is done by other processes."""
 
     deal: Deal

@@ -187,8 +187,8 @@ class SimulatedVehicles:
         return self.broadcast(method, state).of_runs(runs), client_state
 
 
-class SimulatedBackend(SimulatedVehicles):
-    """Vehicles simulated in rounds."""
+class SimulatedRounds(SimulatedVehicles):
+    """Vehicles simulated in rounds, wherever they train."""
 
     def check(self, method: Method) -> None:
         """Refuse a method that cannot train in rounds of these vehicles."""
@@ -197,6 +197,10 @@ class SimulatedBackend(SimulatedVehicles):
     def initial_states(self, method: Method, weights: Tensor) -> tuple[dict[str, Table], Rows]:
         """Return the client states before the first round; rounds have no events."""
         return self.tables(method, weights), {}
+
+
+class SimulatedBackend(SimulatedRounds):
+    """Vehicles simulated in rounds that train in this process."""
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Train the participants of all runs that are still finite."""

@@ -180,7 +180,7 @@ class Wrong(LocalRule):
             r"Wrong names 'kept' in `client_state` and does not return it from `begin`",
         ),
         (Wrong(begins=("kept", "new")), r"returns 'new' from `begin` and does not name"),
-        (Wrong(finishes=()), r"names 'kept' in `client_state` and does not return it from `finish`"),
+        (Wrong(finishes=()), r"names 'kept' in `client_state` .* return it from `finish`"),
         (Wrong(finishes=("kept", "new")), r"Wrong returns 'new' from `finish` and does"),
     ],
 )

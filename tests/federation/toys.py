@@ -181,7 +181,8 @@ def toy_rounds(
     """w_1, w_2, w_3 of the scalar toy; `client_state` is both vehicles' state at the start."""
     given = {}
     if client_state is not None:
-        given["client_state"] = {n: v.expand(1, 2, *v.shape).clone() for n, v in client_state.items()}
+        tables = {n: v.expand(1, 2, *v.shape).clone() for n, v in client_state.items()}
+        given["client_state"] = tables
     return [state.weights.item() for _, state in toy_states(method, schedule, **given)]
 
 
