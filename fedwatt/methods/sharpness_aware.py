@@ -8,8 +8,8 @@ the gradient where the loss is worst nearby, both gradients on the same batch:
 The norm is that of a vehicle's whole weight vector. Pulls and preconditioners of other rules act at
 w_h, not at the point beside it.
 
-FedLESAM (Fan et al., ICML 2024) takes uphill from the fleet's own path. The server moved downhill
-from the model that vehicle k received last to the one that it receives now, so
+FedLESAM (Fan et al., ICML 2024) takes the uphill direction from the path of the global model. The
+server moved downhill from the model that vehicle k received last to the present one, so
 
     o = ρ (w_k^old - w_t) / ‖w_k^old - w_t‖,      g_h = ∇loss(w_h + o),      o = 0 at the first time
 
@@ -43,7 +43,7 @@ class SharpnessAware(LocalRule):
     linear: ClassVar[bool] = False
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
-        """∇loss(w + ρ g/‖g‖), [P, D]."""
+        """Return ∇loss(w + ρ g/‖g‖), [P, D]."""
         gradient = loss.gradient(weights)
         norm = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True) + SMALLEST_NORM
         return loss.gradient(torch.addcmul(weights, gradient, self.rho_sam / norm))
@@ -68,11 +68,11 @@ class GlobalShift(LocalRule):
         return ""
 
     def client_state(self, model: Model) -> Rows:
-        """Return the model that it was sent last, and whether there was one."""
+        """Return no last broadcast, and that there was none."""
         return {"sent_before": torch.zeros(model.layout.size), "was_there": torch.tensor(False)}
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """o [P, D]."""
+        """Plan o [P, D]."""
         back = client_state["sent_before"].to(start.anchor) - start.anchor
         length = back.norm(dim=-1, keepdim=True) + SMALLEST_NORM
         seen_before = client_state["was_there"][:, None]
@@ -80,12 +80,12 @@ class GlobalShift(LocalRule):
         return client_state, {"shift": shift}
 
     def shift(self, plan: Rows) -> Tensor:
-        """o."""
+        """Return o."""
         return plan["shift"]
 
     def finish(
         self, client_state: Rows, plan: Rows, start: Start, deltas: Tensor
     ) -> tuple[Rows, Rows]:
-        """Remember w_t."""
+        """Store w_t."""
         seen = torch.ones_like(client_state["was_there"])
         return {"sent_before": start.anchor, "was_there": seen}, {}

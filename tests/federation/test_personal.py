@@ -415,8 +415,8 @@ def test_scaffold_corrects_the_body_alone() -> None:
     [
         ("fedrep+moon", {}, "Contrastive works on the whole model"),
         ("fedrep+fedel", {}, "Elastic works on the whole model"),
-        ("fedrep+mimelite", {}, "FrozenMomentum hands up gradients of the whole model"),
-        ("fedrep+scaffold", {"option": 1}, "ControlVariates hands up gradients of the whole"),
+        ("fedrep+mimelite", {}, "FrozenMomentum uploads gradients of the whole model"),
+        ("fedrep+scaffold", {"option": 1}, "ControlVariates uploads gradients of the whole"),
         ("fedrep+scaffold", {"head_training": "together"}, "Train the head apart"),
         ("fedrep+ditto", {}, "each give vehicles a model of their own"),
     ],
@@ -427,7 +427,7 @@ def test_what_a_personal_head_cannot_go_with(name: str, settings: dict, reason: 
 
 
 def test_a_model_that_does_not_tell_its_last_layer_has_no_personal_head() -> None:
-    with pytest.raises(SettingError, match="Line does not tell which that is"):
+    with pytest.raises(SettingError, match="Line does not declare it"):
         next(toy_states(get("fedrep"), FULL))
 
 
