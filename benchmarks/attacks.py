@@ -27,9 +27,6 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from fedwatt.federation.local_fleet import LocalFleet
-from fedwatt.federation.terms import Terms
-from fedwatt.sums import add_up
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -40,12 +37,12 @@ from fedwatt.deploy.vehicle.answers import AFTER_LAST, MOST_SET_CHANGES
 from fedwatt.federation import Federation, Loop, State, Training
 from fedwatt.federation.evaluate import EVALUATION, evaluation_values
 from fedwatt.federation.participation import Present
-from fedwatt.federation.settings import Availability
-from fedwatt.federation.simulated import SimulatedFleet
+from fedwatt.federation.simulated import SimulatedBackend
 from fedwatt.federation.work import Work
 from fedwatt.files import write_text
 from fedwatt.methods import Method, get
 from fedwatt.metrics import Stopwatch
+from fedwatt.metrics.sums import add_up
 from fedwatt.models import Model
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.runs.config import Deployment
@@ -86,10 +83,9 @@ class Target:
     """[D]; None: those of an honest first round."""
 
     @cached_property
-    def local(self) -> LocalFleet:
+    def local(self) -> Federation:
         """Return all vehicles, to evaluate models."""
-        terms = Terms(Training(), Availability(), (1,))
-        return LocalFleet(replace(self.fleet, mapped=None), "mlp", terms, device="cpu")
+        return Federation(self.fleet, device="cpu")
 
     @property
     def model(self) -> Model:
@@ -138,7 +134,9 @@ class Target:
         for vehicle in range(len(self.fleet.clients)):
             weights = self.sent.clone()
             batches = zip(
-                self.windows(vehicle).split(BATCH), self.labels(vehicle).split(BATCH), strict=True
+                torch.split(self.windows(vehicle), BATCH),
+                torch.split(self.labels(vehicle), BATCH),
+                strict=True,
             )
             for windows, labels in batches:
                 weights -= LEARNING_RATE * self.gradient(weights, windows, labels)
@@ -343,7 +341,8 @@ def home_position(vehicles: Sequence[Vehicle]) -> dict[str, float]:
 
 def _cells(channels: Any) -> Nodes:
     points = np.stack([channels["latitude_deg"], channels["longitude_deg"]], axis=1)
-    return np.floor(points[np.isfinite(points).all(axis=1)] / CELL_DEGREES).astype(np.int64)
+    cells: Nodes = np.floor(points[np.isfinite(points).all(axis=1)] / CELL_DEGREES).astype(np.int64)
+    return cells
 
 
 def _km(guess: Any, home: Nodes) -> float:
@@ -362,11 +361,12 @@ LIES: Final[dict[str, Lie]] = {
 LIMITS: Final = ("no limits", "single replies", "sums")
 
 
-class Poisoned(SimulatedFleet):
+@dataclass(frozen=True)
+class Poisoned(SimulatedBackend):
     """A simulated fleet some vehicles of which are malicious, behind the server's limits."""
 
     lie: Lie | None = None
-    limits = LIMITS[0]
+    limits: str = LIMITS[0]
 
     def work(self, method: Method, state: State, present: Present, watch: Stopwatch) -> Work:
         """Return the round's updates as the server takes them in."""
@@ -399,13 +399,11 @@ class Poisoned(SimulatedFleet):
 def poisoning(fleet: Fleet, rounds: int = 5) -> dict[str, dict[str, float]]:
     """Return the test RMSE in Wh after `rounds` of FedAvg, by lie and limits; inf: diverged."""
     training = Training(rounds=rounds, participation=1.0, evaluate_every=rounds)
-    federation = Federation(replace(fleet, mapped=None), training=training, device="cpu")
+    federation = Federation(fleet, training=training, device="cpu")
 
     def error(lie: Lie | None, limits: str) -> float:
-        backend = Poisoned(federation)
-        backend.lie = lie
-        backend.limits = limits
-        loop = Loop(backend, federation.terms, federation.model, federation.device)
+        backend = Poisoned(federation, lie, limits)
+        loop = Loop(lambda _: backend, federation.terms, federation.model, federation.device)
         row = loop.train(get("fedavg")).history.rounds[-1]
         value = float(row["test_rmse"])
         return inf if row["diverged"] or not np.isfinite(value) else value
@@ -433,7 +431,7 @@ def measure() -> dict[str, Any]:
         print(name, flush=True)
         scores = [attack(Target(fleet, victim)) for victim in range(VICTIMS)]
         attacks[name] = {level: float(np.mean([s[level] for s in scores])) for level in LEVELS}
-    attacks["home, km"] = home_position(synthetic_vehicles(len(fleet.clients), 0))
+    attacks["home, km"] = home_position(list(synthetic_vehicles(len(fleet.clients), 0)))
     return {
         "machine": machine(),
         "vehicles": len(fleet.clients),

@@ -11,6 +11,7 @@ round, with a probe every R rounds: Time = ((R - 1)·T_without + T_with) / R.
 import argparse
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,11 @@ def bench_components(windows: int, *, repeats: int = 3) -> dict[str, Any]:
         parts.append(dict(federation.advance(method, state)[1].seconds))
 
     probe = ProbingRound(federation, *DEFAULT_PROBE)
-    rounds = {"fedavg": rounds_of(federation, get("fedavg")), "parts": probing, "probe": probe}
+    rounds: dict[str, Callable[[], None]] = {
+        "fedavg": rounds_of(federation, get("fedavg")),
+        "parts": probing,
+        "probe": probe,
+    }
     seconds = interleaved(rounds, repeats=repeats)
     probe_s = float(np.median(probe.probe_s[1:]))
     names = [name for name in parts[0] if name not in ("evaluation", "total")]

@@ -22,17 +22,16 @@ from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell
 from reproduction.claims import RULES, headline, headline_verdicts, verdicts
 from reproduction.controls import baseline_cells, control_cells_of
-from reproduction.convergence import against, level
+from reproduction.curves import against, level
 from reproduction.data import PURE_EVS, RECORDED
-from reproduction.hours import progress
 from reproduction.lab import Lab
 from reproduction.main_results import plain, tuned
-from reproduction.page import LabView
 from reproduction.paired import LEVEL, Paired, detectable, gap_text
+from reproduction.progress import progress
 from reproduction.record import FLAT, Record, scale_of_records
 from reproduction.scale import scale_of
-from reproduction.settle import prerequisites, step_length
-from reproduction.study import setting_of
+from reproduction.study import LabView, setting_of
+from reproduction.tuning import prerequisites, step_length
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 BEGIN = "<!-- verdict -->"
@@ -68,7 +67,7 @@ def write_markdown(lab: Lab, page: Path) -> Path:
             scale=scale,
             stride=dict(scale.strides).get(setting.ved[0], scale.stride),
             searched=f"`{'`, `'.join(scale.searched)}`",
-            cells=f"{lab.count:,}",
+            cells=f"{len(lab.every):,}",
             studies=len(rows),
             complete=sum(row.complete for row in rows),
             missing=", ".join(

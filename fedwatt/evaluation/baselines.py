@@ -191,7 +191,9 @@ def _fine_tuned(
 
 
 def centralised_network(fleet: Federation, vehicles: Sequence[int], share: float) -> FloatArray:
-    """Return scaled test predictions [R, W] of one network, trained on all windows in one place."""
+    """Return the scaled test predictions [R, W] of one network, trained on all windows in one
+    place.
+    """
     pool = fleet.pool
     terms = fleet.terms
     members = fleet.members

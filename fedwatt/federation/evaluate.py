@@ -157,7 +157,7 @@ def evaluation_values(
 
 
 def error_values(rows: Sequence[ErrorSums]) -> dict[str, FloatArray]:
-    """Return error sums as a contribution."""
+    """Return the error sums as a contribution."""
     table = np.stack([row.as_array() for row in rows])
     return {name: _finite(table[:, at], _limit(name)) for at, name in enumerate(SUMS)}
 
@@ -179,7 +179,7 @@ def fleet_errors(sums: Mapping[str, FloatArray], vehicles: int) -> FleetErrors:
 
 
 def error_sums(sums: Mapping[str, FloatArray], rows: int) -> list[ErrorSums]:
-    """Return error sums from totals."""
+    """Return the error sums from totals."""
     counts = {name: np.rint(sums[name]) for name in SUMS if SUMS[name] is int}
     table = np.stack([counts.get(name, sums[name]) for name in SUMS], axis=1)
     # Fixed point rounds to a step, so 0 may come out a little below it.

@@ -150,7 +150,7 @@ class Members:
         return self.fleet.name(vehicle)
 
     def windows(self, vehicle: int) -> int:
-        """n_k, its training windows."""
+        """Return n_k, its training windows."""
         return self.fleet.train_windows(vehicle)
 
     def held_out(self, vehicle: int) -> bool:

@@ -128,7 +128,7 @@ class Paged:
         self.device = device
 
     def __getitem__(self, key: tuple[Sequence[int], Sequence[int]]) -> Tensor:
-        """Rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
+        """Return the rows [P, ...] of the (run, vehicle) pairs of two sequences, on the device."""
         row_slots = [self.slots[run].get(vehicle) for run, vehicle in zip(*key, strict=True)]
         rows = self.initial.expand(len(row_slots), *self.initial.shape).clone()
         for row, slot in zip(rows, row_slots, strict=True):

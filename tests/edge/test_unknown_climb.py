@@ -182,5 +182,5 @@ def test_the_page_says_how_many_windows_have_unknown_climb(model):
     prediction = predict_trip(model, driven(lost=range(100, 200)), "car")
     page = rendered(prediction, model.card)
     # 71 of 141 windows, worked out above.
-    assert "Climb known" in page and "70 of 141 windows without" in page
-    assert "windows elsewhere are predicted without climb" in model_facts(model.card)["Elevation"]
+    assert "Climb known" in page and "unknown in 70 of 141 windows" in page
+    assert "elsewhere climb is unknown" in model_facts(model.card)["Elevation"]

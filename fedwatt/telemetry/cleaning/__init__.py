@@ -10,8 +10,9 @@ class Cleaning:
     """Criteria of a usable trip, and the clock it is resampled to.
 
     A part under `minimum_seconds` or `minimum_metres` is dropped, as is a vehicle with fewer than
-    `minimum_trips` usable trips. A trip is cut where nothing was recorded for `maximum_gap_s`, or,
-    if the vehicle stood before and after, for `maximum_standing_gap_s` where that is longer.
+    `minimum_trips` recorded trips that are usable. A trip is cut where nothing was recorded for
+    `maximum_gap_s`, or, if the vehicle stood before and after, for `maximum_standing_gap_s` where
+    that is longer.
     `unlabelled` keeps trips without pack signals: real driving for virtual electrification.
     `charge_only` keeps trips that have a state of charge and no other pack signal.
     """

@@ -51,7 +51,7 @@ def clean_vehicle(
     parts, filled = _with_fallbacks(parts)
     account = Account.total([already or Account(), *accounts, filled])
     least = cleaning.minimum_trips
-    if len(parts) < least:
+    if len({part.recording for part in parts}) < least:
         reason = f"under {least} usable trips" if least > 1 else "without a usable trip"
     else:
         reason = implausible(parts, electric=electric)

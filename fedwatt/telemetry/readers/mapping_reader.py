@@ -25,7 +25,6 @@ from fedwatt.telemetry.readers.mapping import TIME, ChannelMap, CsvMapping, load
 from fedwatt.telemetry.readers.stream import KEYS, Candidate, Progress, Spill, VehicleStream
 from fedwatt.telemetry.readers.tables import (
     LOST,
-    SourceFile,
     TableLayout,
     WantedColumn,
     read_tables,
@@ -33,8 +32,12 @@ from fedwatt.telemetry.readers.tables import (
 from fedwatt.telemetry.trip import Vehicle
 
 FORMATS = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M:%S%.f")
-# Zones follow a time of day: the end of 29-03-2021 is no zone.
-_ZONE = r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?(?:Z|UTC|GMT|([+-])(\d\d):?(\d\d)?)$"
+# Zones follow a time of day: the end of 29-03-2021 is no zone. Of other letters than Z, UTC and GMT
+# nobody knows the offset: such times count as local.
+_ZONE = (
+    r"^(.*\d[:.]\d\d(?:[:.]\d+)*(?: [AaPp][Mm])?) ?"
+    r"(?:Z|[A-Z]{3,4}|([+-])(\d\d):?(\d\d)?)(?:\[[\w/]+\])?$"
+)
 
 
 def seconds(text: pl.Expr, form: str = "") -> pl.Expr:
@@ -124,11 +127,12 @@ class MappingReader:
     def read(self, spill: Spill, progress: Progress) -> tuple[Account, tuple[str, ...]]:
         """Stream every file into the spill."""
 
-        def add(frame: pl.DataFrame, source: SourceFile, first_row: int) -> Account:
-            tidy = self._tidy(frame, source.path, source.number)
-            self._refuse_unreadable_times(frame, tidy, source.where, first_row)
-            self._refuse_lost_letters(tidy, source.where, first_row)
-            return self._add(tidy, spill, source.table.kind)
+        def add(frame: pl.DataFrame, number: int, first_row: int) -> Account:
+            table = self._tables[number]
+            tidy = self._tidy(frame, table.path, number)
+            self._refuse_unreadable_times(frame, tidy, table.where, first_row)
+            self._refuse_lost_letters(tidy, table.where, first_row)
+            return self._add(tidy, spill, table.kind)
 
         def layout(table: TableFile) -> TableLayout:
             return replace(self._layout, skippable=not table.named)
@@ -265,7 +269,7 @@ def _name(origin: tuple[str, str], path: Path, pattern: str = "") -> pl.Expr:
     if how == "name":
         return pl.lit(text)
     if text == "folder":
-        return pl.lit(path.parent.name)
+        return pl.lit(path.resolve().parent.name or "vehicle")
     match = re.search(pattern, path.stem) if pattern else None
     return pl.lit((match and match[1]) or path.stem)
 

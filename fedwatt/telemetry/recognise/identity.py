@@ -27,6 +27,7 @@ CALLED_VEHICLE = re.compile(
     r"veh|car|van|truck|bus\b|vin|fahrzeug|fzg|auto|wagen|vehicul|coche|车", re.IGNORECASE
 )
 DATE = re.compile(r"(?:19|20)\d\d[-_.]?\d\d[-_.]?\d\d|\d\d[-_.]\d\d[-_.](?:19|20)?\d\d")
+NUMBERED = re.compile(r"[-_ ]+(?:(?i:trip|drive|journey|ride|fahrt|trajet|viaje|行程)[-_ ]*)?\d+$")
 LONG_S = 12 * 3600.0
 MANY_REPEATED = 0.2
 FEW_REPEATED = 0.02
@@ -157,7 +158,7 @@ def trips_of_files(
     files: Sequence[Path], vehicle: Origin, one_each: Sequence[bool], pause_s: float, unnamed: str
 ) -> tuple[Origin, str]:
     """Return the origin of trips and the reason; `unnamed` says why no column names them."""
-    several_a_vehicle = len(files) > 1 and vehicle.get("from") != "file"
+    several_a_vehicle = len(files) > 1 and (vehicle.get("from") != "file" or "pattern" in vehicle)
     if several_a_vehicle and "column" not in vehicle and all(one_each):
         return {"from": "file"}, "each file is one drive"
     return {"from": "gaps"}, f"{unnamed}: {pause_s / 60:.0f} min without driving end one"
@@ -189,13 +190,17 @@ def vehicles_of_files(
     if len(folders) > 1 and (len(folders) < len(paths) or len(set(stems)) < len(stems)):
         return {"from": "folder"}, f"the files lie in {len(folders)} folders"
     dated = all(DATE.search(stem) for stem in stems)
-    prefixes = {DATE.split(stem, maxsplit=1)[0].strip("-_. ") for stem in stems}
-    if dated and 1 < len(prefixes) < len(stems) and all(prefixes):
-        pattern = {"from": "file", "pattern": rf"^(.*?)[-_. ]*(?:{DATE.pattern})"}
-        return pattern, f"{len(prefixes)} names before the files' dates"
+    # Each file one drive: what stands before its number names the vehicle.
+    numbered = all(one_each) and all(NUMBERED.search(stem) for stem in stems)
+    for ending, are_so in ((DATE, dated), (NUMBERED, numbered)):
+        prefixes = {ending.split(stem, maxsplit=1)[0].strip("-_. ") for stem in stems}
+        if are_so and 1 < len(prefixes) < len(stems) and all(prefixes):
+            pattern = {"from": "file", "pattern": rf"^(.*?)[-_. ]*(?:{ending.pattern})"}
+            what = "dates" if ending is DATE else "numbers"
+            return pattern, f"{len(prefixes)} names before the files' {what}"
     if _overlap(times):
         return {"from": "file"}, "files overlap in time, so that each is another vehicle's"
-    single = {"name": paths[0].resolve().parent.name or "vehicle"}
+    single = {"from": "folder"}
     if dated or all(CALLED_TRIP.search(stem) for stem in stems):
         return single, f"the files are named by {'dates' if dated else 'trips'}, as of one vehicle"
     if all(CALLED_VEHICLE.search(stem) for stem in stems):

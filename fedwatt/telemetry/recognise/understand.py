@@ -50,16 +50,16 @@ def known_format(columns: Iterable[str]) -> str:
     return ""
 
 
-def better_reader(columns: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence where a reader of its own knows more about these files than a mapping
-    says.
+def better_reader(columns: Iterable[str]) -> str:
+    """Return the reader that knows more about these columns than a mapping says, or "".
+
+    >>> better_reader(["DayNum", "VehId", "Trip", "Timestamp(ms)", "HV Battery Current[A]"])
+    'ved'
     """
-    if not {tidy(name) for name in columns}.issuperset(VED):
-        return ()
-    return (
-        "These are VED's columns: 'fedwatt data import ved', or eved, knows its vehicles, units "
-        "and days better.",
-    )
+    present = {tidy(name) for name in columns}
+    if not present.issuperset(VED):
+        return ""
+    return "eved" if "gradient" in present else "ved"
 
 
 def tables_of(name: str, columns: Iterable[str]) -> dict[str, Any]:
@@ -183,6 +183,11 @@ class Understanding:
     questions: tuple[str, ...] = ()
 
     @property
+    def reader(self) -> str:
+        """The reader of these files: "csv", through the mapping, or one that knows them better."""
+        return better_reader(self.sample.columns) or "csv"
+
+    @property
     def unused(self) -> list[str]:
         """Columns that the mapping does not name."""
         used = used_columns(self.tables, self.tables["channels"])
@@ -196,7 +201,7 @@ def understand(
     answers = answers or ImportAnswers()
     files = [table.path for table in find_tables(paths)]
     # One file of a folder is understood as all of the folder is.
-    beside = neighbours(files[0]) if len(files) == 1 and files[0].suffix != ".7z" else files
+    beside = neighbours(files[0]) if len(files) == 1 else files
     usual, other_kinds, remarks = survey(beside)
     samples = usual.samples
     first = samples[0]
@@ -232,7 +237,7 @@ def understand(
         reasons=reasons,
         spacing=apart,
         format=name,
-        remarks=(*sentences, *remarks, *better_reader(first.columns)),
+        remarks=(*sentences, *remarks),
         questions=questions,
     )
 
