@@ -67,11 +67,9 @@ def participants(
     if sampling == "poisson":
         # One draw for every vehicle, available or not, so that churn moves no other draw.
         return np.flatnonzero(available & (rng.random(len(available)) < participation))
-    if available.all():  # drawing from a number takes less time than from a list
-        candidates, most = len(available), len(available)
-    else:
-        candidates = np.flatnonzero(available)
-        most = len(candidates)
+    most = np.count_nonzero(available)
+    # Drawing from a number takes less time than from a list.
+    candidates = most if most == len(available) else np.flatnonzero(available)
     count = min(participant_count(most, participation), most)
     return np.sort(rng.choice(candidates, size=count, replace=False))
 
