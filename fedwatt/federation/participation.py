@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from math import ceil
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,11 +67,12 @@ def participants(
     if sampling == "poisson":
         # One draw for every vehicle, available or not, so that churn moves no other draw.
         return np.flatnonzero(available & (rng.random(len(available)) < participation))
-    most = np.count_nonzero(available)
+    most = int(np.count_nonzero(available))
     # Drawing from a number takes less time than from a list.
-    candidates = most if most == len(available) else np.flatnonzero(available)
+    candidates: Any = most if most == len(available) else np.flatnonzero(available)
     count = min(participant_count(most, participation), most)
-    return np.sort(rng.choice(candidates, size=count, replace=False))
+    drawn: IntArray = np.sort(rng.choice(candidates, size=count, replace=False))
+    return drawn
 
 
 def participant_count(available: int, participation: float) -> int:
