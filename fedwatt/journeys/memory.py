@@ -111,7 +111,7 @@ def _independent_variance(trip: PastTrip) -> float:
 
 def earlier_trips(trips: Iterable[Trip], begin_s: float) -> list[Trip]:
     """Return the trips that `remembered_offset` would use, in the order in which they ended."""
-    ended = [(trip.start_time_s + trip.seconds * trip.interval_s, trip) for trip in trips]
+    ended = [(trip.start_time_s + trip.seconds, trip) for trip in trips]
     earlier = sorted((pair for pair in ended if pair[0] <= begin_s), key=lambda pair: pair[0])
     if not earlier or earlier[-1][0] <= begin_s - OLDEST * TIME_CONSTANT_S:
         return []
@@ -125,7 +125,7 @@ def past_trip(trip: Trip, residual_wh: FloatArray, *, window: int, scale_wh: flo
     """
     return PastTrip(
         begin_s=trip.start_time_s,
-        end_s=trip.start_time_s + trip.seconds * trip.interval_s,
+        end_s=trip.start_time_s + trip.seconds,
         cold=coldness(float(np.median(trip.channels.get("ambient_c", math.nan)))),
         residual=float(np.mean(residual_wh)) / scale_wh,
         windows=trip.seconds / window,

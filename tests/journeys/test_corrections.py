@@ -27,8 +27,7 @@ from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import Client, split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
-from fedwatt.windows.ridge import pulled, ridge
-from fedwatt.windows.scaling import SCALINGS
+from fedwatt.windows.scaling import SCALINGS, pulled, ridge
 from fedwatt.windows.splits import window_ends, window_energy, window_means
 from fedwatt.windows.time_offset import LONGEST_S, SEGMENT_S, delayed, vehicle_lag_s
 from tests.elevation.toys import fleet as hilly_fleet
