@@ -7,7 +7,7 @@ fitted to one cell.
 
 Over one step the current is constant, so charge falls linearly (paper `eq:soc_system`, its capacity
 in Ah taken as 3600 C each) and, with the circuit's elements held at the charge in the middle of the
-step, V_1 relaxes exponentially (`eq:ecm_system`): no step is too long, unlike Euler's. Holding the
+step, V_1 relaxes exponentially (`eq:ecm_system`). A step is a second. Holding the
 middle is second order in the charge moved: a second at 3C moves 0.08 %, and the solution stays
 within 1e-6 V of the one whose elements follow the charge continuously.
 
@@ -128,12 +128,10 @@ class Pack:
     cell: Cell = LEAF_CELL
     in_series: int = 96
     in_parallel: int = 2
-    power_limit_w: float = math.inf  # what the terminals may give
 
     def __post_init__(self) -> None:
         for name in ("in_series", "in_parallel"):
             check(self, name, getattr(self, name) >= 1, "at least 1 cell")
-        check(self, "power_limit_w", self.power_limit_w > 0, "positive")
 
     @property
     def cells(self) -> int:
@@ -175,7 +173,7 @@ class Drives:
 
 @dataclass(frozen=True, eq=False)
 class PackTrace:
-    """Voltage, current and state of charge of a pack in each step; all [steps].
+    """Voltage, current and state of charge of a pack in each second; all [steps].
 
     Current is constant over a step, voltage is its mean, so their product is the mean power.
     `soc` and `transient_v` (V_1 of a cell) are at the end of the step.
@@ -185,7 +183,6 @@ class PackTrace:
     voltage_v: FloatArray
     soc: FloatArray
     transient_v: FloatArray
-    interval_s: float
 
     @property
     def power_w(self) -> FloatArray:
@@ -195,19 +192,19 @@ class PackTrace:
     @property
     def energy_wh(self) -> FloatArray:
         """Energy that left the terminals in each step."""
-        return self.power_w * self.interval_s / SECONDS_PER_HOUR
+        return self.power_w / SECONDS_PER_HOUR
 
 
 def coulomb_count(
-    current_a: FloatArray, capacity_ah: float, drives: Drives, interval_s: float = 1.0
+    current_a: FloatArray, capacity_ah: float, drives: Drives
 ) -> tuple[FloatArray, FloatArray]:
     """State of charge at the start and at the end of each step, both [steps] (`eq:soc_system`).
 
-    >>> start, end = coulomb_count(np.array([36.0, -18.0]), 1.0, Drives.one(0.5), 10.0)
+    >>> start, end = coulomb_count(np.array([360.0, -180.0]), 1.0, Drives.one(0.5))
     >>> start.round(3), end.round(3)
     (array([0.5, 0.4]), array([0.4 , 0.45]))
     """
-    step = current_a * (interval_s / (SECONDS_PER_HOUR * capacity_ah))
+    step = current_a * (1 / (SECONDS_PER_HOUR * capacity_ah))
     used = np.cumsum(step)
     has_start = np.isfinite(drives.start_soc)
     if not len(has_start) or not has_start[0]:
@@ -219,28 +216,26 @@ def coulomb_count(
     return end + step, end
 
 
-def respond(
-    pack: Pack, current_a: FloatArray, drives: Drives, interval_s: float = 1.0
-) -> PackTrace:
+def respond(pack: Pack, current_a: FloatArray, drives: Drives) -> PackTrace:
     """Return the pack under a given current [steps]."""
     cell_a = current_a / pack.in_parallel
-    _, soc, behind_v, behind_ohm, transient_v = _solved(pack.cell, cell_a, drives, interval_s)
+    _, soc, behind_v, behind_ohm, transient_v = _solved(pack.cell, cell_a, drives)
     cell_v = behind_v - behind_ohm * cell_a
-    return PackTrace(current_a, pack.in_series * cell_v, soc, transient_v, interval_s)
+    return PackTrace(current_a, pack.in_series * cell_v, soc, transient_v)
 
 
-def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 1.0) -> PackTrace:
+def supply(pack: Pack, power_w: FloatArray, drives: Drives) -> PackTrace:
     """Return the pack under a demand for mean power [steps], as far as its limits let it be met.
 
-    Power is + for discharge. Limits are the current, voltage and charge of a cell and the power of
-    the terminals; what they leave is in the trace's own power.
+    Power is + for discharge. Limits are the current, voltage and charge of a cell; what they leave
+    is in the trace's own power.
     """
     cell = pack.cell
-    wanted_w = np.minimum(power_w, pack.power_limit_w) / pack.cells
+    wanted_w = power_w / pack.cells
     cell_a = wanted_w / float(np.mean(cell.open_v))
-    per_charge = SECONDS_PER_HOUR * cell.capacity_ah / interval_s
+    per_charge = SECONDS_PER_HOUR * cell.capacity_ah
     for _ in range(MOST_PASSES):
-        start, _, behind_v, behind_ohm, _ = _solved(cell, cell_a, drives, interval_s)
+        start, _, behind_v, behind_ohm, _ = _solved(cell, cell_a, drives)
         most_a = np.minimum((behind_v - cell.least_v) / behind_ohm, start * per_charge)
         most_a = np.minimum(np.maximum(most_a, 0.0), cell.discharge_limit_a)
         least_a = np.maximum((behind_v - cell.most_v) / behind_ohm, (start - 1) * per_charge)
@@ -249,7 +244,7 @@ def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 
         moved_a = np.abs(found_a - cell_a).max(initial=0.0)
         cell_a = found_a
         if moved_a <= SETTLED_A:
-            return respond(pack, cell_a * pack.in_parallel, drives, interval_s)
+            return respond(pack, cell_a * pack.in_parallel, drives)
     raise DataError(
         f"The current of a pack of {pack.capacity_wh:.0f} Wh under a peak demand of "
         f"{np.max(power_w):.0f} W did not settle. Use a larger pack or a smaller demand."
@@ -257,15 +252,15 @@ def supply(pack: Pack, power_w: FloatArray, drives: Drives, interval_s: float = 
 
 
 def _solved(
-    cell: Cell, cell_a: FloatArray, drives: Drives, interval_s: float
+    cell: Cell, cell_a: FloatArray, drives: Drives
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
     """Charge before and after each step, the voltage and resistance behind its current, and V_1.
 
     V_1 after a step is decay · before + (1 - decay) · R_1 · I. All [steps].
     """
-    start, end = coulomb_count(cell_a, cell.capacity_ah, drives, interval_s)
+    start, end = coulomb_count(cell_a, cell.capacity_ah, drives)
     circuit = cell.at((start + end) / 2)
-    decay, carried = _relaxation(circuit, interval_s)
+    decay, carried = _relaxation(circuit)
     keep = decay.copy()
     keep[drives.first] = 0.0
     transient_v = chained(keep, (1 - decay) * circuit.transient_ohm * cell_a)
@@ -274,11 +269,11 @@ def _solved(
     return start, end, behind_v, behind_ohm, transient_v
 
 
-def _relaxation(circuit: Circuit, interval_s: float) -> tuple[FloatArray, FloatArray]:
+def _relaxation(circuit: Circuit) -> tuple[FloatArray, FloatArray]:
     """Return the remainder of V_1 at the end of each step, and its mean over it, without
     current.
     """
-    steps = interval_s / (circuit.transient_ohm * circuit.transient_f)
+    steps = 1 / (circuit.transient_ohm * circuit.transient_f)
     return np.exp(-steps), -np.expm1(-steps) / steps
 
 
