@@ -31,7 +31,7 @@ from fedwatt.models import get_model
 from fedwatt.privacy.secure import server
 from fedwatt.privacy.secure.compose import reply_layout
 from fedwatt.privacy.secure.graph import degree
-from fedwatt.privacy.secure.identity import CURVE, Trust
+from fedwatt.privacy.secure.keys import CURVE, Trust
 from fedwatt.privacy.secure.messages import to_plain
 from fedwatt.privacy.secure.vehicle import advertise, agree, mask_input, reveal, share_keys
 from fedwatt.privacy.secure_settings import SecureSettings
