@@ -10,6 +10,7 @@ import typer
 from fedwatt.cli import deploy_owner
 from fedwatt.cli.console import (
     Json,
+    Panels,
     console,
     errors,
     plain_table,
@@ -18,7 +19,6 @@ from fedwatt.cli.console import (
 )
 from fedwatt.cli.deploy_owner import STORE, Keys, StoreFolder
 from fedwatt.cli.options import OUT_HELP, Resume, refuse_folder, resumable
-from fedwatt.cli.panels import Panels
 from fedwatt.cli.progress import show_results
 from fedwatt.errors import counted
 

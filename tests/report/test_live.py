@@ -73,7 +73,7 @@ LIVE = """
 import sys
 from pathlib import Path
 from fedwatt.runs.config import from_toml
-    from fedwatt.runs.run import Run
+from fedwatt.runs.run import Run
 from tests.runs.test_observer import SMALL
 from tests.runs.test_execute import Silent
 

@@ -8,9 +8,8 @@ import pytest
 from markupsafe import escape
 
 from fedwatt.errors import RunError
-from fedwatt.report.facts import run_facts
-from fedwatt.report.figures import FIGURES
-from fedwatt.report.load import load_run, load_runs, where
+from fedwatt.report.figures.results import FIGURES
+from fedwatt.report.load import load_run, load_runs, run_facts, where
 from fedwatt.report.style import name_of
 from fedwatt.report.write import NEXT_STEPS, write_report
 from tests.report.conftest import CONFIG, add_personal, make_run
