@@ -131,20 +131,15 @@ class Simulation(RunBackend):
         if config.asynchronous.buffer:
             share = min(1.0, config.asynchronous.buffer / len(federation.members.population))
         alone = []
-        without_elevation = []
+        level = None
         if learns_elevation(config):
             learners = frozenset(evaluated.fleet.name(k) for k in baseline_vehicles(evaluated))
             alone.append(open_fleet(config, learned_alone(config, learners)))
             data = data_without_elevation(config.data)
             if data is not None:
-                level = open_fleet(replace(config, data=data))
-                alone.append(level)
-                federation_without = federation_for(config, choice, level, model=self.model_given)
-                without_elevation = federated_rows(
-                    WITHOUT_ELEVATION, federation_without, choice.method
-                )
-                run.observer.on_baseline(WITHOUT_ELEVATION)
-        return without_elevation + baseline_rows(
+                alone.append(open_fleet(replace(config, data=data)))
+                level = federation_for(config, choice, alone[-1], model=self.model_given)
+        rows = baseline_rows(
             evaluated,
             share,
             alone=[
@@ -154,6 +149,10 @@ class Simulation(RunBackend):
             on_done=run.observer.on_baseline,
             pooled=not fleet.is_lazy,
         )
+        if level is not None:
+            rows += federated_rows(WITHOUT_ELEVATION, level, choice.method)
+            run.observer.on_baseline(WITHOUT_ELEVATION)
+        return rows
 
     def evaluate(
         self, run: Run, choice: MethodChoice, loop: Loop, state: State

@@ -393,9 +393,9 @@ FIGURES = (
         "stages",
         stages_figure,
         "What each part gains",
-        "RMSE of a window's energy, mean over vehicles and seeds; lower is better. Grey: "
-        "models without federation. The last bars are the models that vehicles use after this "
-        "run.",
+        "RMSE per window, mean over vehicles and seeds; lower is better. Grey: models without "
+        "federation; the local-only model has the elevation that each vehicle learns alone. The "
+        "last bars are the models that vehicles use after this run.",
     ),
     ReportFigure(
         "vehicles",
