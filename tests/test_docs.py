@@ -138,6 +138,8 @@ def test_files_of_the_project_that_are_named_exist(page: Path) -> None:
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_readme_is_read_in_minutes() -> None:
     assert len(README.splitlines()) <= 110
     assert len(README.split()) <= 900

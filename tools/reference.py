@@ -47,9 +47,9 @@ PYTHON = {
         "fedwatt.methods.mean_delta fedwatt.methods.moved fedwatt.methods.Range",
     ),
     "Models": ("What is trained.", "fedwatt.Model fedwatt.models.get_model"),
-    "Observers": ("[Following a run](watching.md) from your own code.", "fedwatt.Observer:*"),
+    "Observers": ("[Watch a run](watching.md) from Python.", "fedwatt.Observer:*"),
     "In the vehicle": (
-        "[On board](edge.md); these need numpy and onnxruntime only.",
+        "[In the vehicle](edge.md): these need numpy and onnxruntime only.",
         "fedwatt.edge.energy_model.EnergyModel:* fedwatt.edge.predictor.EnergyPredictor:* "
         "fedwatt.edge.predictor.Prediction fedwatt.edge.card.ModelCard",
     ),

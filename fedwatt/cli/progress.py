@@ -138,7 +138,7 @@ def describe_fleet(fleet: "Fleet") -> str:
     vehicles = counted(len(fleet.clients), "vehicle")
     if fleet.is_lazy:
         vehicles += " made on demand"
-        counts = f"about {counts} (reckoned from {len(here)} vehicles)"
+        counts = f"about {counts} (estimated from {len(here)} vehicles)"
     return f"{fleet.source}: {vehicles}, windows: {counts}; labels {labels}"
 
 

@@ -34,7 +34,7 @@ class Training(Checked):
     tf32: bool = False
     """Local steps' float32 products in TF32 on a GPU that has it: quicker, three digits."""
     deterministic: bool = False
-    """Whether a vehicle's steps are the same to the last bit whoever shares its stack, on a GPU
+    """Whether a vehicle's steps are the same to the last bit in any stack of vehicles, on a GPU
     and where torch takes the steps; slower there. Steps in C always are."""
     evaluate_every: int = number(1, "[1, inf]", "round")
     """Rounds between evaluations; the last round is always evaluated."""

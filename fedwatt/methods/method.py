@@ -66,7 +66,7 @@ class Method:
 
     @property
     def personalised(self) -> bool:
-        """Return whether vehicles drive with models of their own rather than with the server's."""
+        """Return whether vehicles use personalised models rather than with the server's."""
         return any(rule.personalised for rule in self.local)
 
     @property
@@ -81,7 +81,7 @@ class Method:
         return model
 
     def uploads(self, model: Model) -> Rows:
-        """Return a template of what a vehicle hands up besides Δ_k, without the vehicle axis.
+        """Return a template of what a vehicle uploads besides Δ_k, without the vehicle axis.
 
         `model` is adapted. Numbers of float32 have the precision of training.
         """
@@ -94,7 +94,7 @@ class Method:
 
     @property
     def upload_names(self) -> list[str]:
-        """Names of what a vehicle hands up besides Δ_k."""
+        """Names of what a vehicle uploads besides Δ_k."""
         return list(self.uploads(SMALLEST))
 
     def update(self, state: Rows, weights: Tensor, replies: Replies) -> tuple[Rows, Tensor]:
@@ -112,7 +112,7 @@ class Method:
         if self.server.only_deltas:
             for rule in self.local:
                 if more := " and ".join(rule.uploads(SMALLEST)):
-                    yield f"{type(rule).__name__} hands up {more} besides Δ_k, but {OUTSIDE}."
+                    yield f"{type(rule).__name__} uploads {more} besides Δ_k, but {OUTSIDE}."
         personal_rules = [type(rule).__name__ for rule in self.local if rule.personalised]
         if len(personal_rules) > 1:
             names = " and ".join(personal_rules)
@@ -136,7 +136,7 @@ class Method:
             if taken.setdefault(column.name, column) != column or column.filled_by != "rules":
                 yield f"the table of clients has another '{column.name}'; choose another name."
         for name in (name for name in self.upload_names if name in taken):
-            yield f"'{name}' is handed up and recorded, and a reply holds both; rename one."
+            yield f"'{name}' is uploaded and recorded, and a reply holds both; rename one."
 
     def _missing_halves(self) -> Iterator[str]:
         """Return rules whose counterpart on the server or in the vehicle is missing."""

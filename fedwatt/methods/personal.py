@@ -125,10 +125,10 @@ class PersonalHead(LocalRule):
             return f"{name} works on the whole model, and PersonalHead shares the body; use one."
         control = isinstance(other, ControlVariates) and other.option == 1
         if control or isinstance(other, FrozenMomentum):
-            return f"{name} hands up gradients of the whole model, and the head stays on board."
+            return f"{name} uploads gradients of the whole model, and the head stays on board."
         if together and other.server_half() is not None:
             return (
-                f"{name} hands up what body and head learn together. Train the head apart: "
+                f"{name} uploads what body and head learn together. Train the head apart: "
                 "head_training = 'first'."
             )
         return ""

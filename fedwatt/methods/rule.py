@@ -177,7 +177,7 @@ class LocalRule(Tunable):
         return {}
 
     def uploads(self, model: Model) -> Rows:
-        """Return a template of what `finish` hands up besides Δ_k, without the vehicle axis.
+        """Return a template of what `finish` uploads besides Δ_k, without the vehicle axis.
 
         The names do not depend on the model. Numbers of float32 have the precision of training.
         """
@@ -275,13 +275,13 @@ class LocalRule(Tunable):
         """Return (client state, uploads besides Δ_k) after the last step, from Δ_k [P, D].
 
         Both count only if the reply does: a vehicle whose reply was lost forgets this round. By
-        default what is in the plan by the name of an upload is handed up.
+        default what is in the plan by the name of an upload is uploaded.
         """
         return memory, {name: plan[name] for name in self.uploads(start.model) if name in plan}
 
     @property
     def personalised(self) -> bool:
-        """Return whether vehicles drive with models of their own by this rule: with
+        """Return whether vehicles use personalised models by this rule: with
         `vehicle_model`'s.
         """
         return type(self).vehicle_model is not LocalRule.vehicle_model

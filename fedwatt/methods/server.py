@@ -36,7 +36,7 @@ class Replies:
     rng: np.random.Generator | SystemNoise
     """The server's own random numbers of this round, for rules that add noise."""
     uploads: Rows = field(default_factory=dict)
-    """What the local rules handed up besides Δ_k, each [R, ...]."""
+    """What the local rules uploaded besides Δ_k, each [R, ...]."""
     participation: float = 1.0
     """C, the share of vehicles called in a round, or the probability with which each one is."""
     filled: float = 1.0
@@ -74,7 +74,7 @@ class ServerRule(Tunable, ABC):
     """Turns replies into the next model; what it keeps between rounds goes in and comes out."""
 
     normalises: ClassVar[bool] = False
-    """Whether each vehicle's ‖a_k‖₁ is to be handed up as "accumulation"."""
+    """Whether each vehicle's ‖a_k‖₁ is to be uploaded as "accumulation"."""
     only_deltas: ClassVar[bool] = False
     """Whether nothing but Δ_k may go up, as differential privacy needs."""
     acts_alone: ClassVar[bool] = False

@@ -71,7 +71,7 @@ def write_report(*runs: str | Path, out: str | Path | None = None, pdf: bool = F
     if not runs:
         raise RunError("A report needs at least one run folder.")
     if out is None and len(runs) > 1:
-        raise RunError("A report on several runs needs a folder of its own: give it with --out.")
+        raise RunError("A report on several runs needs a folder: give it with --out.")
     folders = [Path(run) for run in runs]
     out = folders[0] if out is None else Path(out)
     run = load_run(folders[0]) if len(folders) == 1 else load_runs(folders)

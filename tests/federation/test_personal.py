@@ -411,8 +411,8 @@ def test_scaffold_corrects_the_body_alone() -> None:
     [
         ("fedrep+moon", {}, "Contrastive works on the whole model"),
         ("fedrep+fedel", {}, "Elastic works on the whole model"),
-        ("fedrep+mimelite", {}, "FrozenMomentum hands up gradients of the whole model"),
-        ("fedrep+scaffold", {"option": 1}, "ControlVariates hands up gradients of the whole"),
+        ("fedrep+mimelite", {}, "FrozenMomentum uploads gradients of the whole model"),
+        ("fedrep+scaffold", {"option": 1}, "ControlVariates uploads gradients of the whole"),
         ("fedrep+scaffold", {"head_training": "together"}, "Train the head apart"),
         ("fedrep+ditto", {}, "each give vehicles a model of their own"),
     ],

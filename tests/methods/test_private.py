@@ -154,7 +154,7 @@ def test_normalised_averaging_is_refused() -> None:
 def test_a_name_that_would_promise_another_server_is_refused() -> None:
     with pytest.raises(SettingError, match=r"would replace Adam, .* Ask for 'fedavg@private'"):
         get("fedadam@private")
-    with pytest.raises(SettingError, match="Elastic hands up trained besides Δ_k"):
+    with pytest.raises(SettingError, match="Elastic uploads trained besides Δ_k"):
         get("fedel@private")
     with pytest.raises(SettingError, match="Krum screens displacements"):
         get("fedavg@krum+private")
