@@ -4,7 +4,7 @@
 
 Synthetic fleets of two kinds of drivers, who accelerate and brake less and more hard than usual and
 want to go 8 % slower and faster, beside fleets of the usual drivers, whose habits vary without
-groups; and VED. Writes results/driving_styles.json and the table of examples/driving_styles/README.md.
+groups; and VED. Writes results/driving_styles.json and the table of the example's README.
 """
 
 import argparse

@@ -122,10 +122,10 @@ def privacy_table(run: RunTables) -> ReportTable:
         tuple(map(TableColumn, HEADER)),
         tuple(rows),
         "(ε, δ) differential privacy for a vehicle with all its trips, from the Rényi accountant. "
-        "It covers the models that leave the server, and against the server itself holds only "
-        "where vehicles add the noise under masks. Rounds that a killed server repeated are "
-        "counted. A simulation's noise comes from its seed: its ε is that of a deployed fleet. Errors, "
-        "drift and roughness in this report are observations of a simulation and are not covered.",
+        "It covers the models that leave the server; against the server itself it holds only with "
+        "noise under secure aggregation. Rounds that a killed server repeated are counted. A "
+        "simulation draws its noise from its seed: its ε is that of a deployed fleet. Errors, "
+        "drift and roughness in this report come from a simulation and are not covered.",
     )
 
 
