@@ -19,7 +19,7 @@ GPU_VERSION: Final = 2
 PACKAGE: Final = Path(__file__).resolve().parents[1]
 TRAINING: Final = ("engine", "federation", "methods", "metrics", "models")
 """Packages between a fleet's windows and the errors of a trained model."""
-ALONE: Final = ("threads.py", "randomness.py", "randomness.py")
+ALONE: Final = ("threads.py", "randomness.py")
 COMPILED: Final = (".c", ".cu", ".toml")
 
 

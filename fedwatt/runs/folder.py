@@ -205,7 +205,7 @@ def _checked(latest: Path, origin: CheckpointOrigin) -> tuple[Path, int]:
 
 def state_folder(folder: Path) -> Path:
     """Return the folder of tables too large for memory, beside their checkpoints."""
-    return folder / "memory"
+    return folder / "states"
 
 
 def digest(path: Path) -> str:

@@ -342,7 +342,7 @@ class Trained:
         state = self.state
         if not self.method.personalised:
             # Client state is of use to the next round alone, and there is none.
-            state = replace(state, memory={}, events={})
+            state = replace(state, client_state={}, events={})
         elif state.paged:
             raise SettingError(
                 "The vehicles' models are too many for memory and lie in a file. Train them into "
@@ -388,5 +388,5 @@ def read_trained(folder: Path, backend: RunBackend, method: str | None = None) -
     state, history = checkpoint
     if not choice.method.personalised:
         # Client state is of use to the next round alone, and there is none.
-        state = replace(state, memory={})
+        state = replace(state, client_state={})
     return Trained(history, state, run, choice, folder)
