@@ -35,7 +35,7 @@ def list_parts(name: Name = None, as_json: Json = False) -> None:
     console.print()
     console.print(plain_table(("Kind", "Names"), [(k, ", ".join(v)) for k, v in parts.items()]))
     if plugins:
-        console.print(plain_table(plugins[0], [entry.values() for entry in plugins]))
+        console.print(plain_table((*plugins[0],), [entry.values() for entry in plugins]))
     console.print("Compositions such as fractional+scaffold or fedprox@krum+yogi are methods.")
     console.print("'fedwatt list NAME' describes a method; ./file.py:name is code in a file.")
 
