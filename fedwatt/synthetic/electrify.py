@@ -24,13 +24,16 @@ import numpy as np
 from fedwatt.errors import DataError
 from fedwatt.randomness import generator
 from fedwatt.synthetic.battery import supply
-from fedwatt.synthetic.energy import (
+from fedwatt.synthetic.vehicle import (
+    DUTIES,
+    Duty,
+    VehicleParameters,
     charge_between_trips,
     climate_power_w,
+    draw_vehicle,
     traction_power_w,
     wheel_power_w,
 )
-from fedwatt.synthetic.vehicle import DUTIES, Duty, VehicleParameters, draw_vehicle
 from fedwatt.telemetry.channels import CHANNELS
 from fedwatt.telemetry.trip import FloatArray, Trip, Vehicle
 

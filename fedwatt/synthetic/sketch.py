@@ -22,8 +22,8 @@ from fedwatt.errors import SettingError
 from fedwatt.randomness import key_of
 from fedwatt.synthetic.fleet import TownVehicles
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
+from fedwatt.windows.client import DataSettings
 from fedwatt.windows.lazy import LazyFleet
-from fedwatt.windows.settings import DataSettings
 
 GRAVITY_MPS2: Final = 9.81
 AIR_KG_PER_M3: Final = 1.2  # at 20 °C

@@ -21,7 +21,6 @@ from numpy.random import Generator
 from fedwatt.errors import RunError, SettingError, check
 from fedwatt.randomness import generator
 from fedwatt.synthetic.driver import draw_style
-from fedwatt.synthetic.energy import climate_power_w
 from fedwatt.synthetic.town import (
     daily_mean_c,
     degrees,
@@ -29,7 +28,7 @@ from fedwatt.synthetic.town import (
     trip_days,
     trip_temperature_c,
 )
-from fedwatt.synthetic.vehicle import DUTIES, VehicleParameters, draw_vehicle
+from fedwatt.synthetic.vehicle import DUTIES, VehicleParameters, climate_power_w, draw_vehicle
 from fedwatt.telemetry.readers.sumo_output import import_sumo
 from fedwatt.telemetry.trip import Vehicle
 

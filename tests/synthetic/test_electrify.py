@@ -12,8 +12,13 @@ from fedwatt.synthetic.electrify import (
     reached_mps,
     run_up_s,
 )
-from fedwatt.synthetic.energy import charge_between_trips
-from fedwatt.synthetic.vehicle import DUTIES, LEAF_2013, Drivetrain, VehicleParameters
+from fedwatt.synthetic.vehicle import (
+    DUTIES,
+    LEAF_2013,
+    Drivetrain,
+    VehicleParameters,
+    charge_between_trips,
+)
 
 PLAIN = VehicleParameters(
     mass_kg=1000.0,

@@ -9,8 +9,15 @@ import pytest
 
 from fedwatt.errors import SettingError
 from fedwatt.randomness import generator
-from fedwatt.synthetic.energy import air_density, traction_power_w, wheel_power_w
-from fedwatt.synthetic.vehicle import CLASSES, Drivetrain, VehicleParameters, draw_vehicle
+from fedwatt.synthetic.vehicle import (
+    CLASSES,
+    Drivetrain,
+    VehicleParameters,
+    air_density,
+    draw_vehicle,
+    traction_power_w,
+    wheel_power_w,
+)
 
 CAR = VehicleParameters(
     mass_kg=1000.0,

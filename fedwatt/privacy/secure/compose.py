@@ -35,7 +35,6 @@ whoever drops out. The server sees that sum and nothing else, and adds no noise 
   choose a single vehicle.
 """
 
-from collections.abc import Mapping
 from math import sqrt
 from secrets import randbits
 from typing import TYPE_CHECKING
@@ -115,22 +114,6 @@ def reply_values(
     values["delta"] = with_share(method.server, contribution, survivors, step)
     weighted = {name: (weight * value).numpy() for name, value in values.items()}
     return {"weight": np.array([weight]), **weighted}
-
-
-def means(
-    method: Method, model: Model, sums: Mapping[str, FloatArray]
-) -> tuple[Tensor, float, Rows]:
-    """Return (the Δ [D] that stands for every vehicle's, Σ w_k, and what goes with it) from
-    sums.
-    """
-    weight = float(sums["weight"][0])
-    if not weight > 0:
-        raise DataError("The vehicles of a secure sum have no windows at all.")
-    templates = method.uploads(model)
-    uploads = {name: torch.from_numpy(sums[name]).view(t.shape) for name, t in templates.items()}
-    delta = torch.from_numpy(sums["delta"])
-    delta, uploads = method.server.mean_of_sums(model, delta, weight, uploads)
-    return delta, weight, uploads
 
 
 def vehicles_draw(method: Method, training: "Training") -> bool:

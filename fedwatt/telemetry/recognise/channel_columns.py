@@ -18,6 +18,9 @@ PLAUSIBLE = 0.5
 CLEARLY = 0.9
 KILO_BELOW = {"power_w": 1_000.0, "ac_w": 25.0, "heater_w": 25.0}
 """Powers that never exceed this without a stated unit are in kW."""
+HOTTEST_C = 50.0
+COLDEST_K = 200.0
+"""An outside temperature that reaches numbers between these, without a stated unit, is in °F."""
 COUNTER_SHARE = 0.98
 COUNTER_ROWS = 20
 SPEED_UNITS = ("km/h", "m/s", "mph")
@@ -116,6 +119,8 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
         if largest < KILO_BELOW[channel]:
             return "kW", f"guessed: none is above {largest:.3g}"
         return "W", f"guessed: they reach {largest:.3g}"
+    if channel == "ambient_c" and HOTTEST_C < largest < COLDEST_K:
+        return "°F", f"guessed: they reach {largest:.3g}"
     if _plausible(numbers, channel, usual) >= CLEARLY or channel == "speed_mps":
         other_units = [unit for unit in _number_units(channel) if unit != usual]
         if (
