@@ -41,9 +41,8 @@ import numpy as np
 
 from fedwatt.elevation.grid import find
 from fedwatt.errors import DataError
-from fedwatt.journeys.balance import trip_numbers
 from fedwatt.journeys.filter import TripPrior, in_trip
-from fedwatt.journeys.ridge import physical_means
+from fedwatt.journeys.ridge import physical_means, trip_numbers
 from fedwatt.telemetry.trip import FloatArray
 from fedwatt.windows.client import Client
 
