@@ -160,7 +160,7 @@ class Trained:
     def personalise(self, settings: Personalisation | None = None) -> "Trained":
         """Return a copy in which each vehicle has fine-tuned the final model.
 
-        Where the method gives vehicles models of their own, they fine-tune those.
+        Where the method personalises models, vehicles fine-tune those.
         """
         settings = replace(settings or Personalisation(), enabled=True)
         seeds = self.federation.seeds
