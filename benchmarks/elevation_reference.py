@@ -48,7 +48,7 @@ from fedwatt.telemetry.trip import FloatArray, IntArray, Trip
 from fedwatt.windows import Client, build_fleet
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
-from fedwatt.windows.ridge import ridge
+from fedwatt.windows.scaling import ridge
 from fedwatt.windows.splits import window_means
 
 RECORD = Path(__file__).resolve().parents[1] / "results" / "elevation_reference.json"

@@ -258,7 +258,7 @@ def past_trips(
         number = trip_numbers(client.ends[split], client.window)
         means = trip_means(residual, number)
         for trip, mean in zip(trips, means, strict=True):
-            end_s = trip.start_time_s + trip.seconds * trip.interval_s
+            end_s = trip.start_time_s + trip.seconds
             cold = coldness(float(np.median(trip.channels["ambient_c"])))
             windows = trip.seconds / client.window
             past.append(PastTrip(trip.start_time_s, end_s, cold, float(mean), windows))

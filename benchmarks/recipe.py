@@ -157,8 +157,8 @@ def rounds_of(federation: Federation, method: Method) -> Callable[[], None]:
 def probed(state: State) -> State:
     """The state of a run whose vehicles have all been probed just now, with an index of 0.1."""
     values = {"probed_in": state.round, "roughness": 0.1}
-    for name in values.keys() & state.memory.keys():
-        table = state.memory[name]
+    for name in values.keys() & state.client_state.keys():
+        table = state.client_state[name]
         assert isinstance(table, Tensor)  # one number a vehicle is never paged
         table.fill_(values[name])
     return state

@@ -132,12 +132,12 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """`text` into `path`, atomically."""
+    """Write `text` to `path`, atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """`content` into `path`, atomically."""
+    """Write `content` to `path`, atomically."""
 
     def write(file: Path) -> None:
         file.write_bytes(content)
@@ -184,7 +184,7 @@ def read_rows(path: Path) -> list[Any]:
 
 
 def _whole(path: Path) -> int:
-    """Bytes up to the end of the last whole line."""
+    """Count the bytes up to the end of the last complete line."""
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)
         while at > 0:
@@ -197,7 +197,7 @@ def _whole(path: Path) -> int:
 
 
 def oldest_first(paths: Iterable[Path]) -> list[Path]:
-    """Files or folders in the order in which they were last written."""
+    """Sort files or folders by the time they were last written."""
     return sorted(paths, key=lambda path: path.stat().st_mtime)
 
 
@@ -219,7 +219,7 @@ def exclusively(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def holding(folder: Path, what: str, taken: str) -> Iterator[None]:
-    """Be the only process that does `what` in `folder`; RunError with the sentence `taken` if not.
+    """Hold a lock for `what` in `folder`; raise RunError with the sentence `taken` if it is held.
 
     The lock ends with the process, however that ends.
     """

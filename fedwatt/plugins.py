@@ -307,7 +307,7 @@ def _readable(home: str) -> bool:
 
 @contextmanager
 def _on_path(folder: Path) -> Iterator[None]:
-    """Modules beside a plugin can be imported, as beside a script."""
+    """Put a plugin's folder on the import path, as Python does for a script."""
     text = str(folder)
     sys.path.insert(0, text)
     try:

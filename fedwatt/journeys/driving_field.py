@@ -80,17 +80,16 @@ def trip_sums(trip: Trip, route: Route, at_m: FloatArray, cells: IntArray) -> Dr
     """
     speed = np.nan_to_num(trip.channels["speed_mps"])
     smooth = np.convolve(np.pad(speed, 1, mode="edge"), np.ones(3) / 3, "valid")
-    work = smooth * np.diff(smooth, prepend=smooth[0]) / trip.interval_s
-    seconds = trip.interval_s
+    work = smooth * np.diff(smooth, prepend=smooth[0])
     each = np.stack(
         [
             np.diff(at_m, prepend=at_m[0]),
-            speed * seconds,
-            np.full(len(speed), seconds),
-            speed**3 * seconds / 1000,
-            np.maximum(work, 0) * seconds / 10,
-            np.maximum(-work, 0) * seconds / 10,
-            (speed < STANDING_MPS) * seconds,
+            speed,
+            np.ones(len(speed)),
+            speed**3 / 1000,
+            np.maximum(work, 0) / 10,
+            np.maximum(-work, 0) / 10,
+            (speed < STANDING_MPS) * 1.0,
         ],
         axis=1,
     )

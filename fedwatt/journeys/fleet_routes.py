@@ -95,7 +95,7 @@ class Pass:
     def measured(self, target: str) -> float:
         """Wh, or seconds."""
         if target == "duration":
-            return self.trip.seconds * self.trip.interval_s
+            return float(self.trip.seconds)
         return float(self.trip.channels["energy_wh"].sum())
 
     def forecast(self, x: FloatArray, beta: Mapping[str, FloatArray]) -> UnderWay:

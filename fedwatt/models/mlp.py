@@ -67,7 +67,7 @@ class MLP(LinearHead):
         return f"hidden{len(self.hidden)}.weight"
 
     def initial(self, rng: np.random.Generator) -> Tensor:
-        """U(-1/√fan_in, 1/√fan_in) for weights and biases, PyTorch's default for Linear."""
+        """Draw U(-1/√fan_in, 1/√fan_in) for weights and biases, PyTorch's default for Linear."""
         bounds = {}
         for name in self.layout.shapes:
             layer = name.partition(".")[0]
@@ -75,7 +75,7 @@ class MLP(LinearHead):
         return uniform(rng, self.layout, bounds)
 
     def represent(self, parts: Parts, windows: Tensor) -> Tensor:
-        """Last hidden activation, after its ReLU."""
+        """Return the last hidden activation, after its ReLU."""
         x = windows.flatten(-2)
         for i in range(len(self.hidden)):
             x = torch.relu(affine(parts, f"hidden{i + 1}", x))
@@ -137,7 +137,7 @@ def recognised(module: nn.Module, layout: Layout, window: int, features: int) ->
 
 
 def _linears(module: nn.Module) -> list[str] | None:
-    """Names of the Linear layers that a module goes through; None if it does anything else."""
+    """Return the names of a chain of Linear and ReLU layers; None for any other module."""
     try:
         graph = fx.symbolic_trace(module).graph
     except Exception:  # whatever the code of somebody else raises when it is not given tensors
@@ -157,7 +157,9 @@ def _linears(module: nn.Module) -> list[str] | None:
 
 
 def _kind(node: fx.Node, module: nn.Module) -> Any:
-    """nn.Linear, nn.ReLU, None for what moves no number, or anything else."""
+    """Return nn.Linear, nn.ReLU, None for layers that change nothing, or the class of any other
+    layer.
+    """
     if node.op in ("placeholder", "output"):
         return None
     if node.op == "call_module":
@@ -189,7 +191,7 @@ def _agrees(stack: ReluStack, module: nn.Module) -> bool:
 
 
 def permuted(rows: Sequence[dict[str, Tensor]], stack: ReluStack) -> tuple[dict[str, Tensor], ...]:
-    """Plans of rules with whatever has a number for every weight in the MLP's order."""
+    """Return rules' plans with every [.., D] entry in the MLP's order of weights."""
     size = stack.own.size
     return tuple(
         {n: stack.to_mlp(v) if v.dim() > 1 and v.shape[-1] == size else v for n, v in plan.items()}

@@ -117,7 +117,7 @@ class ModuleModel(Model):
         return self._call(parts, windows).unsqueeze(-1)
 
     def head(self, parts: Parts, representation: Tensor) -> Tensor:
-        """Nothing left to do."""
+        """Return the prediction: a wrapped module has no separate head."""
         return representation.squeeze(-1)
 
     def _copy(self) -> nn.Module:

@@ -374,7 +374,7 @@ def override(table: dict[str, Any], assignments: Sequence[str]) -> dict[str, Any
 
 
 def _assigned(assignment: str) -> tuple[str, str, Any]:
-    """Section ("" for none), setting and value of an assignment.
+    """Split an assignment into section ("" for none), setting and value.
 
     >>> _assigned(" training . rate = 0.01")
     ('training', 'rate', 0.01)
@@ -445,7 +445,7 @@ def _as_toml(value: Any) -> str:
 
 
 def _value(text: str) -> Any:
-    """`text` as a TOML value, or as plain text where it is none."""
+    """Parse `text` as a TOML value; return it as text if it is none."""
     try:
         return parse_toml(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -62,7 +62,7 @@ class Observer:
         """Handle a finished baseline (`fedwatt.evaluation`)."""
 
     def on_finish(self, run: Path) -> None:
-        """All methods are done, and their tables and models are in the folder `run`."""
+        """Handle the end of all methods; their tables and models are in the folder `run`."""
 
 
 SILENT: Final = Observer()

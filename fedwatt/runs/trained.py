@@ -160,7 +160,7 @@ class Trained:
     def personalise(self, settings: Personalisation | None = None) -> "Trained":
         """Return a copy in which each vehicle has fine-tuned the final model.
 
-        Where the method gives vehicles models of their own, they fine-tune those.
+        Where the method personalises models, vehicles fine-tune those.
         """
         settings = replace(settings or Personalisation(), enabled=True)
         seeds = self.federation.seeds
@@ -342,7 +342,7 @@ class Trained:
         state = self.state
         if not self.method.personalised:
             # Client state is of use to the next round alone, and there is none.
-            state = replace(state, memory={}, events={})
+            state = replace(state, client_state={}, events={})
         elif state.paged:
             raise SettingError(
                 "The vehicles' models are too many for memory and lie in a file. Train them into "
@@ -388,5 +388,5 @@ def read_trained(folder: Path, backend: RunBackend, method: str | None = None) -
     state, history = checkpoint
     if not choice.method.personalised:
         # Client state is of use to the next round alone, and there is none.
-        state = replace(state, memory={})
+        state = replace(state, client_state={})
     return Trained(history, state, run, choice, folder)

@@ -12,7 +12,7 @@ from fedwatt.metrics.sums import VectorLayout
 from fedwatt.models import get_model
 from fedwatt.privacy import noise_shares
 from fedwatt.privacy.noise_shares import with_share
-from fedwatt.privacy.secure.compose import means, reply_layout, reply_values
+from fedwatt.privacy.secure.compose import reply_layout, reply_values
 from fedwatt.privacy.secure_settings import SecureSettings
 from fedwatt.randomness import grid_of_noise
 from tests.privacy.exchanges import terms_of
@@ -39,7 +39,7 @@ def test_the_fewest_survivors_have_all_of_the_noise(left: int) -> None:
     # 2,461 coordinates: the deviation is known to 1.4 %.
     assert sums["delta"].std() == pytest.approx(sqrt(left / 7), rel=0.06)
     assert sums["clipped"][0] == 0
-    delta, weight, _ = means(METHOD, MODEL, sums)
+    delta, weight, _ = METHOD.mean_of_sums(MODEL, sums)
     assert weight == left
     assert (delta.numpy() * left) == pytest.approx(sums["delta"])
 

@@ -12,7 +12,7 @@ from fedwatt.synthetic.sketch import SketchedVehicles
 from fedwatt.telemetry.store import StoredVehicles, load_fleet, write_fleet
 from fedwatt.windows import DataSettings, lazy
 from fedwatt.windows.client import Client, held_out_vehicles
-from fedwatt.windows.workers import Workers
+from fedwatt.windows.lazy import Workers
 
 SETTINGS = DataSettings()
 

@@ -28,7 +28,7 @@ from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics.sums import CLIPPED
 from fedwatt.privacy.noise_shares import vehicles_draw
-from fedwatt.privacy.secure.compose import means, reply_layout, secure_fault
+from fedwatt.privacy.secure.compose import reply_layout, secure_fault
 
 log = logging.getLogger("fedwatt.deploy")
 
@@ -105,7 +105,7 @@ class SecureBackend(DeployedBackend):
         method = self.method
         counted = [called[name] for name in total.survivors]
         left_out = [called[name] for name in total.rejected if name not in total.survivors]
-        delta, weight, uploads = means(method, method.adapted(self.model), total.sums)
+        delta, weight, uploads = method.mean_of_sums(method.adapted(self.model), total.sums)
         refuse_long_mean(delta, self.config.secure.norm_limit)
         calls = [*counted, *left_out]
         delta = delta.to(self.device)

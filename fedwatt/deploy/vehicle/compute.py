@@ -243,7 +243,7 @@ class Computer:
         if population < 1 or not total > 0:
             raise DataError("the request does not tell the size of the fleet")
         model = task.weights()
-        initial = local_round.initial_memory(task.method, task.model, model[0])
+        initial = local_round.initial_client_state(task.method, task.model, model[0])
         folder = self._folder(task)
         before = client_state.load(folder, int(values["counted"]), initial)
         broadcast = local_round.Broadcast(
@@ -254,9 +254,11 @@ class Computer:
             total,
         )
         work = _local_work(task, broadcast, before)
-        if work.memory:
+        if work.client_state:
             client_state.delete_old_states(self.state, task.job.plan)
-            client_state.save(folder, task.round, {n: rows[0] for n, rows in work.memory.items()})
+            client_state.save(
+                folder, task.round, {n: rows[0] for n, rows in work.client_state.items()}
+            )
         arrays = {name: rows[0].numpy() for name, rows in work.uploads.items()}
         log.info("round %d: trained %d windows", task.round + 1, task.windows)
         return Content({"windows": task.windows}, {"delta": work.deltas[0].numpy(), **arrays})
@@ -287,7 +289,7 @@ class Computer:
     def _vehicle_model(self, task: Task, local: Federation, model: Tensor, folder: Path) -> Tensor:
         """Return the model [1, D] that this vehicle uses under a method with personal parts."""
         method = task.method
-        initial = local_round.initial_memory(method, method.adapted(local.model), model[0])
+        initial = local_round.initial_client_state(method, method.adapted(local.model), model[0])
         state = client_state.load_latest(folder, initial)
         windows = float(max(1, local.members.windows(0)))
         rows = task.broadcast_rows(model)

@@ -92,7 +92,7 @@ def vectors(points: Sequence[Statements]) -> int:
 def points_as_c(
     points: Sequence[Statements], declared: Sequence[str], entries: Sequence[str]
 ) -> str:
-    """`points`, a table of functions, NULL where a gradient is taken at the weights themselves.
+    """Return the C table `points` of functions, NULL where the gradient is taken at the weights.
 
     `given` are the statements of a row's numbers, `entries` those of tensors with an entry for each
     weight.

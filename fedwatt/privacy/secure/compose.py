@@ -16,13 +16,10 @@ known, so it makes the same model of these as of the replies themselves. A rule 
 replies cannot, and says so by its `sum_fault`.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
-import torch
 from torch import Tensor
 
-from fedwatt.errors import DataError, SettingError
+from fedwatt.errors import SettingError
 from fedwatt.methods import Method
 from fedwatt.methods.rule import Rows
 from fedwatt.metrics.sums import FloatArray, VectorLayout
@@ -89,19 +86,3 @@ def reply_values(
     values["delta"] = with_share(method.server, contribution, survivors, step)
     weighted = {name: (weight * value).numpy() for name, value in values.items()}
     return {"weight": np.array([weight]), **weighted}
-
-
-def means(
-    method: Method, model: Model, sums: Mapping[str, FloatArray]
-) -> tuple[Tensor, float, Rows]:
-    """Return (the Δ [D] that stands for every vehicle's, Σ w_k, and what goes with it) from
-    sums.
-    """
-    weight = float(sums["weight"][0])
-    if not weight > 0:
-        raise DataError("The vehicles of a secure sum have no windows at all.")
-    templates = method.uploads(model)
-    uploads = {name: torch.from_numpy(sums[name]).view(t.shape) for name, t in templates.items()}
-    delta = torch.from_numpy(sums["delta"])
-    delta, uploads = method.server.mean_of_sums(model, delta, weight, uploads)
-    return delta, weight, uploads

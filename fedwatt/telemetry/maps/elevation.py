@@ -305,7 +305,7 @@ def add_elevation(trip: Trip, terrain: Terrain) -> Trip:
         return trip
     # A feature must have no holes, so grade goes on from what is known; elevation says what it is.
     bridged_m = np.interp(np.arange(len(raw_m)), rows, raw_m[rows])
-    grade = road_grade(bridged_m, trip.channels["speed_mps"] * trip.interval_s)
+    grade = road_grade(bridged_m, trip.channels["speed_mps"])
     return replace(trip, channels={**trip.channels, "elevation_m": raw_m, "grade": grade})
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from fedwatt.engine.version import VERSION
 from reproduction.cell import Cell
-from reproduction.made_with import device_and_engine, made_with_table
 from reproduction.record import MADE_WITH, read_records, write_records
+from reproduction.tables import device_and_engine, made_with_table
 from tests.reproduction.records import made
 
 CELL = Cell(dataset="ved", method="fedavg")

@@ -1,7 +1,7 @@
 """Tables: what counts as a comparison."""
 
 from reproduction.cell import Cell
-from reproduction.show import SAME, Line, comparison
+from reproduction.tables import SAME, Line, comparison
 from tests.reproduction.records import made
 
 

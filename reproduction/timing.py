@@ -33,9 +33,11 @@ from fedwatt.federation.simulated import SimulatedBackend
 from fedwatt.methods import Method, RoughnessProximal, get
 from fedwatt.methods.roughness import unit
 from fedwatt.metrics import Stopwatch
+from fedwatt.models import Model, get_model
+from fedwatt.randomness import generator
 from fedwatt.threads import threads
 from fedwatt.windows import Fleet
-from reproduction.cell import Cell
+from reproduction.cell import METHODS, Cell
 
 PERIOD: Final = RoughnessProximal().probe_every
 WARM_UP: Final = 2 * PERIOD
@@ -250,3 +252,41 @@ def _timed(work: Callable[[], object]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
+
+
+BATCHES = (1, 32)
+LATENCY_WARM_UP: Final = 20
+
+
+def latencies(features: int, window: int, windows: int) -> list[dict[str, float | int | str]]:
+    """Return median and 95th percentile in ms a window, and windows a second at the median."""
+    model = get_model("mlp", window=window, features=features)
+    draws = generator(0, "latency", "windows").standard_normal((32, window, features))
+    inputs = torch.from_numpy(draws).float()
+    rows: list[dict[str, float | int | str]] = []
+    with threads(1), torch.inference_mode():
+        for method in METHODS:
+            weights = model.initial(generator(0, "latency", method)).float()
+            for batch in BATCHES:
+                seconds = _seconds(model, weights, inputs[:batch], max(windows // batch, 10))
+                median, p95 = np.quantile(seconds / batch, (0.5, 0.95))
+                rows.append(
+                    {
+                        "method": method,
+                        "batch": batch,
+                        "median_ms": float(median * 1e3),
+                        "p95_ms": float(p95 * 1e3),
+                        "throughput": float(1 / median),
+                    }
+                )
+    return rows
+
+
+def _seconds(model: Model, weights: Tensor, batch: Tensor, repeats: int) -> NDArray[np.float64]:
+    """Time of each forward pass, [repeats], after those to warm up."""
+    seconds = np.empty(LATENCY_WARM_UP + repeats)
+    for repeat in range(len(seconds)):
+        begin = time.perf_counter()
+        model.predict(weights, batch)
+        seconds[repeat] = time.perf_counter() - begin
+    return seconds[LATENCY_WARM_UP:]

@@ -15,7 +15,7 @@ from reproduction.study import Setting
 VEHICLES = 8
 SMOKE = SCALES["smoke"]  # 6 rounds: t = 20 of 300 is round 1, 50 is 1, 100 is 2 and 200 is 4
 
-SETTING = Setting(SMOKE, ("synthetic",), (), "synthetic", ("fedavg", "ri-fedavg"))
+SETTING = Setting(SMOKE, ("synthetic",), (), "synthetic")
 
 
 def record(cell: Cell, drift: dict[int, int]) -> Record:

@@ -1,22 +1,25 @@
-"""Tables of a reproduction: ours, printed, the difference, and what is more than noise."""
+"""Tables of a reproduction: ours, printed, the difference, the spread, and the provenance."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
+from typing import Final
 
-from fedwatt.report.facts import labels
+from fedwatt.engine.version import GPU_VERSION, VERSION
+from fedwatt.report.load import labels
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn, shown
+from fedwatt.report.table import ReportTable, TableColumn, cell_text
+from reproduction.cell import Cell
 from reproduction.data import PURE_EVS, RECORDED
-from reproduction.made_with import device_and_engine
 from reproduction.paired import Paired, detectable, holm, paired
 from reproduction.paper import Entry as PrintedEntry
 from reproduction.paper import names, printed
 from reproduction.record import Record
-from reproduction.settle import reduced_to
-from reproduction.study import NOTHING, Block
+from reproduction.study import NOTHING, Block, View
+from reproduction.tuning import reduced_to
 
 MISSING = "not run"
 SAME = "the same training"
@@ -71,7 +74,7 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
     if not lost:
         return mean
     cases = ", ".join(f"seed {seed} diverged by round {at}" for seed, at in lost.items())
-    return f"{shown(mean)}; {cases}"
+    return f"{cell_text(mean)}; {cases}"
 
 
 def left_of(record: Record) -> str:
@@ -163,6 +166,14 @@ def comparison(
         ReportTable(name, title, tuple(columns), tuple(rows), caption.strip()),
         facts_line([line.record for line in lines]),
     )
+
+
+def trainings(
+    view: View, name: str, title: str, cells: Mapping[str, Cell], note: str = ""
+) -> Block:
+    """Return the final error of named cells, each against the first."""
+    lines = [Line(label, "", view.get(cell)) for label, cell in cells.items()]
+    return comparison(name, title, lines, "test_rmse", first="Training", note=note)
 
 
 def first_places(trainings: Sequence[object]) -> list[int]:
@@ -292,3 +303,60 @@ def p_text(p: float) -> str:
     if p != p:
         return "–"
     return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+NOT_RECORDED: Final = "not recorded"
+COLUMNS: Final = ("Cells", "Device", "Engine", "fedwatt", "Commit", "torch", "Driver", "Processor")
+
+
+def device_and_engine(record: Record) -> str:
+    """Return the device of a record, and its engine where that is not the present one.
+
+    An engine of another version can give other numbers for the same cell.
+    """
+    device = str(record.facts.get("device", "cpu"))
+    engine = record.made_with.get("engine", NOT_RECORDED)
+    return device if engine == _present(record) else f"{device} (engine {_engine(record)})"
+
+
+def made_with_table(records: Iterable[Record]) -> ReportTable:
+    """Return how many cells were made with what, most of them first."""
+    counted = Counter(_row(record) for record in records).most_common()
+    return ReportTable(
+        "made-with",
+        "What the records were made with",
+        tuple(TableColumn(name) for name in (*COLUMNS, "Threads", "Deterministic")),
+        tuple((f"{count:,}", *row) for row, count in counted),
+        f"The present engine's version is {VERSION} on a processor and {GPU_VERSION} on a GPU; it "
+        "goes up when the same cell would give other numbers, if only in their last digits. Of "
+        "older records the versions were not recorded.",
+    )
+
+
+def _row(record: Record) -> tuple[str, ...]:
+    made = record.made_with
+    versions = made.get("versions", {})
+    commit = str(made.get("commit", NOT_RECORDED))
+    changes = "+changes" if commit.endswith("+changes") else ""
+    return (
+        str(record.facts.get("device", "cpu")),
+        _engine(record),
+        str(versions.get("fedwatt", NOT_RECORDED)),
+        commit[:10] + changes if made else commit,
+        str(versions.get("torch", NOT_RECORDED)),
+        str(made.get("driver", NOT_RECORDED)),
+        str(made.get("processor", NOT_RECORDED)),
+        str(made.get("threads", NOT_RECORDED)),
+        ("yes" if made["deterministic"] else "no") if made else NOT_RECORDED,
+    )
+
+
+def _engine(record: Record) -> str:
+    engine = record.made_with.get("engine", NOT_RECORDED)
+    text = (_present(record), NOT_RECORDED)
+    return str(engine) if engine in text else f"{engine}, not the present one"
+
+
+def _present(record: Record) -> int:
+    """Return the version that the record's device has now."""
+    return VERSION if str(record.facts.get("device", "cpu")) == "cpu" else GPU_VERSION

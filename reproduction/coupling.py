@@ -1,4 +1,4 @@
-"""Does roughness go with drift? The paper's mechanistic evidence, with enough vehicles to tell.
+"""Coupling of roughness and drift: the paper's mechanistic evidence, with enough vehicles to tell.
 
 A round of the main setting has three participants, over which a correlation is meaningless. Here
 all vehicles of the dataset take part in every round. FedAvg and FO-FedAvg carry the probe along
@@ -15,11 +15,11 @@ from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
 from fedwatt.report.table import ReportTable, TableColumn
 from reproduction.cell import OURS, Cell
-from reproduction.draw import cloud
+from reproduction.figures import cloud
 from reproduction.paper import printed
 from reproduction.record import FLAT, Record
-from reproduction.show import facts_line, gap, printed_text, theirs, value
 from reproduction.study import Block, Findings, Picture, Setting, Study, View
+from reproduction.tables import facts_line, gap, printed_text, theirs, value
 
 CARRIERS = {
     "fedavg": ("fedavg+roughness", {"lam": 0.0}),
@@ -46,8 +46,8 @@ def coupling_cells(setting: Setting) -> list[Cell]:
     """Return FedAvg, RI, FO and FO-RI with their roughness; FedAvg at the wide radius, too."""
     made = []
     for _, dataset in setting.few_places:
-        made += [carrier(dataset, method) for method in setting.among(OURS)]
-        made += [carrier(dataset, m, WIDE) for m in setting.among(("fedavg", "fo-ri-fedavg"))]
+        made += [carrier(dataset, method) for method in OURS]
+        made += [carrier(dataset, m, WIDE) for m in ("fedavg", "fo-ri-fedavg")]
     return made
 
 
@@ -140,8 +140,8 @@ def show_coupling(view: View) -> Findings:
 
 
 def _coupled(setting: Setting) -> list[tuple[str, float]]:
-    wide = [(method, WIDE) for method in setting.among(("fedavg", "fo-ri-fedavg"))]
-    return [(method, 0.01) for method in setting.among(OURS)] + wide
+    wide = [(method, WIDE) for method in ("fedavg", "fo-ri-fedavg")]
+    return [(method, 0.01) for method in OURS] + wide
 
 
 def _scatter(view: View, place: str, dataset: str, at: int, facts: str) -> Picture:
@@ -204,7 +204,7 @@ def show_tertiles(view: View) -> Findings:
                 TableColumn("printed"),
                 TableColumn("difference", "", 3),
             ]
-        for method in view.setting.among(OURS):
+        for method in OURS:
             record = view.get(carrier(dataset, method))
             records.append(record)
             drifts = tertile_drift(record, rounds) if record else {}

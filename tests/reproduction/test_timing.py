@@ -8,11 +8,11 @@ from fedwatt.methods import RoughnessProximal
 from fedwatt.methods.roughness import loss_slices, unit
 from fedwatt.metrics import Stopwatch
 from fedwatt.windows import DataSettings
-from reproduction import turns
+from reproduction import timing
 from reproduction.cell import key_of
 from reproduction.judges import NOT_SUPPORTED, SUPPORTED
 from reproduction.lab import Lab
-from reproduction.turns import (
+from reproduction.timing import (
     BY_AGE,
     CONTENDERS,
     PERIOD,
@@ -36,16 +36,16 @@ def test_the_overhead_is_the_median_over_periods() -> None:
     probing = [[1.0, 0.1, 0.5, 0.0] if i % PERIOD == 0 else [1.0, 0.1, 0.0, 0.0] for i in range(15)]
     probing[1] = [9.0, 0.0, 0.0, 0.0]  # something else ran on the machine
     found = {"engines": {"cpu": {"fedavg": rounds, "ri-fedavg": probing}}}
-    middle, low, high = turns.overhead(found, "cpu", "ri-fedavg")
+    middle, low, high = timing.overhead(found, "cpu", "ri-fedavg")
     assert (middle, low) == pytest.approx((0.2, 0.2))  # 6 seconds in place of 5
     assert high > middle
-    assert turns.part_seconds(found, "cpu", "ri-fedavg")["probe"] == pytest.approx(0.1)
+    assert timing.part_seconds(found, "cpu", "ri-fedavg")["probe"] == pytest.approx(0.1)
 
 
 def test_all_engines_take_turns(fleet, monkeypatch) -> None:
-    monkeypatch.setattr(turns, "WARM_UP", 1)
+    monkeypatch.setattr(timing, "WARM_UP", 1)
     few = {name: CONTENDERS[name] for name in ("fedavg", "ri-fedavg", "ri-fedavg" + BY_AGE)}
-    monkeypatch.setattr(turns, "CONTENDERS", few)
+    monkeypatch.setattr(timing, "CONTENDERS", few)
     seen: list[tuple[int, int]] = []
     found = measured(fleet, 0.7, PERIOD, SMALL, lambda done, of: seen.append((done, of)))
     for engine in ("plain", "cpu"):
@@ -74,7 +74,7 @@ def test_the_plain_probe_finds_the_slices_of_the_fast_one(fleet) -> None:
     lines = unit(start.probe_directions(0, 2))
     batch = start.probe_batch(0, 8, "probe batch")
     fast = loss_slices(start.model, start.loss, start.anchor[0], lines, offsets, batch)
-    torch.testing.assert_close(turns.plain_probe(begun, rule).double(), fast, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(timing.plain_probe(begun, rule).double(), fast, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
