@@ -135,7 +135,7 @@ def followed(speed_mps: FloatArray, duty: Duty, rng: np.random.Generator) -> Flo
 
 
 class TimedEffort(Effort):
-    """The same acceleration with the time from rest as run-up, in place of the distance."""
+    """An effort whose run-up is the time from rest, in place of the distance."""
 
     def run_up(self, speed_mps: FloatArray) -> FloatArray:
         """Return the time to reach a speed from rest.

@@ -158,7 +158,7 @@ class RoadNetwork:
 
     @cached_property
     def signalled(self) -> BoolArray:
-        """Whether at least three larger roads meet at each node, [nodes]."""
+        """True for nodes where at least three larger roads meet, [nodes]."""
         large = [[road.kind in (ARTERIAL, MAIN) for road in n.values()] for n in self.neighbours]
         return np.array([sum(around) >= 3 for around in large])
 
