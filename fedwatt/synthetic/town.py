@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from fedwatt.randomness import generator
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray
@@ -168,21 +166,34 @@ class RoadNetwork:
         Routes to a place are stored: many vehicles go to the same few places.
         """
         if place not in self._ways:
-            onward = dijkstra(self.seconds, indices=place, return_predecessors=True)[1]
-            self._ways[place] = onward.tolist()
+            self._ways[place] = self._ways_to(place)
         path = [start]
         while path[-1] != place:
             path.append(self._ways[place][path[-1]])
         return path
 
+    def _ways_to(self, place: int) -> list[int]:
+        """Return the next node on the quickest way to `place` for every node (Bellman and Ford)."""
+        start, end, road_s = self.directed
+        seconds = np.full(len(self.x_m), np.inf)
+        seconds[place] = 0.0
+        before = np.zeros_like(seconds)
+        while not np.array_equal(seconds, before):
+            before = seconds.copy()
+            np.minimum.at(seconds, start, before[end] + road_s)
+        quickest = seconds[end] + road_s == seconds[start]
+        onward = np.full(len(seconds), place)
+        onward[start[quickest]] = end[quickest]
+        return onward.tolist()
+
     @cached_property
-    def seconds(self) -> csr_array:
-        """Seconds to drive each road and pass the node at its end, sparse [nodes, nodes]."""
+    def directed(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """Start, end and seconds of every road in each direction, all [directed roads]."""
         ends = [(start, end) for start, roads in enumerate(self.neighbours) for end in roads]
         start, end = np.array(ends).T
         metres = np.hypot(self.x_m[start] - self.x_m[end], self.y_m[start] - self.y_m[end])
         limits = np.array([road.limit_mps for roads in self.neighbours for road in roads.values()])
-        return csr_array((metres / limits + CROSSING_S, (start, end)))
+        return start, end, metres / limits + CROSSING_S
 
 
 def draw_roads(seed: int) -> RoadNetwork:
