@@ -110,9 +110,6 @@ class Deployment:
     over_selection: float = 0.0
     """Share of vehicles called beyond `participation`; a round, and the evaluation of its model,
     closes with the replies that it would have had without them."""
-    backoff_after: int = 2
-    """Rounds in a row that a vehicle may miss, late or failing, before it is skipped for 2 rounds;
-    each further miss doubles that, up to 64. 0: never."""
     minimum_replies: int = 1
     """A round with fewer usable replies makes no model."""
     poll_seconds: float = 0.1
@@ -132,9 +129,6 @@ class Deployment:
             check(self, name, 0 < getattr(self, name) < inf, "above 0 and finite")
         check(self, "quorum", self.quorum >= 1, "at least 1 vehicle")
         check(self, "over_selection", 0 <= self.over_selection <= 2, "from 0 to 2")
-        check(
-            self, "backoff_after", self.backoff_after >= 0, "at least 0 (0: no vehicle is skipped)"
-        )
         check(self, "minimum_replies", self.minimum_replies >= 1, "at least 1")
         for name in ("weight_cap", "norm_bound"):
             check(self, name, getattr(self, name) >= 1, "at least 1 (inf switches it off)")
