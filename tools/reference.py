@@ -68,7 +68,7 @@ _ROW = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
 
 
 def from_docstring(text: str) -> str:
-    """A docstring as Markdown."""
+    """Return a docstring as Markdown."""
     return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", inspect.cleandoc(text))))
 
 
@@ -135,7 +135,7 @@ def _short(text: str) -> str:
 
 
 def python_page() -> str:
-    """The page of the Python names."""
+    """Return the page of the Python names."""
     parts = [PYTHON_HEAD]
     for section, (purpose, names) in PYTHON.items():
         parts.append(f"## {section}\n\n{purpose}\n")
@@ -158,7 +158,7 @@ def _entry(path: str, members: str) -> Iterator[str]:
 
 
 def commands_page() -> str:
-    """The page of the commands."""
+    """Return the page of the commands."""
     return "\n".join([COMMANDS_HEAD, *_command(get_command(app), "fedwatt")])
 
 
@@ -175,7 +175,7 @@ def _command(command: Any, path: str) -> Iterator[str]:
 
 
 def _taken(one: Any) -> tuple[str, str]:
-    """An argument or an option: what to type, and what it means."""
+    """Return the row of an argument or option: its spelling and its help."""
     if one.param_type_name == "argument":
         return f"`{one.metavar or one.name.upper()}`", one.help or ""
     typed = ", ".join(f"`{option}`" for option in [*one.opts, *one.secondary_opts])
@@ -187,12 +187,12 @@ def _taken(one: Any) -> tuple[str, str]:
 
 
 def configuration_page() -> str:
-    """The page of the configuration, with the columns of every table."""
+    """Return the page of the configuration, with the columns of every table."""
     return _with_block("configuration.md", "columns", tables.markdown())
 
 
 def data_page() -> str:
-    """The page of the data, with the channels that a mapping may have."""
+    """Return the page of the data, with the channels that a mapping may have."""
     rows = [
         (f"`{name}`", own.unit, own.meaning, ", ".join(own.units))
         for name, own in ((name, CHANNELS[name]) for name in MAPPABLE)
