@@ -39,7 +39,6 @@ from benchmarks.journeys_networks import (
 from benchmarks.journeys_tables import write_tables
 from fedwatt.edge.trips import ZERO_AT_REST
 from fedwatt.files import write_text
-from fedwatt.journeys.balance import trip_means, trip_numbers
 from fedwatt.journeys.filter import TripPrior, coldness, in_trip
 from fedwatt.journeys.intervals import (
     KINDS,
@@ -54,7 +53,14 @@ from fedwatt.journeys.intervals import (
 )
 from fedwatt.journeys.memory import PastTrip, remembered_offset
 from fedwatt.journeys.mixture import WEIGHTS, Mixture, chosen_mixture
-from fedwatt.journeys.ridge import fleet_ridge, mixed_ridge, series_features, window_features
+from fedwatt.journeys.ridge import (
+    fleet_ridge,
+    mixed_ridge,
+    series_features,
+    trip_means,
+    trip_numbers,
+    window_features,
+)
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.models import get_model
 from fedwatt.telemetry import Trip, Vehicle

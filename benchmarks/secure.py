@@ -171,7 +171,7 @@ def measure(vehicles: int, one_in: int = 5) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the table of docs/scale.md."""
     lines = [
-        "| vehicles | survive | plain, kB | under masks, kB | ratio | seconds on board "
+        "| vehicles | survive | plain, kB | secure, kB | ratio | seconds in the vehicle "
         "| seconds on the server |",
         "|---|---|---|---|---|---|---|",
     ]

@@ -10,6 +10,7 @@ import typer
 from fedwatt.cli import deploy_owner
 from fedwatt.cli.console import (
     Json,
+    Panels,
     console,
     errors,
     plain_table,
@@ -18,7 +19,6 @@ from fedwatt.cli.console import (
 )
 from fedwatt.cli.deploy_owner import STORE, Keys, StoreFolder
 from fedwatt.cli.options import OUT_HELP, Resume, refuse_folder, resumable
-from fedwatt.cli.panels import Panels
 from fedwatt.cli.progress import show_results
 from fedwatt.errors import counted
 
@@ -233,7 +233,7 @@ def dashboard(
                 "Put a proxy with TLS and a password in front of it."
             )
         wait_for_interrupt()
-        console.print("No longer shown; the fleet goes on.")
+        console.print("No longer shown; the fleet is not affected.")
 
 
 @app.command(rich_help_panel=SERVER)
@@ -247,7 +247,7 @@ def backup(
     ] = False,
     store: StoreFolder = STORE,
 ) -> None:
-    """Back up the key store and runs into one file while they go on."""
+    """Back up the key store and runs into one file while they run."""
     from fedwatt.deploy.operate.backup import back_up
 
     content = back_up(file, store if store.exists() else None, runs or [], keys=private_keys)

@@ -11,9 +11,9 @@ import numpy as np
 from fedwatt.edge.calibration import CalibrationTrip, PredictionIntervals
 from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
-from fedwatt.journeys.balance import TripBalance
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.filter import coldness
+from fedwatt.journeys.mixture import TripBalance
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features

@@ -173,7 +173,7 @@ def fleet_from_frame(
     facts           what else is known of the vehicles, such as {"pack_capacity_wh": 42000}
     out             folder to store the fleet in, as `data import` does: runs on it can be resumed
 
-    `Fleet.account` says what was kept, repaired and dropped.
+    `Fleet.account` counts rows kept, repaired and dropped.
     """
     columns = {"vehicle": vehicle, "trip": trip, "time": time}
     description = {"kind": kind, "labels": labels, "facts": dict(facts or {})}

@@ -97,7 +97,7 @@ class Trip:
 
 @dataclass(frozen=True, eq=False)
 class Vehicle:
-    """All trips of one vehicle, and what is known about it.
+    """All trips of one vehicle, and facts about it.
 
     `labels` says whether its energy, or the state of charge of a vehicle that reports no more, was
     "measured" or "simulated"; a vehicle of which some trip has neither has "none": it can be

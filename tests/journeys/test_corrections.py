@@ -16,13 +16,12 @@ from fedwatt.elevation.climb import trip_rise_m
 from fedwatt.elevation.elevation_map import empty_map
 from fedwatt.elevation.learn import learn
 from fedwatt.elevation.settings import ElevationSettings
-from fedwatt.journeys import balance, filter, memory, mixture
-from fedwatt.journeys.balance import trip_means, trip_numbers
+from fedwatt.journeys import filter, memory, mixture
 from fedwatt.journeys.filter import coldness, in_trip
 from fedwatt.journeys.intervals import fitted_prior, residual_sums
 from fedwatt.journeys.memory import PastTrip, remembered_offset
 from fedwatt.journeys.mixture import Mixture, chosen_mixture
-from fedwatt.journeys.ridge import fleet_ridge, window_features
+from fedwatt.journeys.ridge import fleet_ridge, trip_means, trip_numbers, window_features
 from fedwatt.telemetry import Trip, Vehicle
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import Client, split_of_trips
@@ -332,10 +331,10 @@ def test_without_its_check_a_broken_member_would_cost(clients, monkeypatch):
 
 
 def test_without_its_bounds_the_trip_balance_would_cost(clients, monkeypatch):
-    monkeypatch.setattr(balance, "TRIPS", 1e-9)
-    monkeypatch.setattr(balance, "COLLINEAR", 1.1)
-    monkeypatch.setattr(balance, "FAR", np.inf)
-    monkeypatch.setattr(balance, "MOST", 1.0)
+    monkeypatch.setattr(mixture, "TRIPS", 1e-9)
+    monkeypatch.setattr(mixture, "COLLINEAR", 1.1)
+    monkeypatch.setattr(mixture, "FAR", np.inf)
+    monkeypatch.setattr(mixture, "MOST", 1.0)
     assert max(balance_costs(clients)) > ALLOWED
 
 

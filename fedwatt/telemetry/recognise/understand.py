@@ -279,7 +279,7 @@ def _decided(
     reasons = {"time": clock.why, "vehicle": vehicle_why, "trip": trip_why}
     keys = [first.rows[name] for name in (vehicle, trip) if name]
     rows = pl.DataFrame([*keys, times.alias("seconds of time")])
-    order = rows.select(pl.arg_sort_by(pl.all())).to_series()
+    order = rows.select(pl.arg_sort_by(rows.columns)).to_series()
     for name, guess in channels.items():
         tables["channels"][name] = {"column": guess.column, "unit": guess.unit}
         reasons[name] = guess.why
