@@ -104,9 +104,6 @@ class Deployment(Checked):
     over_selection: float = number(0.0, "[0, 2]")
     """Share of vehicles called beyond `participation`; a round, and the evaluation of its model,
     closes with the replies that it would have had without them."""
-    backoff_after: int = number(2, "[0, inf]", "(0: no vehicle is skipped)")
-    """Rounds in a row that a vehicle may miss, late or failing, before it is skipped for 2 rounds;
-    each further miss doubles that, up to 64. 0: never."""
     minimum_replies: int = number(1, "[1, inf]")
     """A round with fewer usable replies makes no model."""
     poll_seconds: float = number(0.1, "(0, 1]")
