@@ -57,7 +57,7 @@ class Column:
 class Table:
     """A table of a run folder; columns in the order of its file."""
 
-    about: str
+    description: str
     columns: tuple[Column, ...]
 
     def __getitem__(self, name: str) -> Column:
