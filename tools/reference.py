@@ -217,10 +217,10 @@ def configuration_page() -> str:
 def data_page() -> str:
     """Return the page of the data, with the channels that a mapping may have."""
     rows = [
-        (f"`{name}`", own.unit, own.meaning, ", ".join(own.units))
+        (f"`{name}`", own.meaning, ", ".join(own.units))
         for name, own in ((name, CHANNELS[name]) for name in MAPPABLE)
     ]
-    head = ("id", "unit", "meaning", "units that a mapping may name")
+    head = ("id", "meaning", "units that a mapping may name")
     return _with_block("data.md", "channels", table(head, rows))
 
 
