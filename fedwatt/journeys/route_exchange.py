@@ -330,7 +330,7 @@ def learn_from_contributors(
     least = settings.minimum_vehicles
     elevation = None if hills is None else hills.only(hills.vehicles > least)
     shared = SharedDriving(driving, elevation, least, roads)
-    exchange = _Exchange(
+    exchange = _RouteExchange(
         contributors, contributors.share(shared, insiders), fewest_contributors(settings)
     )
     fitted = fit(exchange.sums, COLUMNS, SPREADS)
@@ -358,7 +358,7 @@ def learn_from_contributors(
 
 
 @dataclass
-class _Exchange:
+class _RouteExchange:
     """State of an exchange: vehicles present, number with trips, and their mean consumption."""
 
     contributors: RouteContributors
