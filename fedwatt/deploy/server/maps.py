@@ -33,9 +33,9 @@ from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_exchange import (
     RouteRequest,
     SharedDriving,
-    TooFewTeach,
-    fewest_teachers,
-    learn_from_pupils,
+    TooFewContributors,
+    fewest_contributors,
+    learn_from_contributors,
 )
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.metrics.sums import Total
@@ -172,13 +172,13 @@ def routes_of_run(
             raise RunError(f"{error} Delete {file}: --resume then learns it anew.") from error
     settings = roster.config.elevation
     everyone = training_vehicles(roster)
-    pupils = ConnectedPupils(roster, PlaceSums(roster, run, "routes", _routes_request))
+    contributors = ConnectedContributors(roster, PlaceSums(roster, run, "routes", _routes_request))
     try:
-        if len(everyone) < fewest_teachers(settings):
-            raise TooFewTeach(len(everyone), fewest_teachers(settings))
-        driving, insiders = learn_driving(pupils.total, everyone, settings, secret_draws)
-        routes = learn_from_pupils(pupils, driving, insiders, settings, published)
-    except TooFewTeach as reason:
+        if len(everyone) < fewest_contributors(settings):
+            raise TooFewContributors(len(everyone), fewest_contributors(settings))
+        driving, insiders = learn_driving(contributors.total, everyone, settings, secret_draws)
+        routes = learn_from_contributors(contributors, driving, insiders, settings, published)
+    except TooFewContributors as reason:
         log.warning("routes: nothing is shared. %s", reason)
         return None
     write_bytes(file, fleet_to_bytes(routes))
@@ -193,7 +193,7 @@ def _routes_request(question: DrivingRequest | RouteRequest) -> Content:
 
 
 @dataclass
-class ConnectedPupils:
+class ConnectedContributors:
     """Connected vehicles that contribute to routes."""
 
     roster: Roster
