@@ -4,6 +4,7 @@ Claim C2 compares how fast and how steadily an error falls, C1 how client drift 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import inf, isfinite, sqrt
 from typing import Final
 
@@ -21,7 +22,7 @@ from reproduction.paired import Paired, paired
 from reproduction.paper import printed
 from reproduction.record import REACH, Record
 from reproduction.study import Block, Findings, Picture, Study, View
-from reproduction.tables import Line, comparison, facts_line, printed_text
+from reproduction.tables import comparison, facts_line, line, printed_text
 
 THRESHOLDS = {"VED": ("55", "45"), "eVED": ("45", "38")}
 
@@ -155,42 +156,34 @@ def show_drift(view: View) -> Findings:
     """Return drift and its dispersion, by round and at t = 200."""
     pictures = []
     blocks = []
+    at = view.setting.scale.at(200)
     for _, dataset in view.setting.places:
         records = by_method(view, dataset)
-        facts = facts_line(list(records.values()))
-        for column, title in (
-            ("drift_mean", "Mean drift ‖Δ‖₂"),
-            ("drift_cv", "Dispersion of drift D_cv"),
+        for column, symbol, title in (
+            ("drift_mean", "D_mean", "Mean drift ‖Δ‖₂"),
+            ("drift_cv", "D_cv", "Dispersion of drift D_cv"),
         ):
+            lines = [line(name_of(m), r) for m, r in records.items()]
+            values = [r.around(column, at, REACH) if r else {} for r in records.values()]
+            block = comparison(
+                f"{column.replace('_', '-')}-{dataset}",
+                f"{symbol}(200) on {dataset}",
+                [replace(x, values=v) for x, v in zip(lines, values, strict=True)],
+                heading=symbol,
+                unit="",
+                digits=3,
+                note=f"Mean over rounds {at - REACH} to {at + REACH}, because a round has few "
+                "participants. The paper prints no table of these.",
+            )
+            blocks.append(block)
             pictures.append(
                 Picture(
-                    f"{column.replace('_', '-')}-{dataset}",
+                    block.table.name,
                     f"{title}, {dataset}",
                     curves(records, column, f"{title}, {dataset}"),
                     "Mean over seeds, band from the lowest to the highest. Smaller drift alone is "
-                    "no merit: a smaller rate does the same.",
-                    facts,
-                )
-            )
-        at = view.setting.scale.at(200)
-        lines = [Line(name_of(m), m, r) for m, r in records.items()]
-        for column, title, digits in (
-            ("drift_mean", "D_mean", 3),
-            ("drift_cv", "D_cv", 3),
-        ):
-            values = [r.around(column, at, REACH) if r else {} for r in records.values()]
-            blocks.append(
-                comparison(
-                    f"{column.replace('_', '-')}-{dataset}",
-                    f"{title}(200) on {dataset}",
-                    lines,
-                    column,
-                    heading=title,
-                    unit="",
-                    digits=digits,
-                    values=values,
-                    note=f"Mean over rounds {at - REACH} to {at + REACH}, because a round has few "
-                    "participants. The paper prints no table of these.",
+                    "no merit: a smaller learning rate does the same.",
+                    block.facts,
                 )
             )
     return Findings(tuple(blocks), tuple(pictures))
