@@ -57,7 +57,7 @@ def reproduce(
         bool,
         typer.Option(
             "--deterministic",
-            help="On a GPU, the same bits whoever shares a stack, so that records can be verified "
+            help="On a GPU, the same bits in any stack, so that records can be verified "
             "bit for bit; slower.",
         ),
     ] = False,

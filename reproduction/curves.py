@@ -15,7 +15,7 @@ from fedwatt.metrics import rounds_to_threshold
 from fedwatt.report.statistics import estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn, shown
+from fedwatt.report.table import ReportTable, TableColumn, cell_text
 from reproduction.figures import curves
 from reproduction.main_results import by_method, plain_cells
 from reproduction.paired import Paired, paired
@@ -301,7 +301,7 @@ def level_text(record: Record) -> str:
     lost = len(record.diverged)
     left = level(record)
     if not lost:
-        return f"{shown(left, 2)} Wh"
+        return f"{cell_text(left, 2)} Wh"
     if not isfinite(left):
         return "nothing finite"
-    return f"{shown(left, 2)} Wh in the seeds that did not diverge ({lost} did)"
+    return f"{cell_text(left, 2)} Wh in the seeds that did not diverge ({lost} did)"

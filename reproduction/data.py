@@ -282,8 +282,7 @@ def source_of(selection: Selection) -> str:
 def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> Iterator[Vehicle]:
     """Yield vehicles of raw files, with the channels that a reproduction needs."""
     # Here, because only raw files need polars: a stored fleet opens without it.
-    from fedwatt.telemetry.maps import EnrichedVehicles
-    from fedwatt.telemetry.maps.elevation import read_terrain_model
+    from fedwatt.telemetry.maps import read_terrain_model, with_elevation
     from fedwatt.telemetry.readers import VED_CLEANING, import_eved, import_ved
 
     if name == "traces":
@@ -293,7 +292,8 @@ def imported(name: str, raw: tuple[Path, ...], posts: tuple[Path, ...] = ()) -> 
     read = import_eved if name == "eved" else import_ved
     vehicles: Iterable[Vehicle] = read(raw, powertrain=("ev", "phev-electric"))
     if name == "ved-enriched":
-        climbing = EnrichedVehicles(vehicles, terrain=read_terrain_model(posts))
+        terrain = read_terrain_model(posts)
+        climbing = (with_elevation(vehicle, terrain) for vehicle in vehicles)
         vehicles = (v for v in map(covered, climbing) if len(v.trips) >= QUALIFY)
     for vehicle in vehicles:
         yield slim(vehicle)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fedwatt.report.statistics import estimate
 from fedwatt.report.style import name_of
-from fedwatt.report.table import shown
+from fedwatt.report.table import cell_text
 from fedwatt.runs.provenance import same_kind
 from reproduction.cell import METHODS, Cell
 from reproduction.controls import control_cells_of, stress_cells_of
@@ -154,7 +154,9 @@ def _drift(view: View, dataset: str, get: Get) -> Evaluated:
     if carried is not None:
         round_ = min(view.setting.scale.at(100) + 1, view.setting.scale.rounds)
         r = estimate(list(coupling_values(carried, (round_, round_))["pearson"].values()))
-        correlation = f"is {shown(r, 2)} over {r.seeds} seeds" if r.seeds else "exists in no seed"
+        correlation = (
+            f"is {cell_text(r, 2)} over {r.seeds} seeds" if r.seeds else "exists in no seed"
+        )
         sentences.append(
             f"With all vehicles in every round, the correlation of roughness with drift at t = 100 "
             f"{correlation}{' (printed 0.56)' if dataset == 'ved' else ''}."
@@ -324,11 +326,11 @@ def _accuracy(view: View, dataset: str, get: Get) -> Evaluated:
     ]
     if sound:
         best = min(sound, key=lambda name: sound[name])
-        parts.append(f"the lowest is {best} with {shown(sound[best], 2)} Wh")
+        parts.append(f"the lowest is {best} with {cell_text(sound[best], 2)} Wh")
     else:
         parts.append("no method stayed finite in all seeds")
     minus = gap_text(tests["FedAvg"], "FO-RI-FedAvg", "FedAvg", " Wh")
-    effect = shown(detectable(tests["FedAvg"].difference, len(tests)), 2)
+    effect = cell_text(detectable(tests["FedAvg"].difference, len(tests)), 2)
     sentences = [
         f"Tuned ({own_trials(scale, dataset)}), {'; '.join(parts)}.",
         f"Significantly lower error than {len(better)} of {len(tests)} methods"

@@ -16,8 +16,8 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedwatt.files import write_text
-from fedwatt.report.facts import labels
-from fedwatt.report.table import shown
+from fedwatt.report.load import labels
+from fedwatt.report.table import cell_text
 from reproduction.catalogue import STUDIES
 from reproduction.cell import Cell
 from reproduction.claims import RULES, headline, headline_verdicts, verdicts
@@ -193,13 +193,13 @@ def _practice(view: LabView) -> Iterator[list[str]]:
         base = _tuned(view, dataset, "fedavg")
         if base is None:
             continue
-        cells = [f"`{dataset}`", shown(level(base), 2)]
+        cells = [f"`{dataset}`", cell_text(level(base), 2)]
         for method in ("fo-ri-fedavg", "scaffold"):
             record = _tuned(view, dataset, method)
             cells.append(gap_text(against(record, base), "it", "FedAvg") if record else "not run")
         for place in (0, 1):
             record = _baseline(view, dataset, place)
-            cells.append(shown(level(record), 2) if record else "not run")
+            cells.append(cell_text(level(record), 2) if record else "not run")
         yield cells
 
 
@@ -268,7 +268,7 @@ def _detectable(view: LabView) -> str:
     if pair[0] is None or pair[1] is None:
         return ""
     difference = against(pair[0], pair[1]).difference
-    return f"On `{dataset}` a difference of {shown(detectable(difference), 2)} Wh would show."
+    return f"On `{dataset}` a difference of {cell_text(detectable(difference), 2)} Wh would show."
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ from math import isfinite, nan
 from typing import Final
 
 from fedwatt.engine.version import GPU_VERSION, VERSION
-from fedwatt.report.facts import labels
+from fedwatt.report.load import labels
 from fedwatt.report.statistics import Estimate, estimate
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import ReportTable, TableColumn, shown
+from fedwatt.report.table import ReportTable, TableColumn, cell_text
 from reproduction.cell import Cell
 from reproduction.data import PURE_EVS, RECORDED
 from reproduction.paired import Paired, detectable, holm, paired
@@ -91,7 +91,7 @@ def value(record: Record | None, values: Mapping[int, float]) -> Entry:
     if not lost:
         return mean
     cases = ", ".join(f"seed {seed} diverged by round {at}" for seed, at in lost.items())
-    return f"{shown(mean)}; {cases}"
+    return f"{cell_text(mean)}; {cases}"
 
 
 def left_of(record: Record) -> str:

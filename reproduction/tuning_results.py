@@ -13,7 +13,7 @@ import numpy as np
 
 from fedwatt.report.style import name_of
 from fedwatt.report.table import Cell as Entry
-from fedwatt.report.table import TableColumn, shown
+from fedwatt.report.table import TableColumn, cell_text
 from reproduction.cell import METHODS, OURS, Cell
 from reproduction.conditions import BASE, conditions_of
 from reproduction.figures import sweep
@@ -226,7 +226,7 @@ def at_end(errors: Errors, beyond: Sequence[float]) -> str:
     if best == inside[0]:
         return "the lowest"
     past = [
-        f"{learning_rate:g}: {shown(abs(means[learning_rate] - means[best]), 2)} Wh "
+        f"{learning_rate:g}: {cell_text(abs(means[learning_rate] - means[best]), 2)} Wh "
         + ("more" if means[learning_rate] > means[best] else "less")
         for learning_rate in means
         if learning_rate in beyond and learning_rate > best

@@ -45,7 +45,7 @@ class ModelCard:
                        "errors", "privacy", "licence"; empty in files of earlier versions
     trip_prior         how a trip's residuals usually hang together, in Wh, for predictions that
                        learn from the trip under way (`journeys.filter.TripPrior`); or empty
-    balance            bounded correction of whole trips (`journeys.balance.TripBalance`), with the
+    balance            bounded correction of whole trips (`journeys.mixture.TripBalance`), with the
                        scaling of features and labels that it needs; or empty
     """
 

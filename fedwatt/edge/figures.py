@@ -22,17 +22,14 @@ Draw = Callable[[TripPrediction, Axes], None]
 
 def trip_figures(prediction: TripPrediction, charge: FloatArray | None = None) -> list[Drawn]:
     """Speed, height where climb is known, power, energy and a `charge` [seconds] (0 to 1)."""
-    about_power = (
-        "Power from the pack, as windows of a minute that tile the trip tell it; below zero the "
-        "vehicle charges itself."
-    )
+    about_power = "Mean power over one minute; below zero the battery is charged."
     drawn: list[tuple[str, str, str, str, Draw]] = [
         ("speed", "Speed", "Speed of the vehicle.", "km/h", _speed),
         ("power", "Power", about_power, "kW", _power),
         ("energy", "Energy since the trip began", _about_band(prediction), "Wh", _energy),
     ]
     if all(name in prediction.trip.channels for name in CLIMB):
-        caption = "Climb less descent, as the model is told; level where it is not known."
+        caption = "Climb less descent, level where climb is unknown."
         drawn.insert(1, ("height", "Height since the trip began", caption, "m", _height))
     if charge is not None:
         draw = partial(_charge, charge)
@@ -76,10 +73,10 @@ def _about_band(prediction: TripPrediction) -> str:
         return "The model has no prediction intervals: export it with the vehicle's folder."
     if prediction.climb_known is not None and 0 < prediction.climb_known.mean() < 1:
         return (
-            "The band lies between those with and without known climb, by the time that climb was "
-            "known: a guide, and not a promise."
+            "Climb is known in part of the trip, so the band is interpolated between the intervals "
+            "with and without climb and is only a guide."
         )
-    return f"The band holds the measured energy in {prediction.level:.0%} of trips as long as this."
+    return f"The band holds the energy of {100 * prediction.level:.0f} % of trips this long."
 
 
 def _power(prediction: TripPrediction, axes: Axes) -> None:
@@ -110,7 +107,7 @@ def _energy(prediction: TripPrediction, axes: Axes) -> None:
         band = axes.fill_between(
             minutes, prediction.low_wh, prediction.high_wh, alpha=0.16, linewidth=0
         )
-        band.set(color=PREDICTED.colour, label=f"{prediction.level:.0%} interval")
+        band.set(color=PREDICTED.colour, label=f"{100 * prediction.level:.0f} % interval")
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 

@@ -2,12 +2,16 @@
 
 import re
 
+import numpy as np
+
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.drive_page import drive_page, score
+from fedwatt.edge.drive_page import MapLine, drive_page, map_drawn, score
 from fedwatt.edge.figures import MEASURED, PREDICTED, trip_figures
 from fedwatt.edge.forecast import Forecast
+from fedwatt.edge.route_forecast import spread_text
 from fedwatt.edge.trips import RangeEstimate, TripPrediction
 from fedwatt.report.style import name_of
+from fedwatt.telemetry.channels import POSITION
 
 
 def render(forecast: Forecast) -> str:
@@ -16,7 +20,7 @@ def render(forecast: Forecast) -> str:
     card = forecast.card
     reach = forecast.reach
     return drive_page(
-        trip_figures(prediction, forecast.soc),
+        [*map_drawn(_map_line(forecast)), *trip_figures(prediction, forecast.soc)],
         {"--predicted": PREDICTED, "--measured": MEASURED},
         headline=headline(forecast),
         scores=scores(prediction, reach, card.role_of(prediction.trip.name, forecast.vehicle)),
@@ -28,6 +32,21 @@ def render(forecast: Forecast) -> str:
     )
 
 
+def _map_line(forecast: Forecast) -> list[MapLine]:
+    """Return the trip with its energy, for the map; empty without positions."""
+    channels = forecast.trip.channels
+    if any(name not in channels for name in POSITION):
+        return []
+    latitude_deg, longitude_deg = (channels[name] for name in POSITION)
+    placed = np.isfinite(latitude_deg) & np.isfinite(longitude_deg)
+    if not placed.any():
+        return []
+    energy_wh = np.cumsum(forecast.prediction.predicted_wh)
+    metres = np.cumsum(channels["speed_mps"])
+    columns = (latitude_deg, longitude_deg, energy_wh, metres)
+    return [MapLine(forecast.trip.name, *(column[placed] for column in columns))]
+
+
 def headline(forecast: Forecast) -> str:
     """Return the answer, and on a recorded trip how far off it was."""
     sentence = forecast.answer()
@@ -36,22 +55,26 @@ def headline(forecast: Forecast) -> str:
         sign = "more" if error > 0 else "less"
         off = f"{abs(error):.0%} {sign} than measured"
         sentence += ", as measured" if abs(error) < 0.005 else f", {off}"
-    # A number stays with its unit.
+    return keep_units(sentence)
+
+
+def keep_units(sentence: str) -> str:
+    """Return the sentence with a number and its unit on one line."""
     return re.sub(r"(?<=\d) (?=(?:Wh|km|kWh|%)\b|%)", "\u00a0", sentence)
 
 
 def scores(
     prediction: TripPrediction, reach: RangeEstimate | None, role: str = ""
 ) -> list[dict[str, str]]:
-    """Numbers in large type: what, value, unit, remark, colour.
+    """Return the headline numbers of a trip page, each with title, value, unit, remark and colour.
 
-    `role` is what the trip was to the model (`ModelCard.role_of`).
+    `role` is the trip's split (`ModelCard.role_of`).
     """
     interval = prediction.interval_wh
     measured = prediction.measured_total_wh
     remark = "no prediction interval"
     if interval is not None:
-        remark = f"{prediction.level:.0%} interval {interval[0]:,.0f} to {interval[1]:,.0f}"
+        remark = f"{spread_text(*interval, 'Wh')} in {100 * prediction.level:.0f} % of trips"
     made = [score("Predicted", f"{prediction.total_wh:,.0f}", "Wh", remark, "--predicted")]
     if measured is not None:
         remark = "at the pack"
@@ -69,9 +92,9 @@ def scores(
     climb_known = prediction.climb_known
     if climb_known is not None:
         unknown = len(climb_known) - int(climb_known.sum())
-        remark = f"{unknown:,} of {len(climb_known):,} windows without"
+        remark = f"unknown in {unknown:,} of {len(climb_known):,} windows"
         made.append(score("Climb known", f"{100 * climb_known.mean():.0f}", "%", remark, "--muted"))
-    return made if reach is None else [*made, _soc_score(prediction, reach)]
+    return made if reach is None else [_soc_score(prediction, reach), *made]
 
 
 def _soc_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, str]:
@@ -79,8 +102,11 @@ def _soc_score(prediction: TripPrediction, reach: RangeEstimate) -> dict[str, st
     if not reach.reaches:
         remark = f"the battery is empty after {reach.range_km:,.1f} km"
     if prediction.interval_wh is not None:
-        ends = (f"{100 * max(end, 0):.0f}" for end in (reach.arrival_low, reach.arrival_high))
-        remark = f"{prediction.level:.0%} interval {' to '.join(ends)}; {remark}"
+        low = 100 * max(reach.arrival_low, 0)
+        high = 100 * max(reach.arrival_high, 0)
+        remark = (
+            f"{spread_text(low, high, '%')} in {100 * prediction.level:.0f} % of trips; {remark}"
+        )
     arrival = f"{100 * max(reach.arrival, 0):.0f}"
     return score("SoC on arrival", arrival, "%", remark, "--accent")
 
@@ -91,7 +117,7 @@ def model_facts(card: ModelCard) -> dict[str, str]:
     bars = card.calibration
     return {
         "Model": f"{card.backbone.upper()} trained by {name_of(card.method)}"
-        + (", the vehicle's own" if card.personalised else ""),
+        + (", personalised" if card.personalised else ""),
         "Scaling of": card.vehicle,
         "Features": ", ".join(f"{name} ({unit})" for name, unit in pairs),
         "Window": f"{card.window} samples, one every {card.interval_s:g} s",
@@ -113,6 +139,6 @@ def _elevation(card: ModelCard) -> str:
         )
         source = (
             f"{first}{card.elevation['nodes']:,} nodes {card.elevation['cell_m']:g} m apart, "
-            "learned by the fleet and, where only this vehicle drives, by itself"
+            "from the fleet and, on roads of this vehicle alone, from its trips"
         )
-    return f"{source}; windows elsewhere are predicted without climb"
+    return f"{source}; elsewhere climb is unknown"

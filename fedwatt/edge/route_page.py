@@ -1,6 +1,6 @@
-"""Routes before they are driven as one self-contained page: numbers side by side, and profiles."""
+"""Planned routes as one self-contained page: the answer, a map, profiles and numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import cycle
 
 import numpy as np
@@ -8,14 +8,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedwatt.edge.drive_page import Drawn, drive_figure, drive_page, score
-from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan
+from fedwatt.edge.drive_page import (
+    Drawn,
+    MapLine,
+    drive_figure,
+    drive_page,
+    map_drawn,
+    score,
+)
+from fedwatt.edge.page import keep_units
+from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan, spread_text
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.report.style import LOOKS, MUTED, Look
 from fedwatt.telemetry.trip import FloatArray
 
 MOST_POINTS = 800
 """Of a drawn line; more would be finer than a screen."""
+NEARLY_EMPTY = 0.1
+"""State of charge below which the figure shows where the battery is empty."""
 Draw = Callable[[Axes, PlannedRoute, Look], None]
 
 
@@ -48,17 +58,12 @@ def _looks(routes: Sequence[PlannedRoute]) -> list[Look]:
 
 
 def headline(plan: RoutePlan) -> str:
-    """Return the routes in one sentence: the one that takes the least."""
+    """Return the answer; of several routes, that of the one that takes the least energy."""
     best = min(plan.routes, key=lambda planned: planned.forecast.total_wh)
-    low, high = interval(best.forecast.energy_levels_wh[-1] / 1000, 0.9)
-    sentence = f"{best.name} takes {best.forecast.total_wh / 1000:.2f}\u00a0kWh"
-    sentence += f" ({low:.2f} to {high:.2f}) for {best.forecast.metres[-1] / 1000:.1f}\u00a0km"
-    arrival = best.arrival
-    if arrival is None:
-        return sentence
-    if arrival.left < 0:
-        return f"{sentence}, but the charge would end after {arrival.reach_m / 1000:.1f}\u00a0km"
-    return f"{sentence} and leaves {100 * arrival.left:.0f}\u00a0% of charge"
+    sentence = best.answer()
+    if len(plan.routes) > 1:
+        sentence = f"{best.name} takes the least energy. {sentence}"
+    return keep_units(sentence)
 
 
 def route_score(planned: PlannedRoute, colour: str) -> dict[str, str]:
@@ -68,33 +73,43 @@ def route_score(planned: PlannedRoute, colour: str) -> dict[str, str]:
     if arrival is None:
         value = f"{forecast.total_wh / 1000:.2f}"
         unit = "kWh"
-        levels = forecast.energy_levels_wh[-1] / 1000
-        form = "{:.2f} to {:.2f} kWh"
+        ends = spread_text(*interval(forecast.energy_levels_wh[-1] / 1000, 0.9), unit, 2)
     else:
         value = f"{100 * max(arrival.left, 0):.0f}"
         unit = "% on arrival"
-        levels = 100 * np.maximum(arrival.levels, 0)
-        form = "{:.0f} to {:.0f} %"
-    remark = form.format(*interval(levels, 0.9)) + " in 90 % of cases"
-    return score(planned.name, value, unit, remark, colour)
+        ends = spread_text(*interval(100 * np.maximum(arrival.levels, 0), 0.9), "%")
+    return score(planned.name, value, unit, f"{ends} in 90 % of cases", colour)
+
+
+def map_line(planned: PlannedRoute) -> MapLine:
+    """Return the route with its energy, for the map."""
+    forecast = planned.forecast
+    return MapLine(
+        planned.name,
+        forecast.route.latitude_deg,
+        forecast.route.longitude_deg,
+        np.concatenate([[0.0], forecast.energy_wh]),
+        np.concatenate([[0.0], forecast.metres]),
+    )
 
 
 def route_figures(routes: Sequence[PlannedRoute], looks: Sequence[Look]) -> list[Drawn]:
-    """Height, speed, energy and charge along the way."""
+    """Return the map, then height, speed, energy and charge along the route."""
     drawn = [
-        ("speed", "Expected speed", "As the fleet drives there, stops included.", "km/h", _speed),
+        ("speed", "Expected speed", "Mean over 400 m, stops included.", "km/h", _speed),
         ("energy", "Energy since the start", "The band holds 90 % of cases.", "kWh", _energy),
     ]
     if any(planned.forecast.hilly for planned in routes):
         caption = "Level where no climb is known."
         drawn.insert(0, ("height", "Height above the start", caption, "m", _height))
     if all(planned.arrival is not None for planned in routes):
-        caption = "The band holds 90 % of cases; below zero the charge does not suffice."
+        caption = "The band holds 90 % of cases; below zero the battery is empty."
         drawn.append(("charge", "State of charge", caption, "%", _charge))
-    return [
+    profiles = [
         (name, title, caption, _figure(routes, looks, unit, draw))
         for name, title, caption, unit, draw in drawn
     ]
+    return [*map_drawn(map(map_line, routes)), *profiles]
 
 
 def _figure(routes: Sequence[PlannedRoute], looks: Sequence[Look], unit: str, draw: Draw) -> Figure:
@@ -140,7 +155,8 @@ def _charge(axes: Axes, planned: PlannedRoute, look: Look) -> None:
     if arrival is None:
         return
     _band(axes, planned, look, 100 * arrival.along, *interval(100 * arrival.levels_along, 0.9))
-    axes.axhline(0, color=MUTED, linewidth=0.8)
+    if arrival.levels_along.min() < NEARLY_EMPTY:
+        axes.axhline(0, color=MUTED, linewidth=0.8)
 
 
 def _band(
@@ -158,11 +174,17 @@ def _band(
 
 def _facts(plan: RoutePlan) -> dict[str, str]:
     model = plan.model
-    trips = f"{model.trips:,} trips of its own" if model.trips else "no trips of its own"
+    trips = f"{model.trips:,} trips of this vehicle" if model.trips else "no trips of this vehicle"
     return {
         "Learned from": f"{model.fleet_vehicles:,} vehicles and {trips}",
         "Mass": f"{model.mass_kg:,.0f} kg",
-        "Outside": ", ".join(sorted({f"{planned.temperature_c:g} °C" for planned in plan.routes})),
-        "Known way": ", ".join(f"{planned.forecast.known:.0%}" for planned in plan.routes),
-        "Known climb": ", ".join(f"{planned.forecast.hilly:.0%}" for planned in plan.routes),
+        "Outside temperature": ", ".join(
+            sorted({f"{planned.temperature_c:g} °C" for planned in plan.routes})
+        ),
+        "Known to the fleet": _shares(planned.forecast.known for planned in plan.routes),
+        "Climb known": _shares(planned.forecast.hilly for planned in plan.routes),
     }
+
+
+def _shares(values: Iterable[float]) -> str:
+    return ", ".join(f"{100 * value:.0f} %" for value in values)

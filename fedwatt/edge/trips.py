@@ -11,9 +11,9 @@ import numpy as np
 from fedwatt.edge.calibration import CalibrationTrip, PredictionIntervals
 from fedwatt.elevation.climb import with_climb
 from fedwatt.errors import DataError
-from fedwatt.journeys.balance import TripBalance
 from fedwatt.journeys.charge import charge_along, refuse_impossible_charge, usable_wh
 from fedwatt.journeys.filter import coldness
+from fedwatt.journeys.mixture import TripBalance
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
@@ -187,12 +187,12 @@ def charge_over_time(
 
 @dataclass(frozen=True)
 class RangeEstimate:
-    """A plan and a charge.
+    """State of charge on arrival and range, for a planned trip.
 
-    `arrival` is the state of charge at the plan's end with its interval `arrival_low` to
-    `arrival_high` (below 0: the plan is longer than the charge). `range_km` is how far the charge
-    reaches in driving like the plan's, `remaining_km` what of it is left on arrival; both are
-    infinite where the plan takes no energy. `short_wh` is what the charge lacks for the plan.
+    `arrival` is the state of charge on arrival with its interval `arrival_low` to `arrival_high`
+    (below 0: the battery does not suffice). `range_km` is the range at the trip's consumption,
+    `remaining_km` the range left on arrival; both are infinite for a trip without consumption.
+    `short_wh` is the energy that is missing for the trip.
     """
 
     arrival: float

@@ -37,7 +37,7 @@ from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip
 from fedwatt.windows import DataSettings
 from fedwatt.windows.client import split_of_trips
 from fedwatt.windows.features import physics_features, trip_features
-from fedwatt.windows.ridge import ridge
+from fedwatt.windows.scaling import ridge
 
 LEAST_METRES = 5.0
 USUAL_MASS_KG = {"passenger": 1600.0, "truck": 12_000.0, "bus": 13_000.0}
@@ -207,7 +207,7 @@ CLEAR_GAIN = 1.02
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Residual energy of each segment [segments], and the energy of a metre of climb there.
+    """Residual energy per segment [segments], with its noise and the energy per metre of climb.
 
     residual_wh   energy not explained by physics: slope_wh_per_m times climb, and noise
     noise_wh      standard deviation of that noise, robustly

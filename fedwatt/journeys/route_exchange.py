@@ -34,7 +34,7 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, RunError
 from fedwatt.journeys.driving_exchange import learn_driving
-from fedwatt.journeys.driving_field import SUMS, DrivingSums, on_board, published
+from fedwatt.journeys.driving_field import SUMS, DrivingSums, RoadClasses, on_board, published
 from fedwatt.journeys.fleet_routes import (
     JUDGED,
     FleetRoutes,
@@ -60,7 +60,6 @@ from fedwatt.journeys.mixed_effects import (
     sum_fields,
     unit_fields,
 )
-from fedwatt.journeys.road_classes import RoadClasses
 from fedwatt.journeys.route_intervals import BINS, MIDDLES_KM
 from fedwatt.journeys.route_model import NAMES, TARGETS
 from fedwatt.metrics.sums import AddUp, Contribution, Fields, Total, in_process, plainly
@@ -121,7 +120,7 @@ class SharedDriving:
 
     @classmethod
     def read(cls, arrays: Arrays, grid: Grid, least: int) -> "SharedDriving":
-        """Return the content of a message; raise DataError if it is no driving of k vehicles."""
+        """Return the driving field in a message; refuse places of fewer than `least` vehicles."""
         keys, vehicles = (array_of(arrays, name, np.int64) for name in ("keys", "vehicles"))
         sums = array_of(arrays, "sums", np.float64)
         same = len(sums) == len(SUMS) * len(keys) and len(vehicles) == len(keys)
@@ -144,7 +143,7 @@ class Pupil:
 
     @cached_property
     def lessons(self) -> Lessons:
-        """Return everything that its passes teach."""
+        """Return the sums of all passes of the vehicle, from which routes are learned."""
         return self.board.lessons(
             self.shared.driving, self.shared.hills, self.shared.least, self.shared.roads
         )
@@ -200,7 +199,7 @@ class RouteRequest:
 
     @property
     def described(self) -> str:
-        """Description of the request, for a log."""
+        """The request in words, for a log."""
         return ASKED[self.kind]
 
     @property

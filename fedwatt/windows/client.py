@@ -3,10 +3,12 @@
 Windows are never materialised: `Client.series` is `[seconds, features]`, and a window is the row
 of its last second. Memory is O(seconds), whatever the window length. A client is built from its own
 vehicle alone, so a vehicle on the road builds the very same bytes as a simulation does.
+`DataSettings` says how.
 """
 
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +19,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedwatt.errors import DataError
+from fedwatt.errors import DataError, check
 from fedwatt.telemetry.trip import BoolArray, FloatArray, IntArray, Trip, Vehicle
 from fedwatt.windows.features import CLIMB_KNOWN, FEATURES, feature_names, trip_features
 from fedwatt.windows.labelled import (
@@ -29,10 +31,80 @@ from fedwatt.windows.labelled import (
 )
 from fedwatt.windows.paged import Mapped, gather_clients
 from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
-from fedwatt.windows.settings import DataSettings as DataSettings
 from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws, split_trips
-from fedwatt.windows.targets import ENERGY, Target
+from fedwatt.windows.targets import ENERGY, Target, get_target, refuse_leaks
 from fedwatt.windows.time_offset import aligned, vehicle_lag_s
+
+LABEL_SCALINGS = ("vehicle", "fleet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Settings of the windows that are made from telemetry.
+
+    `features` is a feature set ("base", "physics", "elevation"), single features, or several of
+    them separated by commas. `target` is what a window predicts, one of `fedwatt.windows.targets`,
+    and with a `horizon` the target of that many samples after it. `window` and the strides are in
+    samples: `stride` between training windows, `evaluation_stride` between validation and test
+    windows. With `label_scaling` "vehicle" a label is centred and scaled like a feature, from
+    training windows;
+    with "fleet" it is divided by `label_scale_wh`, in the target's unit. `split` are the shares of
+    training, validation and test trips; `held_out` is the number of vehicles that never train. A
+    vehicle may replace its features by its own `components` principal ones, or silence all but its
+    own `selected` best (0 leaves them alone). With `align` its motion is delayed by the time
+    offset between motion and power that its training trips show (`fedwatt.windows.time_offset`).
+    """
+
+    features: str = "base"
+    target: str = "energy"
+    horizon: int = 0
+    window: int = 60
+    stride: int = 1
+    evaluation_stride: int = 10
+    scaling: str = "zscore"
+    label_scaling: str = "vehicle"
+    label_scale_wh: float = 100.0
+    split: tuple[float, float, float] = (0.7, 0.1, 0.2)
+    split_seed: int = 0
+    held_out: int = 0
+    components: int = 0
+    selected: int = 0
+    align: bool = False
+
+    def __post_init__(self) -> None:
+        check(self, "horizon", self.horizon >= 0, "at least 0 samples (0: the target's own)")
+        refuse_leaks(self.predicts, feature_names(self.features))
+        most = len(feature_names(self.features))
+        for name in ("components", "selected"):
+            allowed = f"from 0 (off) to the {most} features of '{self.features}'"
+            check(self, name, 0 <= getattr(self, name) <= most, allowed)
+        alone = not (self.components and self.selected)
+        check(self, "selected", alone, "0 when components is not. Use one of them")
+        for name in ("window", "stride", "evaluation_stride"):
+            check(self, name, getattr(self, name) >= 1, "at least 1 sample")
+        for name, choices in (("scaling", SCALINGS), ("label_scaling", LABEL_SCALINGS)):
+            check(self, name, getattr(self, name) in choices, f"one of {', '.join(choices)}")
+        positive = math.isfinite(self.label_scale_wh) and self.label_scale_wh > 0
+        check(self, "label_scale_wh", positive, "a positive number of Wh")
+        object.__setattr__(self, "split", tuple(self.split))
+        shares = len(self.split) == 3 and all(share > 0 for share in self.split)
+        allowed = "three positive shares that add up to 1, such as (0.7, 0.1, 0.2)"
+        check(self, "split", shares and math.isclose(sum(self.split), 1, abs_tol=1e-9), allowed)
+        check(self, "held_out", self.held_out >= 0, "at least 0 vehicles")
+
+    @property
+    def predicts(self) -> Target:
+        """The target of a window."""
+        target = get_target(self.target)
+        return replace(target, horizon=self.horizon) if self.horizon else target
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the columns of a client's series."""
+        if self.components:
+            return tuple(f"component {number + 1}" for number in range(self.components))
+        return feature_names(self.features)
+
 
 log = logging.getLogger("fedwatt.windows")
 

@@ -112,7 +112,8 @@ def test_the_page_is_self_contained_and_says_the_numbers(model, vehicle):
     page = rendered(found, model.card, vehicle="<car>", charge=np.linspace(0.9, 0.8, 5))
     assert "<car>" not in page and "&lt;car&gt;" in page
     assert "src=" not in page and "http://" not in page.replace("http://www.w3.org", "")
-    assert page.count("<figure") == 4 and f"{found.total_wh:,.0f}" in page
+    assert page.count("<figure") == 5 and f"{found.total_wh:,.0f}" in page
+    assert "Energy along the route" in page
     assert "var(--predicted)" in page and "prefers-color-scheme: dark" in page
 
 

@@ -109,7 +109,8 @@ def import_(
 ) -> None:
     """Import recordings as a fleet: cleaned trips at 1 Hz, one folder per vehicle."""
     # Here, because only readers need polars, and a GPU box may have none.
-    from fedwatt.telemetry.importing import Maps, Recordings, import_fleet
+    from fedwatt.telemetry.importing import import_fleet
+    from fedwatt.telemetry.maps import Maps
     from fedwatt.telemetry.recognise.understand import ImportAnswers
 
     if out is not None:
@@ -129,18 +130,21 @@ def import_(
     if understanding and kind == "csv":
         paths = list(understanding.paths)
         mapping = str(store_mapping(understanding, out))
-    recordings = Recordings(
-        kind=kind,
-        paths=tuple(paths),
-        powertrain=tuple(part.strip() for part in powertrain.split(",")),
-        mapping=mapping,
-        geo=geo,
-        cleaning=_cleaning(kind, min_trips, min_seconds, min_metres, max_gap),
-        own_gap=max_gap is not None,
-    )
-    maps = Maps(dem=dem, osm=osm, only_enriched=only_enriched)
+    cleaning = _cleaning(kind, min_trips, min_seconds, min_metres, max_gap)
+    maps = Maps(dem, osm, only_enriched=only_enriched)
     with import_progress() as report:
-        sentences = import_fleet(out, recordings, maps, report)
+        sentences = import_fleet(
+            out,
+            kind,
+            paths,
+            cleaning,
+            maps,
+            report,
+            powertrain=tuple(part.strip() for part in powertrain.split(",")),
+            mapping=mapping,
+            geo=geo,
+            own_gap=max_gap is not None,
+        )
     for sentence in (*sentences, f"The fleet is in {out}."):
         console.print(sentence, soft_wrap=True)
     say_next(out)
@@ -180,8 +184,7 @@ def map_(
     out: Annotated[Path | None, typer.Option(help="Write to this file or folder.")] = None,
 ) -> None:
     """Propose a mapping from columns to channels, as TOML to check and edit."""
-    from fedwatt.telemetry.recognise.describe import mapping_text
-    from fedwatt.telemetry.recognise.understand import understand
+    from fedwatt.telemetry.recognise.understand import mapping_text, understand
 
     text = mapping_text(understand(paths))
     if out is None:
@@ -195,8 +198,12 @@ def map_(
 def understood(paths: list[Path], answers: "ImportAnswers") -> "Understanding":
     """Look at the files, show what they are, and refuse what cannot become a fleet."""
     from fedwatt.telemetry.readers.files import listed
-    from fedwatt.telemetry.recognise.describe import column_lines, refuse_incomplete, sentences
-    from fedwatt.telemetry.recognise.understand import understand
+    from fedwatt.telemetry.recognise.understand import (
+        column_lines,
+        refuse_incomplete,
+        sentences,
+        understand,
+    )
 
     with console.status("Looking at the files ..."):
         understanding = understand(paths, answers)
@@ -272,7 +279,7 @@ def next_commands(out: Path, folder: Path, trip: str, target: str) -> tuple[str,
 
 def store_mapping(understanding: "Understanding", out: Path) -> Path:
     """Write the mapping beside the fleet; one that is there already and differs is set aside."""
-    from fedwatt.telemetry.recognise.describe import mapping_text
+    from fedwatt.telemetry.recognise.understand import mapping_text
 
     path = out.with_name(f"{out.name}.mapping.toml")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,8 +11,7 @@ import pytest
 
 from fedwatt.telemetry.readers import import_csv
 from fedwatt.telemetry.readers.mapping import parse_mapping
-from fedwatt.telemetry.recognise.describe import mapping_text, refuse_incomplete
-from fedwatt.telemetry.recognise.understand import understand
+from fedwatt.telemetry.recognise.understand import mapping_text, refuse_incomplete, understand
 from tests.telemetry.recognise import test_formats
 from tests.telemetry.recognise.drives import comma, drive, fleet, write_workbook
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedwatt.report.load import load_run
-from fedwatt.report.signals import signals_table
+from fedwatt.report.method_tables import signals_table
 
 
 def with_signals(run, alignment):
@@ -25,13 +25,12 @@ def test_a_run_without_signals_has_no_table(run_folder) -> None:
     assert signals_table(load_run(run_folder)).rows == ()
 
 
-def test_who_works_against_the_fleet_is_named(run_folder) -> None:
-    run = load_run(run_folder)
-    rows = signals_table(with_signals(run, [-0.4, -0.5, -0.9])).rows
+def test_means_over_turns(run_folder) -> None:
+    rows = signals_table(with_signals(load_run(run_folder), [-0.4, -0.5, -0.9])).rows
     first = next(row for row in rows if row[:2] == ("FedAvg", "car-01"))
-    assert (first[2], first[5], first[6]) == (0.25, "–", "yes, 3 turns running")
+    assert (first[2], first[5]) == (0.25, "–")
     second = next(row for row in rows if row[:2] == ("FedAvg", "car-02"))
-    assert (second[2], second[3], second[6]) == ("–", 0.5, "no")
+    assert (second[2], second[3]) == ("–", 0.5)
 
 
 def test_flags_efficiency_and_agreement_are_told(run_folder) -> None:
@@ -42,10 +41,5 @@ def test_flags_efficiency_and_agreement_are_told(run_folder) -> None:
     table = signals_table(replace(run, clients=clients, rounds=rounds))
     first = next(row for row in table.rows if row[:2] == ("FedAvg", "car-01"))
     turns = int(np.sum(own & (clients["method"] == "fedavg") & (clients["replied"] != 0)))
-    assert (first[4], first[7]) == (0.25, f"{turns} of {turns}")
+    assert (first[4], first[6]) == (0.25, f"{turns} of {turns}")
     assert "mean over rounds: FedAvg 0.50" in table.note
-
-
-def test_two_bad_turns_and_a_good_one_between_are_not_enough(run_folder) -> None:
-    rows = signals_table(with_signals(load_run(run_folder), [-0.4, -0.5, 0.1, -0.9])).rows
-    assert next(row for row in rows if row[:2] == ("FedAvg", "car-01"))[6] == "no"
