@@ -17,7 +17,7 @@ from fedwatt.journeys.mixture import TripBalance
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.telemetry.trip import BoolArray, FloatArray, Trip
 from fedwatt.windows.features import CLIMB, CLIMB_KNOWN, FEATURES, feature_columns, trip_features
-from fedwatt.windows.splits import known_windows, window_ends, window_energy, window_means
+from fedwatt.windows.splits import known_windows, window_ends, window_means, window_sums
 from fedwatt.windows.time_offset import delayed
 
 if TYPE_CHECKING:  # what is worked out here needs no onnxruntime
@@ -242,7 +242,7 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
     energy_wh = trip.channels["energy_wh"]
     return CalibrationTrip(
         windows_wh=prediction.windows_wh,
-        measured_wh=window_energy(energy_wh, ends, length=window),
+        measured_wh=window_sums(energy_wh, ends, length=window),
         speed_mps=window_means(trip.channels["speed_mps"], ends, length=window),
         trip_wh=prediction.total_wh,
         trip_measured_wh=float(energy_wh.sum()),
