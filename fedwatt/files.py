@@ -166,7 +166,7 @@ def append_rows(path: Path, rows: Iterable[object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         new = not path.exists()
         with path.open("ab") as file:
-            file.truncate(_whole(path))
+            file.truncate(_complete_size(path))
             file.write("".join(f"{line}\n" for line in lines).encode())
             file.flush()
             os.fsync(file.fileno())
@@ -179,11 +179,11 @@ def read_rows(path: Path) -> list[Any]:
     if not path.exists():
         return []
     # Not splitlines: names of vehicles may hold what it takes for the end of a line, as U+2028.
-    lines = path.read_bytes()[: _whole(path)].decode().split("\n")[:-1]
+    lines = path.read_bytes()[: _complete_size(path)].decode().split("\n")[:-1]
     return [parse_json(line) for line in lines]
 
 
-def _whole(path: Path) -> int:
+def _complete_size(path: Path) -> int:
     """Count the bytes up to the end of the last complete line."""
     with path.open("rb") as file:
         at = file.seek(0, os.SEEK_END)

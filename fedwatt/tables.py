@@ -55,9 +55,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a run folder; columns in the order of its file."""
+    """The declaration of a table of a run folder; columns in the order of its file."""
 
-    about: str
+    description: str
     columns: tuple[Column, ...]
 
     def __getitem__(self, name: str) -> Column:

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
 from fedwatt.files import write_text
-from fedwatt.report.page import inline, saved
+from fedwatt.report.page import fill, inline, saved
 from fedwatt.report.style import LOOKS, PARTS, looks, name_of
 from fedwatt.report.write import VARIABLES
 from reproduction.cell import METHODS
@@ -27,16 +25,11 @@ def write_page(lab: Lab, setting: Setting, studies: Sequence[Study], path: Path)
     for table in overview:
         write_text(path.parent / "tables" / f"{table.name}.csv", table.csv())
     rendered = [_rendered(study, view, path.parent) for study in studies]
-    pages = Environment(
-        loader=ChoiceLoader([PackageLoader("reproduction"), PackageLoader("fedwatt.report")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     appearance = looks(METHODS)
     every = (*LOOKS.values(), *PARTS.values())
-    text = pages.get_template("reproduction.html.jinja").render(
+    text = fill(
+        "reproduction",
+        "reproduction.html.jinja",
         scale=setting.scale,
         verdicts=verdicts(view),
         headline=headline(view),

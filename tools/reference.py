@@ -72,7 +72,7 @@ _ROW = re.compile(r"^(\S(?:.*?\S)?)\s{2,}(\S.*)$")
 
 
 def from_docstring(text: str) -> str:
-    """A docstring as Markdown."""
+    """Return a docstring as Markdown."""
     return "\n\n".join(map(_paragraph, re.split(r"\n\s*\n", inspect.cleandoc(text))))
 
 
@@ -139,7 +139,7 @@ def _short(text: str) -> str:
 
 
 def python_page() -> str:
-    """The page of the Python names."""
+    """Return the page of the Python names."""
     parts = [PYTHON_HEAD]
     for section, (purpose, names) in PYTHON.items():
         parts.append(f"## {section}\n\n{purpose}\n")
@@ -210,17 +210,17 @@ def _typed(parameter: Any) -> str:
 
 
 def configuration_page() -> str:
-    """The page of the configuration, with the columns of every table."""
+    """Return the page of the configuration, with the columns of every table."""
     return _with_block("configuration.md", "columns", tables.markdown())
 
 
 def data_page() -> str:
-    """The page of the data, with the channels that a mapping may have."""
+    """Return the page of the data, with the channels that a mapping may have."""
     rows = [
-        (f"`{name}`", own.unit, own.meaning, ", ".join(own.units))
+        (f"`{name}`", own.meaning, ", ".join(own.units))
         for name, own in ((name, CHANNELS[name]) for name in MAPPABLE)
     ]
-    head = ("id", "unit", "meaning", "units that a mapping may name")
+    head = ("id", "meaning", "units that a mapping may name")
     return _with_block("data.md", "channels", table(head, rows))
 
 

@@ -60,7 +60,7 @@ LOCAL = "127.0.0.1:9092"
 
 
 def flower_of(store: Path, address: str) -> "Flower":
-    """Return Flower's commands for the server at `address`; RunError without Flower."""
+    """Return the Flower processes of the server at `address`; refuse without Flower."""
     from fedwatt.deploy import need_flower
 
     need_flower()
@@ -81,13 +81,13 @@ def server(store: StoreFolder = STORE, address: Address = LOCAL) -> None:
     flower = flower_of(store, address)
     from fedwatt.deploy import show_log
     from fedwatt.deploy.transport import processes
+    from fedwatt.files import holding
 
     flower.store.check_server()
     show_log()
     flower.connect()
-    with processes.only_server(flower) as ended:
-        if ended:
-            console.print(f"Ended {counted(ended, 'process')} of a server that was killed.")
+    taken = f"A server is running on {store} already. End it first, or use another --store."
+    with holding(store, "server", taken):
         flower.refuse_taken_port()
         show_command(flower.superlink())
         status = processes.serve_superlink(
@@ -119,6 +119,7 @@ def vehicle(
     from fedwatt.deploy import need_flower, show_log
     from fedwatt.deploy.vehicle.acceptance import bytes_per_second
     from fedwatt.deploy.vehicle.handler import open_vehicle
+    from fedwatt.files import holding
 
     client = open_vehicle(folder, state, keys, threads=threads, nice=nice)
     if dry_run:
@@ -133,15 +134,18 @@ def vehicle(
 
     show_log()
     bandwidth = bytes_per_second(client.acceptance.bandwidth)
+    # Two processes would answer a round twice.
+    taken = f"A vehicle is running on {state} already. End it first, or use another --state."
     try:
-        serve(
-            client.handle,
-            Connection.of(address, keys, bandwidth),
-            name=client.name,
-            largest=client.acceptance.largest_message,
-            poll_seconds=poll,
-            patience_seconds=patience,
-        )
+        with holding(state, "vehicle", taken):
+            serve(
+                client.handle,
+                Connection.of(address, keys, bandwidth),
+                name=client.name,
+                largest=client.acceptance.largest_message,
+                poll_seconds=poll,
+                patience_seconds=patience,
+            )
     except KeyboardInterrupt:
         console.print("Stopped.")
 
@@ -238,7 +242,7 @@ def dashboard(
 
 @app.command(rich_help_panel=SERVER)
 def backup(
-    file: Annotated[Path, typer.Argument(help="Tar file to write.")],
+    file: Annotated[Path, typer.Argument(help="File to write, such as fleet.tar.gz.")],
     runs: Annotated[
         list[Path] | None, typer.Option("--run", help="Use this run folder; repeatable.")
     ] = None,
@@ -251,7 +255,7 @@ def backup(
     from fedwatt.deploy.operate.backup import back_up
 
     content = back_up(file, store if store.exists() else None, runs or [], keys=private_keys)
-    console.print(f"{file}: {counted(len(content.sha256), 'file')}")
+    console.print(f"{file}: {counted(len(content.files), 'file')}")
     if content.left_out:
         left = counted(len(content.left_out), "private key")
         console.print(f"{left} left out; --private-keys includes them.")
@@ -267,7 +271,7 @@ def restore_backup(
 
     content = restore(file, folder)
     console.print(
-        f"{folder}: {counted(len(content.sha256), 'file')} of {content.at}, written by fedwatt "
+        f"{folder}: {counted(len(content.files), 'file')} of {content.at}, written by fedwatt "
         f"{content.version}."
     )
     for name in content.left_out:

@@ -33,9 +33,9 @@ class EnergyModel:
         features: Sequence[str] | None = None,
         content: bytes | None = None,
     ) -> None:
-        """Open `path`; with `features`, refuse a model that was trained on others.
+        """Open the model file `path`; with `features`, refuse one trained on other features.
 
-        With `content`, the bytes of a model that is no file yet, `path` is only its name.
+        `content` are the bytes of a model that is not written yet; `path` is then only its name.
         """
         self.path = Path(path)
         self._session, self.card = _open(_content(self.path) if content is None else content, path)

@@ -38,13 +38,13 @@ def train(job: Job, watch: Stopwatch) -> Tensor:
     compiled = whole_round(job)
     if compiled is not None:
 
-        def one(row: int) -> dict[str, float]:
+        def train_row(row: int) -> dict[str, float]:
             begin = perf_counter()
             _, moving = compiled(row, job.steps[row])
             return {"training": perf_counter() - begin - moving, compiled.cost: moving}
 
         with watch.divided() as spent:
-            spent += spread(one, range(len(job.steps)))
+            spent += spread(train_row, range(len(job.steps)))
         return compiled.deltas
     deltas = torch.empty_like(job.anchor)
     numbers = job.model.step_numbers(job.batches.size)

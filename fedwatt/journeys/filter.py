@@ -252,7 +252,7 @@ class TripFilter:
         return {"states": dict(self._states), "latest": self._latest, "cold": self.cold}
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Continue from a state of `to_json`."""
+        """Set the filter's state from the JSON of `to_json`."""
         then, latest = entry["latest"]
         self.cold = float(entry["cold"])
         self._latest = (int(then), tuple(map(float, latest)))

@@ -120,7 +120,7 @@ class SharedDriving:
 
     @classmethod
     def read(cls, arrays: Arrays, grid: Grid, least: int) -> "SharedDriving":
-        """Return the content of a message; raise DataError if it is no driving of k vehicles."""
+        """Return the driving field in a message; refuse places of fewer than `least` vehicles."""
         keys, vehicles = (array_of(arrays, name, np.int64) for name in ("keys", "vehicles"))
         sums = array_of(arrays, "sums", np.float64)
         same = len(sums) == len(SUMS) * len(keys) and len(vehicles) == len(keys)
@@ -143,7 +143,7 @@ class Pupil:
 
     @cached_property
     def lessons(self) -> Lessons:
-        """Return everything that its passes teach."""
+        """Return the sums of all passes of the vehicle, from which routes are learned."""
         return self.board.lessons(
             self.shared.driving, self.shared.hills, self.shared.least, self.shared.roads
         )
@@ -199,7 +199,7 @@ class RouteRequest:
 
     @property
     def described(self) -> str:
-        """Description of the request, for a log."""
+        """The request in words, for a log."""
         return ASKED[self.kind]
 
     @property

@@ -80,7 +80,7 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
 
 
 def model_to_text(model: RouteModel) -> str:
-    """Return a vehicle's routes as text for its model file, the driving field in float32."""
+    """Return a vehicle's route model as text for its model file, sums in float32."""
     arrays = _named(model.field.cells)
     arrays |= {"correction": model.correction, "narrower": model.narrower}
     arrays["sums"] = arrays["sums"].astype(np.float32)
@@ -132,7 +132,7 @@ def _driving(arrays: Arrays) -> DrivingSums:
 
 
 def _named_elevation(hills: ElevationMap | None) -> Arrays:
-    """Hills as named arrays, elevations in float32; none where there are none."""
+    """Return an elevation map as named arrays, elevations in float32; empty without a map."""
     if hills is None:
         return {}
     heights = hills.elevation_m.astype(np.float32)

@@ -122,7 +122,7 @@ class SquaredLength(LocalRule):
     """FedExP's local rule: plain training and an upload of ‖Δ_k‖²."""
 
     def uploads(self, model: Model) -> Rows:
-        """Declare ‖Δ_k‖²."""
+        """Return a template of the upload ‖Δ_k‖²."""
         return {"squared_length": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:

@@ -206,7 +206,9 @@ def recipe(name: str) -> Recipe:
     """
     if name in METHODS:
         return METHODS[name]
-    if plugins.whole(name) or (name in plugins.entry_points("method") and name not in LOCAL_RULES):
+    if plugins.is_single(name) or (
+        name in plugins.entry_points("method") and name not in LOCAL_RULES
+    ):
         return plugin(name)
     _refuse_misspelt(name)
     local_names, at, server_names = name.partition("@")

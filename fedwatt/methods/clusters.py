@@ -46,7 +46,7 @@ class ChooseCentre(LocalRule):
     records: ClassVar[tuple[Column, ...]] = (CENTRE,)
 
     def uploads(self, model: Model) -> Rows:
-        """Declare the choice, one-hot [J]."""
+        """Return a template of the upload, the one-hot choice [J]."""
         return {"choice": torch.zeros(self.centres, dtype=torch.bool)}
 
     def server_half(self) -> type[object]:

@@ -54,7 +54,7 @@ class Contrastive(LocalRule):
         return {"last_model": torch.zeros(model.layout.size), "seen": torch.tensor(False)}
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan the last models, and whether each vehicle has one that counts."""
+        """Return the plan: the last models, and whether each vehicle has one that counts."""
         last = client_state["last_model"].to(start.anchor.dtype)
         return client_state, {
             "last_model": last,

@@ -45,7 +45,7 @@ class Dynamic(LocalRule):
         return DynamicServer
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan α_k [P] and α_k h_k [P, D]."""
+        """Return the plan: α_k [P] and α_k h_k [P, D]."""
         alpha = torch.full_like(start.relative_size, self.alpha_dyn)
         if self.weighting == "windows":
             alpha = alpha / start.relative_size.clamp(0.1, 10)

@@ -76,7 +76,7 @@ class Elastic(LocalRule):
         return {"window": torch.tensor([-1, -1]), **self.uploads(model)}
 
     def uploads(self, model: Model) -> Rows:
-        """Declare which tensors were trained."""
+        """Return a template of the upload, which tensors were trained."""
         return {"trained": torch.zeros(len(model.layout.shapes), dtype=torch.bool)}
 
     def server_half(self) -> type[object]:
@@ -93,7 +93,7 @@ class Elastic(LocalRule):
         )
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan each vehicle's window and tensors; `runtime` is in multiples of the budget."""
+        """Return the plan: each vehicle's window, its tensors, and `runtime` over the budget."""
         assert isinstance(start.model, ElasticModel)
         choices = [self._choose(client_state, start, row) for row in range(len(start.anchor))]
         names = list(start.model.layout.shapes)
@@ -254,7 +254,7 @@ def _sizes(model: Model) -> Tensor:
 
 
 def tensor_sums(values: Tensor, sizes: Tensor) -> Tensor:
-    """Return sums of `values` [D] over each of the tensors with `sizes` [T], shape [T].
+    """Sum `values` [D] over each tensor, where tensor i has `sizes[i]` weights; shape [T].
 
     >>> tensor_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([2, 1]))
     tensor([3., 4.])

@@ -115,7 +115,7 @@ class Fractional(LocalRule):
         return gamma(2 - self.alpha)
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan κ of the broadcast model, if β_κ is above 0."""
+        """Return the plan: κ of the broadcast model, if β_κ is above 0."""
         if self.beta_kappa == 0:
             return client_state, {}
         name = self.matrix or start.model.spectral_matrix

@@ -47,7 +47,7 @@ class Momentum(LocalRule):
     looks_back: ClassVar[bool] = True
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan the learning rate, from which the last step gives the buffer."""
+        """Return the plan: the learning rate, from which the last step gives the buffer."""
         rate = torch.full_like(start.steps, start.learning_rate, dtype=torch.float64)
         return client_state, {"momentum_rate": rate}
 
@@ -87,7 +87,7 @@ class ClientMomentum(LocalRule):
     looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
-        """Declare η_t H_k."""
+        """Return a template of the upload η_t H_k."""
         return {"rate_times_steps": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
@@ -101,7 +101,7 @@ class ClientMomentum(LocalRule):
         return ""
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan m_t."""
+        """Return the plan: m_t."""
         return client_state, {
             "fleet_momentum": start.broadcast["fleet_momentum"].to(start.anchor.dtype)
         }
@@ -158,7 +158,7 @@ class FrozenMomentum(LocalRule):
     looks_back: ClassVar[bool] = False
 
     def uploads(self, model: Model) -> Rows:
-        """Declare G_k."""
+        """Return a template of the upload G_k."""
         return {"full_gradient": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
@@ -172,7 +172,7 @@ class FrozenMomentum(LocalRule):
         return ""
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan m_t and G_k, both [P, D]."""
+        """Return the plan: m_t and G_k, both [P, D]."""
         fresh = gradients_at_origin(start, self.gradient_batch, "mime batch")
         frozen = start.broadcast["frozen_momentum"].to(start.anchor.dtype)
         return client_state, {"frozen_momentum": frozen, "full_gradient": fresh}

@@ -166,7 +166,7 @@ class PersonalHead(LocalRule):
         return Origin(self._with_head(client_state, start, taken), {}, taken)
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan which weights are the body's, [P, D]."""
+        """Return the plan: which weights are the body's, [P, D]."""
         body = ~_head(start.model).to(start.anchor.device)
         return client_state, {"moving": body.expand_as(start.anchor)}
 

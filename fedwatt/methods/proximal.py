@@ -83,7 +83,7 @@ class BroadcastPull(PlannedPull):
     records: ClassVar[tuple[Column, ...]] = (PULL,)
 
     def uploads(self, model: Model) -> Rows:
-        """Declare F_k(w_t)."""
+        """Return a template of the upload F_k(w_t)."""
         return {"loss_before": torch.zeros((), dtype=torch.float64)}
 
     def server_half(self) -> type[object]:
@@ -91,7 +91,7 @@ class BroadcastPull(PlannedPull):
         return AdaptiveMu
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan μ_t [P] and F_k(w_t) [P]."""
+        """Return the plan: μ_t [P] and F_k(w_t) [P]."""
         before = [self._loss(start, row) for row in range(len(start.anchor))]
         return client_state, {
             "pull": start.broadcast["mu"].flatten(),

@@ -39,7 +39,7 @@ class ControlVariates(LocalRule):
         return {"control": torch.zeros(model.layout.size)}
 
     def uploads(self, model: Model) -> Rows:
-        """Declare c_k⁺ - c_k."""
+        """Return a template of the upload c_k⁺ - c_k."""
         return {"control_change": torch.zeros(model.layout.size)}
 
     def server_half(self) -> type[object]:
@@ -52,7 +52,7 @@ class ControlVariates(LocalRule):
         return "SCAFFOLD's option 2" if self.option == 2 else ""
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan b_k = c - c_k, the correction of every step of the round."""
+        """Return the plan: b_k = c - c_k, the correction of every step of the round."""
         vehicle_control = client_state["control"].to(start.anchor.dtype)
         plan = {
             "control": vehicle_control,

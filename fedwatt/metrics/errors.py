@@ -140,7 +140,7 @@ class Metric:
     of: Callable[[ErrorSums], float]
     digits: int = 1
     """Decimals that a report shows."""
-    shown: bool = True
+    in_report: bool = True
     """Whether it is a column of the report's table of results."""
     headline: bool = False
     """Whether it is among the few that a terminal has room for."""
@@ -167,7 +167,7 @@ METRICS: Final[dict[str, Metric]] = {
         "",
         "share of windows with |Y| < 5 Wh, which rule MAPE",
         lambda e: e.near_zero_share,
-        shown=False,
+        in_report=False,
     ),
 }
 """Metrics by the name that their columns have, in the order of their columns."""

@@ -31,7 +31,7 @@ EPSILON_D: Final = 1e-12
 
 
 def mean_drift(drifts: ArrayLike) -> float:
-    """Return D_mean of a round, `eq:mean_drift`; `drifts` [participants].
+    """Return the mean drift D_mean of a round, `eq:mean_drift`; `drifts` [participants].
 
     >>> mean_drift([1.0, 3.0])
     2.0

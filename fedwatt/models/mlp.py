@@ -93,7 +93,7 @@ class ReluStack:
     """An MLP, and how its weights lie in a module."""
 
     model: MLP
-    own: Layout
+    module_layout: Layout
     """The module's."""
     linears: tuple[str, ...]
     """Names of the module's Linear layers, from input to output."""
@@ -102,7 +102,7 @@ class ReluStack:
         """Return the module's weights [..., D] in the MLP's order: torch's matrices are [out,
         in].
         """
-        parts = self.own.split(weights)
+        parts = self.module_layout.split(weights)
         pieces = []
         for name in self.linears:
             pieces += [parts[f"{name}.weight"].mT.flatten(-2), parts[f"{name}.bias"]]
@@ -115,7 +115,7 @@ class ReluStack:
         for layer, name in zip(self.model.layers, self.linears, strict=True):
             pieces[f"{name}.weight"] = parts[f"{layer}.weight"].mT.flatten(-2)
             pieces[f"{name}.bias"] = parts[f"{layer}.bias"]
-        return torch.cat([pieces[name] for name in self.own.shapes], dim=-1)
+        return torch.cat([pieces[name] for name in self.module_layout.shapes], dim=-1)
 
 
 def recognised(module: nn.Module, layout: Layout, window: int, features: int) -> ReluStack | None:
@@ -179,10 +179,10 @@ def _agrees(stack: ReluStack, module: nn.Module) -> bool:
     """
     drawn = torch.Generator().manual_seed(0)
     shape = (5, stack.model.window, stack.model.features)
-    weights = torch.randn(stack.own.size, generator=drawn, dtype=torch.float64) / 8
+    weights = torch.randn(stack.module_layout.size, generator=drawn, dtype=torch.float64) / 8
     windows = torch.randn(shape, generator=drawn, dtype=torch.float64)
     try:
-        outputs = torch.func.functional_call(module, stack.own.split(weights), (windows,))
+        outputs = torch.func.functional_call(module, stack.module_layout.split(weights), (windows,))
     except RuntimeError:
         return False
     same = stack.model.predict(stack.to_mlp(weights), windows)
@@ -192,7 +192,7 @@ def _agrees(stack: ReluStack, module: nn.Module) -> bool:
 
 def permuted(rows: Sequence[dict[str, Tensor]], stack: ReluStack) -> tuple[dict[str, Tensor], ...]:
     """Return rules' plans with every [.., D] entry in the MLP's order of weights."""
-    size = stack.own.size
+    size = stack.module_layout.size
     return tuple(
         {n: stack.to_mlp(v) if v.dim() > 1 and v.shape[-1] == size else v for n, v in plan.items()}
         for plan in rows

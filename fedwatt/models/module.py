@@ -1,4 +1,4 @@
-"""Any other `torch.nn.Module`, stacked by torch.func.vmap.
+"""Models from any `torch.nn.Module`, stacked by torch.func.vmap.
 
 A little slower than the models written with leading axes, and right for every module whose
 forward maps windows [batch, window, features] to energies [batch] without buffers or dropout.
@@ -133,16 +133,16 @@ class ModuleModel(Model):
     def _call(self, parts: Parts, windows: Tensor) -> Tensor:
         module = self._copy()
 
-        def one(own: Mapping[str, Tensor], x: Tensor) -> Tensor:
-            out: Tensor = functional_call(module, dict(own), (x,))
+        def predict_one(parameters: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            out: Tensor = functional_call(module, dict(parameters), (x,))
             return out.reshape(len(x))
 
         lead = windows.shape[:-3]
         if not lead:
-            return one(parts, windows)
+            return predict_one(parts, windows)
         stacked = {n: p.reshape(-1, *self.layout.shapes[n]) for n, p in parts.items()}
         try:
-            out: Tensor = vmap(one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
+            out: Tensor = vmap(predict_one)(stacked, windows.reshape(-1, *windows.shape[-3:]))
         except RuntimeError as error:
             if "random operation" not in str(error):
                 raise

@@ -72,13 +72,13 @@ class Recurrent(LinearHead):
         inputs = inputs.view(*inputs.shape[:-2], -1, seconds, inputs.shape[-1])
         weight = parts["recurrent.weight"]
         bias = parts["recurrent.bias"].unsqueeze(-2)
-        state = self.rest(inputs)
+        state = self.initial_state(inputs)
         for now in inputs.unbind(-2):
             state = self.advance(state, now, state[0] @ weight + bias)
         return state[0]
 
     @abstractmethod
-    def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
+    def initial_state(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the state before the first second: zeros [..., batch, hidden], the hidden state
         first.
         """
@@ -96,7 +96,7 @@ class GRU(Recurrent):
 
     gates: ClassVar[int] = 3
 
-    def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
+    def initial_state(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return h = 0."""
         return (inputs.new_zeros((*inputs.shape[:-2], self.hidden)),)
 
@@ -117,7 +117,7 @@ class LSTM(Recurrent):
 
     gates: ClassVar[int] = 4
 
-    def rest(self, inputs: Tensor) -> tuple[Tensor, ...]:
+    def initial_state(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return h = c = 0."""
         zeros = inputs.new_zeros((*inputs.shape[:-2], self.hidden))
         return zeros, zeros

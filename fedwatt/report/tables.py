@@ -52,7 +52,7 @@ SEEDS_NOTE = (
 
 def results_table(run: RunTables) -> ReportTable:
     """Return the error of every method: that of the model which vehicles use."""
-    metrics = [name for name, metric in METRICS.items() if metric.shown and name != "rmse"]
+    metrics = [name for name, metric in METRICS.items() if metric.in_report and name != "rmse"]
     columns = _columns(run, *(f"test_{name}" for name in metrics))
     rows: list[tuple[Cell, ...]] = []
     for method in run.methods:
@@ -103,7 +103,7 @@ def shared_table(run: RunTables) -> ReportTable:
     for column in ("final_test_rmse", "held_out_rmse"):
         if all(isnan(by_column[column].mean) for by_column in errors.values()):
             del columns[column]
-    *titles, last = (metric.title for metric in METRICS.values() if metric.shown)
+    *titles, last = (metric.title for metric in METRICS.values() if metric.in_report)
     return ReportTable(
         "shared-models",
         "Shared models before personalisation",
@@ -186,7 +186,7 @@ def _metrics(*, headline: bool) -> list[str]:
     return [
         f"test_{name}"
         for name, metric in METRICS.items()
-        if metric.shown and metric.headline == headline
+        if metric.in_report and metric.headline == headline
     ]
 
 

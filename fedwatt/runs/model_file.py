@@ -76,18 +76,11 @@ def read_model(run: Path, label: str, which: str, seed: int) -> Parts:
     """Return one model's tensors by name; RunError if the run has not trained it."""
     prefix = model_prefix(label, which, seed)
     with _opened(run) as file:
-        names = list(file.keys())
-        tensors = {
-            n.removeprefix(prefix): file.get_tensor(n) for n in names if n.startswith(prefix)
-        }
-    if tensors:
-        return tensors
-    if any(name.startswith(f"{label}/") for name in names):
-        raise RunError(
-            f"{run} has no model '{which}' of '{label}', seed {seed}: an earlier version of "
-            "fedwatt trained it, which left 'best' and 'last'. Ask for one of these."
-        )
-    raise RunError(f"{run} has not trained '{label}' yet. Go on with it with --resume.")
+        names = [name for name in file.keys() if name.startswith(prefix)]  # noqa: SIM118
+        tensors = {name.removeprefix(prefix): file.get_tensor(name) for name in names}
+    if not tensors:
+        raise RunError(f"{run} has not trained '{label}' yet. Continue it with --resume.")
+    return tensors
 
 
 def final_weights(run: Path, label: str, seed: int, layout: Layout) -> NDArray[Any]:
@@ -147,13 +140,6 @@ def read_personalised(run: Path, label: str, seed: int, vehicle: str) -> Parts:
             "make theirs in a run with --personalise, or by a method such as 'ditto'."
         )
     return read_personalised_file(file, vehicle)
-
-
-def personalised_weights(file: Path, vehicle: str, layout: Layout) -> NDArray[Any]:
-    """Return the model [D] that a vehicle made its own and kept in `file`; RunError if it is
-    another.
-    """
-    return flat(read_personalised_file(file, vehicle), layout, file)
 
 
 def read_personalised_file(file: Path, vehicle: str) -> Parts:

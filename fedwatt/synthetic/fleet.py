@@ -3,26 +3,28 @@
 Each vehicle has its own mass, drag, losses and pack, its own driver, its own errands, rounds or
 line, and its own part of the year; they share the town, its elevation and its weather. All draws
 are keyed by the vehicle's name, so a vehicle is the same in a fleet of three and of ten thousand.
-A drive is recorded as sensors, map and battery management log it, with their errors.
+
+`consume` computes the true power of all trips, and `record` what sensors, map and battery
+management log of them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedwatt.errors import SettingError, counted, unknown
 from fedwatt.randomness import generator
-from fedwatt.synthetic.battery import PackTrace, supply
+from fedwatt.synthetic.battery import PackTrace, charge_between_trips, supply
 from fedwatt.synthetic.driver import Motion, draw_style, drive
 from fedwatt.synthetic.routes import STEP_M, Path, itinerary, trace
-from fedwatt.synthetic.town import daily_mean_c, degrees, town, trip_days, trip_temperature_c
+from fedwatt.synthetic.town import degrees, town, trip_temperatures_c
 from fedwatt.synthetic.vehicle import (
     DUTIES,
+    Duty,
     VehicleParameters,
-    charge_between_trips,
     climate_power_w,
     draw_vehicle,
     traction_power_w,
@@ -32,9 +34,122 @@ from fedwatt.telemetry.trip import FloatArray, IntArray, Trip, Vehicle
 from fedwatt.windows.client import DataSettings, Fleet
 from fedwatt.windows.lazy import Maker
 
+USUAL_TRIPS = 40  # of a synthetic vehicle
+AT_NODE_M = 15.0
+PREFIXES = {"passenger": "car", "truck": "truck", "bus": "bus"}
+
+
+@dataclass(frozen=True)
+class TownVehicles(Maker):
+    """The first `number` vehicles of the town of `seed`, each with `trips` trips."""
+
+    number: int
+    seed: int
+    trips: int
+    kind: str = field(default="passenger", repr=False)  # keeps digests of passenger fleets
+
+    data: ClassVar[str] = "synthetic"
+    """Value of `fleet.data` in a configuration."""
+    made: ClassVar[str] = "synthetic"
+
+    def __post_init__(self) -> None:
+        if self.kind not in PREFIXES:
+            raise SettingError(unknown("kind of vehicle", self.kind, PREFIXES))
+        if self.number < 1 or self.trips < 1:
+            raise SettingError(
+                f"A synthetic fleet of {self.number} vehicles with {self.trips} trips each is "
+                "empty. Ask for at least one of each."
+            )
+
+    @property
+    def source(self) -> str:
+        """Description of how the vehicles are made, and how many.
+
+        >>> TownVehicles(1, 0, 12).source, TownVehicles(3, 7, 40, "bus").source
+        ('synthetic, 1 vehicle with 12 trips each, seed 0',
+         'synthetic, 3 bus vehicles with 40 trips each, seed 7')
+        """
+        kind = "" if self.kind == "passenger" else f"{self.kind} "
+        what = counted(self.number, f"{kind}vehicle")
+        return f"{self.made}, {what} with {self.trips} trips each, seed {self.seed}"
+
+    @property
+    def origin(self) -> Mapping[str, str | int]:
+        """The section [fleet] that makes passenger cars again; empty for trucks and buses."""
+        sizes = {"vehicles": self.number, "seed": self.seed, "trips": self.trips}
+        return {"data": self.data, **sizes} if self.kind == "passenger" else {}
+
+    @property
+    def count(self) -> int:
+        """Number of vehicles."""
+        return self.number
+
+    def name(self, place: int) -> str:
+        """Return "car-001" for the first place, and so on."""
+        return f"{PREFIXES[self.kind]}-{place + 1:03d}"
+
+    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
+        """Return the vehicles at these places, with their trips."""
+        return [
+            synthetic_vehicle(self.name(place), seed=self.seed, trips=self.trips, kind=self.kind)
+            for place in places
+        ]
+
+
+def synthetic_vehicles(
+    vehicles: int, seed: int = 0, *, trips: int = USUAL_TRIPS, kind: str = "passenger"
+) -> Iterator[Vehicle]:
+    """Make vehicles "car-001", ... (or "truck-", "bus-") of the town of `seed`, one by one.
+
+    A vehicle does not depend on how many are made.
+    """
+    return TownVehicles(vehicles, seed, trips, kind).all()
+
+
+def synthetic_fleet(
+    vehicles: int = 20,
+    seed: int = 0,
+    settings: DataSettings | None = None,
+    *,
+    trips: int = USUAL_TRIPS,
+    kind: str = "passenger",
+) -> Fleet:
+    """Return a fleet of `vehicles` synthetic vehicles; without settings, the default ones."""
+    return TownVehicles(vehicles, seed, trips, kind).fleet(settings)
+
+
+def synthetic_vehicle(
+    name: str, *, seed: int = 0, trips: int = USUAL_TRIPS, kind: str = "passenger"
+) -> Vehicle:
+    """Return the vehicle `name` in the town of `seed`, from its roads to its telemetry."""
+    home = town(seed)
+    duty = DUTIES[kind]
+    model, vehicle = draw_vehicle(kind, generator(seed, "vehicle", name))
+    style = draw_style(generator(seed, "driver", name), duty)
+    mix, paths = itinerary(home, seed, name, trips, kind)
+    path = trace(home, paths)
+    motion = drive(path, style, generator(seed, "driving", name), duty)
+    outside_c = trip_temperatures_c(name, seed, trips)
+    truth = consume(vehicle, duty, path, motion, outside_c, generator(seed, "trips", name))
+    channels = record(path, motion, truth, generator(seed, "sensors", name))
+    cuts = np.flatnonzero(np.diff(motion.trip)) + 1
+    pieces = {channel: np.split(values, cuts) for channel, values in channels.items()}
+    facts = {
+        "source": f"synthetic, seed {seed}",
+        "model": model,
+        **vehicle.facts,
+        "drag_area_m2": round(vehicle.drag_area_m2, 4),
+        "route_mix": mix,
+    }
+    recorded = tuple(
+        Trip(f"trip-{n + 1:03d}", {channel: parts[n] for channel, parts in pieces.items()})
+        for n in range(trips)
+    )
+    return Vehicle(name, recorded, kind, "simulated", facts)
+
 
 def rounded(values: FloatArray, resolution: float) -> FloatArray:
-    """Nearest multiple of the resolution.
+    """Round to the nearest multiple of the resolution.
 
     >>> rounded(np.array([0.26, -0.6]), 0.5)
     array([ 0.5, -0.5])
@@ -43,9 +158,9 @@ def rounded(values: FloatArray, resolution: float) -> FloatArray:
 
 
 def wander(
-    trip: IntArray, second: IntArray, spread: float, memory_s: int, rng: np.random.Generator
+    trip: IntArray, second: IntArray, spread: float, memory_s: int, rng: Generator
 ) -> FloatArray:
-    """Slow error of about `spread` that forgets itself over `memory_s`, afresh in each trip."""
+    """Draw a slow error of about `spread` that lasts about `memory_s`, anew for each trip."""
     knots_before = np.concatenate([[0], np.cumsum(np.bincount(trip) // memory_s + 2)])
     knots = spread * rng.normal(size=knots_before[-1])
     knot, within = np.divmod(second, memory_s)
@@ -66,18 +181,19 @@ class Truth:
 
 def consume(
     vehicle: VehicleParameters,
+    duty: Duty,
     path: Path,
     motion: Motion,
     outside_c: FloatArray,
-    rng: np.random.Generator,
+    rng: Generator,
 ) -> Truth:
-    """Everything the pack feeds, and what it does; `outside_c` [trips] is the air of each trip."""
+    """Return temperature, climate power and the pack's response; `outside_c` is [trips]."""
     drift_c = wander(motion.trip, motion.second, 0.4, 300, rng)
     ambient_c = outside_c[motion.trip] + drift_c
-    payload_kg = DUTIES[vehicle.kind].draw_payload_kg(len(outside_c), rng)[motion.trip]
+    payload_kg = duty.draw_payload_kg(len(outside_c), rng)[motion.trip]
     heater_w, ac_w = climate_power_w(vehicle, ambient_c, motion.second.astype(float))
 
-    # Means over the second: way made, speed gained and height climbed are exact there.
+    # Distance, speed gained and height climbed in a second give the exact means over it.
     elevation_m = path.at(path.elevation_m, motion.distance_m)
     climbed_m = np.diff(elevation_m, prepend=elevation_m[:1])
     moving = motion.moved_m > 0
@@ -90,11 +206,8 @@ def consume(
     return Truth(ambient_c, heater_w, ac_w, supply(vehicle.pack, demand_w, drives))
 
 
-AT_NODE_M = 15.0
-
-
 def record(path: Path, motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
-    """Channels of all trips one after the other, each float64 [seconds]."""
+    """Return the channels of all trips in a row, each float64 [seconds]."""
     return {
         **_driving_channels(motion, truth, rng),
         **_road_channels(path, motion, rng),
@@ -144,7 +257,7 @@ def _position_channels(path: Path, motion: Motion, rng: Generator) -> dict[str, 
 
 
 def _pack_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, FloatArray]:
-    """Voltage, current and charge as the battery management sees them, and the energy it counts."""
+    """Return voltage, current, charge and energy as the battery management measures them."""
     gain = 1 + 0.003 * rng.normal()
     offset_a = 0.1 * rng.normal()
     true_a = truth.pack.current_a
@@ -160,122 +273,8 @@ def _pack_channels(motion: Motion, truth: Truth, rng: Generator) -> dict[str, Fl
 
 
 def _near(distance_m: FloatArray, points: IntArray) -> FloatArray:
-    """1 where a distance is within `AT_NODE_M` of one of the ascending points, else 0."""
+    """Return 1 where a distance is within `AT_NODE_M` of one of the ascending points, else 0."""
     marks_m = np.concatenate([[-np.inf], points * STEP_M, [np.inf]])
     after = np.searchsorted(marks_m, distance_m)
     gap_m = np.minimum(distance_m - marks_m[after - 1], marks_m[after] - distance_m)
     return np.where(gap_m <= AT_NODE_M, 1.0, 0.0)
-
-
-USUAL_TRIPS = 40
-"""Of a synthetic vehicle."""
-PREFIXES = {"passenger": "car", "truck": "truck", "bus": "bus"}
-
-
-@dataclass(frozen=True)
-class TownVehicles(Maker):
-    """The first `number` vehicles of the town of `seed`, as `synthetic_vehicles` gives them."""
-
-    number: int
-    seed: int
-    trips: int
-    kind: str = field(default="passenger", repr=False)  # a digest of the fleet is of its recipe
-
-    data: ClassVar[str] = "synthetic"
-    """What the section [fleet] of a configuration calls them."""
-    made: ClassVar[str] = "synthetic"
-
-    def __post_init__(self) -> None:
-        if self.kind not in PREFIXES:
-            raise SettingError(unknown("kind of vehicle", self.kind, PREFIXES))
-        if self.number < 1 or self.trips < 1:
-            raise SettingError(
-                f"A synthetic fleet of {self.number} vehicles with {self.trips} trips each is "
-                "empty. Ask for at least one of each."
-            )
-
-    @property
-    def source(self) -> str:
-        """Description of how the vehicles are made, and how many.
-
-        >>> TownVehicles(1, 0, 12).source, TownVehicles(3, 7, 40, "bus").source
-        ('synthetic, 1 vehicle with 12 trips each, seed 0',
-         'synthetic, 3 bus vehicles with 40 trips each, seed 7')
-        """
-        kind = "" if self.kind == "passenger" else f"{self.kind} "
-        what = counted(self.number, f"{kind}vehicle")
-        return f"{self.made}, {what} with {self.trips} trips each, seed {self.seed}"
-
-    @property
-    def origin(self) -> Mapping[str, str | int]:
-        """Of passenger cars; a configuration makes no others."""
-        sizes = {"vehicles": self.number, "seed": self.seed, "trips": self.trips}
-        return {"data": self.data, **sizes} if self.kind == "passenger" else {}
-
-    @property
-    def count(self) -> int:
-        """Number of vehicles."""
-        return self.number
-
-    def name(self, place: int) -> str:
-        """car-001, car-002, ..."""
-        return f"{PREFIXES[self.kind]}-{place + 1:03d}"
-
-    def vehicles(self, places: Sequence[int]) -> list[Vehicle]:
-        """One after the other."""
-        recipe: dict[str, Any] = {"seed": self.seed, "trips": self.trips, "kind": self.kind}
-        return [synthetic_vehicle(self.name(place), **recipe) for place in places]
-
-
-def synthetic_vehicles(
-    vehicles: int, seed: int = 0, *, trips: int = USUAL_TRIPS, kind: str = "passenger"
-) -> Iterator[Vehicle]:
-    """Vehicles "car-001", "car-002", ... (or "truck-", "bus-") of the town of `seed`, one by one.
-
-    A vehicle is the same however many are asked for.
-    """
-    return TownVehicles(vehicles, seed, trips, kind).all()
-
-
-def synthetic_fleet(
-    vehicles: int = 20,
-    seed: int = 0,
-    settings: DataSettings | None = None,
-    *,
-    trips: int = USUAL_TRIPS,
-    kind: str = "passenger",
-) -> Fleet:
-    """Clients of `vehicles` synthetic vehicles; default settings if none are given."""
-    return TownVehicles(vehicles, seed, trips, kind).fleet(settings)
-
-
-def synthetic_vehicle(
-    name: str, *, seed: int = 0, trips: int = USUAL_TRIPS, kind: str = "passenger"
-) -> Vehicle:
-    """Return the vehicle `name` in the town of `seed`, from its roads to its telemetry."""
-    place = town(seed)
-    duty = DUTIES[kind]
-    model, vehicle = draw_vehicle(kind, generator(seed, "vehicle", name))
-    style = draw_style(generator(seed, "driver", name), duty)
-    mix, paths = itinerary(place, seed, name, trips, kind)
-    path = trace(place, paths)
-    motion = drive(path, style, generator(seed, "driving", name), duty)
-    outside_c = trip_temperature_c(daily_mean_c(seed), *trip_days(name, seed, trips))
-    truth = consume(vehicle, path, motion, outside_c, generator(seed, "trips", name))
-    channels = record(path, motion, truth, generator(seed, "sensors", name))
-    cuts = np.flatnonzero(np.diff(motion.trip)) + 1
-    pieces = {channel: np.split(values, cuts) for channel, values in channels.items()}
-    facts = {
-        "source": f"synthetic, seed {seed}",
-        "model": model,
-        "powertrain": "ev",
-        "mass_kg": round(vehicle.mass_kg, 1),
-        "drag_area_m2": round(vehicle.drag_area_m2, 4),
-        "pack_capacity_wh": round(vehicle.pack.capacity_wh, 1),
-        "route_mix": mix,
-    }
-    recorded = tuple(
-        Trip(f"trip-{n + 1:03d}", {channel: parts[n] for channel, parts in pieces.items()})
-        for n in range(trips)
-    )
-    return Vehicle(name, recorded, kind, "simulated", facts)

@@ -8,8 +8,8 @@ silences those that the vehicle's own linear model has no use for, so columns me
 everywhere. Measure before using either.
 
 A ridge regression through an intercept, y = x · β with 1 as the last feature, minimises the mean
-squared error plus `strength` times Σ variance_f · (β_f - towards_f)²: a term is pulled in
-proportion to its feature's variance, so that units do not matter, and the intercept is free.
+squared error plus `strength` times Σ variance_f · β_f²: a term is pulled in proportion to its
+feature's variance, so that units do not matter, and the intercept is free.
 """
 
 from collections.abc import Callable, Mapping
@@ -135,12 +135,10 @@ def selection_mix(window_means: FloatArray, labels: FloatArray, keep: int) -> Fl
     return np.diag(np.isin(np.arange(len(spread)), best).astype(float))
 
 
-def pulled(
-    gram: FloatArray, right: FloatArray, strength: float, towards: FloatArray | None = None
-) -> FloatArray:
-    """β [features + 1] of means of x xᵀ and of x y, pulled towards another (None: 0).
+def pulled(gram: FloatArray, right: FloatArray, strength: float) -> FloatArray:
+    """β [features + 1] of means of x xᵀ and of x y, pulled towards 0.
 
-    A feature that never changes takes the value that it is pulled to.
+    A feature that never changes gets 0.
 
     >>> x, y = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), np.array([1.0, 3.0, 5.0])
     >>> gram, right = x.T @ x / 3, x.T @ y / 3
@@ -150,14 +148,13 @@ def pulled(
     variance = np.maximum(np.diag(gram) - gram[-1] ** 2, 0.0)
     pull = strength * variance
     pull[:-1] = np.where(variance[:-1] > 1e-12, pull[:-1], 1.0)
-    towards = np.zeros(len(pull)) if towards is None else towards
-    return np.linalg.solve(gram + np.diag(pull), right + pull * towards)
+    return np.asarray(np.linalg.solve(gram + np.diag(pull), right))
 
 
-def ridge(features: FloatArray, target: FloatArray, strength: float = RIDGE) -> FloatArray:
+def ridge(features: FloatArray, target: FloatArray) -> FloatArray:
     """β [features + 1] of rows [rows, features], whatever their units.
 
-    >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0]), strength=0).round(6)
+    >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0])).round(2)
     array([2., 1.])
     """
     center = features.mean(axis=0)
@@ -165,6 +162,6 @@ def ridge(features: FloatArray, target: FloatArray, strength: float = RIDGE) -> 
     # A column that never changes becomes 0, and gets no weight.
     scale = np.where(scale > 1e-9 * np.maximum(np.abs(center), 1.0), scale, np.inf)
     rows = np.column_stack([(features - center) / scale, np.ones(len(features))])
-    beta = pulled(rows.T @ rows / len(rows), rows.T @ target / len(rows), strength)
+    beta = pulled(rows.T @ rows / len(rows), rows.T @ target / len(rows), RIDGE)
     slopes = beta[:-1] / scale
     return np.append(slopes, beta[-1] - center @ slopes)

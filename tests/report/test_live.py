@@ -98,7 +98,7 @@ def test_a_run_is_watched_while_it_is_killed_and_resumed(tmp_path: Path) -> None
         assert "car-003" in seen
         finish(LIVE, str(run))
         seen = looked_at(address, tmp_path / "browser")
-    assert "The run is finished" in seen
+    assert "This run finished on" in seen
     assert "round 40 of 40 · done" in seen
     assert "continues after round" in seen
 

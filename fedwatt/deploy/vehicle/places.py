@@ -99,7 +99,7 @@ class Places:
         return routes.fields, answer
 
     def install(self, job: "AcceptedRequest", config: RunConfig) -> Content:
-        """Keep a map that the server published."""
+        """Store a published elevation map or driving field in the plan's folder."""
         grid = Grid(cell_m=config.elevation.cell_m)
         folder = plan_folder(self.state, job.plan)
         if job.kind == "driving-map":

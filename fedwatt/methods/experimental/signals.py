@@ -104,11 +104,11 @@ class Signals(Gains):
         return super().client_state(model) | noise | turn | {"turns_against": ZERO}
 
     def uploads(self, model: Model) -> Rows:
-        """Declare `turns_against`, if it is uploaded."""
+        """Return a template of the upload `turns_against`, if it is uploaded."""
         return {"opposed": ZERO} if self.tell_turns else {}
 
     def begin(self, client_state: Rows, start: Start) -> tuple[Rows, Rows]:
-        """Plan the signals of the last round, and the noise scale of this one."""
+        """Return the plan: the signals of the last round, and the noise scale of this one."""
         client_state, plan = super().begin(client_state, start)
         now = plan["gain_from"]
         alignment = _cosine(client_state["last_move"], start.anchor - client_state["last_anchor"])

@@ -136,7 +136,7 @@ def _cell(place_deg: FloatArray) -> IntArray:
 
 
 def _expanded(counts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return, for each of `counts[i]` entries, i and its index 0, 1, ... among them.
+    """Return (i, index within i) of each entry, where i has `counts[i]` entries.
 
     >>> _expanded(np.array([2, 0, 1]))
     (array([0, 0, 2]), array([0, 1, 0]))
@@ -308,7 +308,7 @@ def _metres(place_deg: FloatArray, origin_deg: FloatArray) -> FloatArray:
 
 
 def _around(low_deg: FloatArray, high_deg: FloatArray, metres: float) -> FloatArray:
-    """Return the degrees of latitude and longitude that `metres` span, at least. [boxes, 2]."""
+    """Return degrees of latitude and longitude that span `metres` or more, [boxes, 2]."""
     up = metres / METRES_PER_DEGREE
     pole = np.maximum(np.abs(low_deg[:, 0]), np.abs(high_deg[:, 0])) + up
     aside = up / np.cos(np.radians(np.minimum(pole, 89.0)))

@@ -58,8 +58,8 @@ def find_channels(sample: TableSample, taken: Sequence[str], time_s: pl.Series) 
         if channel not in guesses and guess.column not in used:
             guesses[channel] = guess
             used.add(guess.column)
-    if "speed_mps" in guesses:
-        guesses["speed_mps"] = _speed_by_positions(sample, guesses, time_s)
+    if "speed_mps" in guesses and guesses["speed_mps"].why.startswith("guessed"):
+        guesses["speed_mps"] = speed_by_positions(sample, guesses, time_s)
     return {name: guesses[name] for name in MAPPABLE if name in guesses}
 
 
@@ -73,7 +73,7 @@ def _offer(sample: TableSample, column: str, channel: str, fits: float) -> Guess
     if not sample.filled[column]:
         # Nothing speaks against a column of a file without rows; an empty one is no channel.
         usual = stated or CHANNELS[channel].usual_unit
-        why = "as its name says" if stated else _assumed(channel)
+        why = "by its name" if stated else _assumed(channel)
         return Guess(column, usual, why, fits) if not sample.rows.height else None
     if not is_numeric(sample.rows[column], numbers):
         if channel in POSITION and is_numeric(sample.rows[column], _degrees(sample, column)):
@@ -112,7 +112,7 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
     if stated:
         believed = _plausible(numbers, channel, stated) >= PLAUSIBLE
         # Negative speeds are the channel's all the same: cleaning says what is wrong with them.
-        return (stated, "as its name says") if believed or channel == "speed_mps" else ("", "")
+        return (stated, "by its name") if believed or channel == "speed_mps" else ("", "")
     usual = CHANNELS[channel].usual_unit
     largest = float(numbers.abs().quantile(0.99) or 0.0)
     if channel in KILO_BELOW and largest:
@@ -127,13 +127,13 @@ def _unit(numbers: pl.Series, channel: str, stated: str) -> tuple[str, str]:
             channel in POSITION
             and max(_plausible(numbers, channel, o) for o in other_units) < PLAUSIBLE
         ):
-            return usual, "its readings are possible in no other unit"
+            return usual, "no other unit fits"
         return usual, _assumed(channel)
     shares = {unit: _plausible(numbers, channel, unit) for unit in _number_units(channel)}
     best = max(shares, key=lambda unit: shares[unit])
     if shares[best] < PLAUSIBLE:
         return "", ""
-    return best, "guessed: only so are its readings possible"
+    return best, "guessed: no other unit fits"
 
 
 def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
@@ -145,7 +145,7 @@ def _share_or_percent(numbers: pl.Series, stated: str) -> tuple[str, str]:
     if _plausible(numbers, "soc", unit) < PLAUSIBLE:
         return "", ""
     if unit == stated:
-        return unit, "as its name says"
+        return unit, "by its name"
     return unit, f"its readings reach {largest:.3g}"
 
 
@@ -169,10 +169,12 @@ def _counter_or_step(sample: TableSample, column: str, channel: str) -> str:
     return "energy_total_wh" if grows and values[-1] > steps.max() + values[0] else channel
 
 
-def _speed_by_positions(sample: TableSample, guesses: dict[str, Guess], time_s: pl.Series) -> Guess:
-    """Return the unit of speed in which distance by speed agrees with distance by position."""
+def speed_by_positions(
+    sample: TableSample, guesses: Mapping[str, Guess], time_s: pl.Series
+) -> Guess:
+    """Return the speed in the unit in which its distance agrees with that by position."""
     guess = guesses["speed_mps"]
-    if not guess.why.startswith("guessed") or not all(name in guesses for name in POSITION):
+    if not all(name in guesses for name in POSITION):
         return guess
     speed = sample.numbers(guess.column).to_numpy()
     latitude, longitude = (_position(sample, guesses[name]) for name in POSITION)

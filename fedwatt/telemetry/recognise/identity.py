@@ -134,7 +134,7 @@ def _no_time(sample: TableSample, named: Sequence[str]) -> str:
 def _unseen_clock(name: str) -> Clock:
     """Return the clock of a file without rows, by its header alone."""
     unit = stated_unit(name, TIME)
-    why = "as its name says" if unit else "not known: no rows to guess from"
+    why = "by its name" if unit else "not known: no rows to guess from"
     return Clock((name,), unit or "s", "", why, absolute=False)
 
 
@@ -268,7 +268,7 @@ def _number_clock(sample: TableSample, name: str) -> Clock | None:
         return Clock((name,), "d", "", "days of a spreadsheet, by their size", True)
     unit = stated_unit(name, TIME) or stated_unit(f"x [{sample.unit_row(name)}]", TIME)
     if unit:
-        return Clock((name,), unit, "", "as its name says", False)
+        return Clock((name,), unit, "", "by its name", False)
     if step >= FAST_STEP:
         return Clock((name,), "ms", "", "guessed: steps of 50 and more", False)
     return Clock((name,), "s", "", "guessed", False)
@@ -301,7 +301,7 @@ def find_vehicle_column(
 ) -> tuple[str, str]:
     """Return the column of vehicles' names among those that are `free`, and why; ("", "") for none.
 
-    Either its name says so, or its few values tell vehicles apart: by `times`, or because what
+    Either by its name, or its few values tell vehicles apart: by `times`, or because what
     changes steadily in a vehicle (`tracks`: columns of position, charge, distance) jumps otherwise.
     """
     named = [name for name in free if names_id(name, "vehicle") and sample.filled[name]]
@@ -309,7 +309,7 @@ def find_vehicle_column(
         named, key=lambda candidate: sample.rows[candidate].n_unique(), reverse=True
     ):
         if 2 * sample.rows[name].n_unique() <= sample.filled[name]:  # a fleet may be large
-            return name, "its name says so"
+            return name, "by its name"
     for name in free:
         column = sample.rows[name]
         if _is_few(column) and column.n_unique() > 1 and not names_id(name, "trip"):
@@ -348,7 +348,7 @@ def _smooths(times: pl.Series, column: pl.Series, track: pl.Series) -> bool:
 def find_trip_column(sample: TableSample, free: Sequence[str]) -> tuple[str, str]:
     """Return the column of trips' names and why; ("", "") if there is none."""
     named = [name for name in free if names_id(name, "trip") and sample.filled[name]]
-    return (named[0], "its name says so") if named else ("", "")
+    return (named[0], "by its name") if named else ("", "")
 
 
 def are_drives(sample: TableSample, times: pl.Series, vehicle: str, trip: str) -> bool:

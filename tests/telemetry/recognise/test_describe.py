@@ -68,7 +68,7 @@ def test_a_unit_in_a_name_is_believed(tmp_path, column, channel, unit):
     path = tmp_path / "log.csv"
     path.write_text(f"time,speed_mps,{column}\n0,1,2\n")
     text = mapping_text(understand(path))
-    assert f'column = "{column}"\nunit = "{unit}"    # as its name says' in text
+    assert f'column = "{column}"\nunit = "{unit}"    # by its name' in text
     assert parse_mapping(text, "proposed.toml").channels[channel].unit == unit
 
 
