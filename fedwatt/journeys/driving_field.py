@@ -168,11 +168,6 @@ def _turns(route: Route) -> FloatArray:
     return np.asarray(np.abs(padded[2 * reach :] - padded[: -2 * reach]))
 
 
-def road_sums(trip: Trip, route: Route, at_m: FloatArray) -> DrivingSums:
-    """Return the sums of one pass by class of road; `at_m` [seconds] is as in `trip_sums`."""
-    return trip_sums(trip, route, at_m, road_classes(route))
-
-
 @dataclass(frozen=True, eq=False)
 class RoadClasses:
     """The fleet's sums by class of road, from which any route can be read."""

@@ -21,7 +21,7 @@ from fedwatt.journeys.driving_field import (
     RoadClasses,
     add,
     on_board,
-    road_sums,
+    road_classes,
     trip_sums,
     vehicle_sums,
 )
@@ -29,7 +29,6 @@ from fedwatt.journeys.in_trip import SHARES, Moments, UnderWay, driven, moments
 from fedwatt.journeys.mixed_effects import (
     FleetEffects,
     Observations,
-    OwnEffects,
     effect_sums,
     left_out,
     own_effects,
@@ -85,7 +84,7 @@ class Pass:
     @cached_property
     def roads(self) -> DrivingSums:
         """Its sums by class of road."""
-        return road_sums(self.trip, self.route, self.at_m)
+        return trip_sums(self.trip, self.route, self.at_m, road_classes(self.route))
 
     @property
     def temperature_c(self) -> float:
@@ -324,11 +323,6 @@ def evaluated(
     return {name: error_counts(target_values, kilometres) for name, target_values in errors.items()}
 
 
-def left_out_errors(fleet: FleetEffects, trips: Observations) -> FloatArray:
-    """Relative errors [trips] of a vehicle's own trips as if each had not taught its part."""
-    return _errors(fleet, trips, left_out(fleet, trips))
-
-
 def _errors(fleet: FleetEffects, trips: Observations, beta: FloatArray) -> FloatArray:
     """Relative errors [trips] of coefficients for columns x / unit, [p] or [trips, p]."""
     return relative_errors(trips.y, (trips.x / fleet.unit * beta).sum(axis=1), fleet.noise)
@@ -416,8 +410,8 @@ class FleetRoutes:
         fleet = self.effects[target]
         counts = self.counts[target]
         trips = learnable.of(target)
-        mine = own_effects(fleet, trips)
-        errors = left_out_errors(fleet, trips)
+        # Each trip's error is that of a fit to the vehicle's other trips.
+        errors = _errors(fleet, trips, left_out(fleet, trips))
         divided = error_counts(errors / vehicle_sizes(errors), learnable.metres / 1000)
         # A fleet of very few trips does not know how far off it is: as far as for unseen vehicles.
         insider = filled(counts["insider"], counts["unseen_vehicle"])
@@ -428,12 +422,11 @@ class FleetRoutes:
             quantiles(counts["unknown"]),
             np.array(fleet.noise),
         )
-        return own_coefficients(fleet, mine, target, learnable.mass_kg), bars
+        return own_coefficients(fleet, learnable, target), bars
 
 
-def own_coefficients(
-    fleet: FleetEffects, effects: OwnEffects, target: str, mass_kg: float
-) -> Coefficients:
-    """Return the coefficients of a vehicle of this mass: (β₀ + β_v) s_v, [17]."""
+def own_coefficients(fleet: FleetEffects, learnable: Learnable, target: str) -> Coefficients:
+    """Return the coefficients of a vehicle: (β₀ + β_v) s_v times its mass factor, [17]."""
+    effects = own_effects(fleet, learnable.of(target))
     beta = (fleet.mean + effects.beta) * effects.scale / fleet.unit
-    return Coefficients(beta * mass_factor(target, mass_kg), effects.scale)
+    return Coefficients(beta * mass_factor(target, learnable.mass_kg), effects.scale)

@@ -76,12 +76,6 @@ class OwnEffects:
     weights: FloatArray
 
 
-def start(spread: float, columns: int) -> FleetEffects:
-    """Before anything is known."""
-    ones = np.ones(columns)
-    return FleetEffects(ones, 0 * ones, spread * ones, 0.0)
-
-
 def predict(fleet: FleetEffects, vehicle: OwnEffects, x: FloatArray) -> FloatArray:
     """xᵀ(β₀ + β_v) s_v, [trips]."""
     return x / fleet.unit @ (fleet.mean + vehicle.beta) * vehicle.scale
@@ -201,7 +195,7 @@ def fit(total: Total, columns: int, spreads: Mapping[str, float]) -> dict[str, F
     fitted = {}
     for target, first in total({}).items():
         unit = np.sqrt(first["squares"] / max(first["trips"][0], 1.0)) + 1e-12
-        fleet = replace(start(spreads[target], columns), unit=unit)
+        fleet = FleetEffects(unit, np.zeros(columns), np.full(columns, spreads[target]), 0.0)
         fitted[target] = Fitted(fleet, np.zeros((columns, columns)), np.zeros(columns))
     for exchange in range(EXCHANGES):
         totals = total({target: target_fit.effects for target, target_fit in fitted.items()})

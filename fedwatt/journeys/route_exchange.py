@@ -56,7 +56,6 @@ from fedwatt.journeys.mixed_effects import (
     Fitted,
     FleetEffects,
     fit,
-    own_effects,
     sum_fields,
     unit_fields,
 )
@@ -155,9 +154,7 @@ class Pupil:
             learnable = self.lessons.inside
             board = self.board
             beta = {
-                target: own_coefficients(
-                    fleet, own_effects(fleet, learnable.of(target)), target, board.mass_kg
-                ).beta
+                target: own_coefficients(fleet, learnable, target).beta
                 for target, fleet in effects.items()
             }
             driven = on_board(

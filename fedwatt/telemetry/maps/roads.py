@@ -40,12 +40,6 @@ class Box:
         same_latitudes = self.south <= other.north and other.south <= self.north
         return same_latitudes and self.west <= other.east and other.west <= self.east
 
-    def joined(self, other: "Box") -> "Box":
-        """Return the smallest box that covers both."""
-        south = min(self.south, other.south)
-        west = min(self.west, other.west)
-        return Box(south, west, max(self.north, other.north), max(self.east, other.east))
-
     def widened(self, metres: float) -> "Box":
         """Return the box with a margin of `metres` all around.
 
