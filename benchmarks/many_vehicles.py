@@ -388,35 +388,30 @@ ROWS: Final = (
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
-    head = (
-        "| vehicles | asked | server | a round | server CPU a round | run CPU | noticed, p95 | "
-        "idle | memory, idle and at most | enrolled in |\n"
-        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n"
-    )
-    lines = []
+    lines = [
+        "| vehicles | asked | server | a round | its CPU, server and run | memory |",
+        "|--:|--:|---|--:|--:|--:|",
+    ]
     for row in rows:
         load = row["load"]
         cost = row["cost"]
-        server = "fast path" if load.get("fast_path", True) else "Flower's public interface"
+        server = "fast path" if load["fast_path"] else "public interface"
         if load["faulty"]:
-            server += f", {load['faulty']} % of vehicles at fault"
-        idle = f"{cost['idle_mb']:.0f} and " if "idle_mb" in cost else ""
+            server += f", {load['faulty']} % at fault"
         lines.append(
             f"| {load['vehicles']:,} | {load['asked']:,} | {server} | {cost['round_s']:.1f} s | "
-            f"{cost['server_cpu_s']:.2f} s | {cost['run_cpu_s']:.2f} s | "
-            f"{cost['noticed_p95_s']:.1f} s | {100 * cost['idle_cores']:.0f} % of a core | "
-            f"{idle}{cost['server_mb']:.0f} MB | {cost['enrolled_s']:.0f} s |"
+            f"{cost['server_cpu_s']:.2f}, {cost['run_cpu_s']:.2f} s | {cost['server_mb']:.0f} MB |"
         )
-    return head + "\n".join(lines)
+    return "\n".join(lines)
 
 
 def about(found: dict[str, Any]) -> str:
     """Return a sentence on the hardware, the versions and the load of the machine."""
     busy = [row["busy"] for row in found["rows"]]
     return (
-        f"Measured on {found['machine']['cores']} cores ({found['machine']['processor']}), Python "
-        f"{found['machine']['python']}, Flower {found['flower']}, vehicles on the same machine; "
-        f"{min(busy):.1f} to {max(busy):.1f} other processes were at work when a row was begun."
+        f"{found['machine']['cores']} cores ({found['machine']['processor']}), Python "
+        f"{found['machine']['python']}, Flower {found['flower']}, vehicles on the same machine, "
+        f"{min(busy):.1f} to {max(busy):.1f} other processes at work."
         f"{''.join(map(lost, found['rows']))}"
     )
 

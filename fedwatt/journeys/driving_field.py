@@ -112,7 +112,7 @@ def _summed(keys: IntArray, values: FloatArray) -> DrivingSums:
 
 
 def vehicle_sums(trips: Iterable[DrivingSums]) -> DrivingSums:
-    """All passes of one vehicle: every cell counts one vehicle."""
+    """Return the sum over passes of one vehicle; every cell counts one vehicle."""
     total = add(list(trips))
     return DrivingSums(total.keys, total.sums, np.minimum(total.vehicles, 1))
 
@@ -188,7 +188,7 @@ class RoadClasses:
 
 @dataclass(frozen=True, eq=False)
 class DrivingField:
-    """Sums that a vehicle can read how a route is driven from."""
+    """Sums by cell, from which the expected driving on a route is read."""
 
     grid: Grid
     cells: DrivingSums

@@ -19,7 +19,7 @@ from fedwatt.elevation.grid import Grid
 from fedwatt.errors import DataError
 from fedwatt.files import inflate, parse_json
 from fedwatt.journeys.driving_field import DrivingField, DrivingSums, RoadClasses
-from fedwatt.journeys.fleet_routes import JUDGED, FleetRoutes
+from fedwatt.journeys.fleet_routes import CIRCUMSTANCES, FleetRoutes
 from fedwatt.journeys.mixed_effects import FleetEffects
 from fedwatt.journeys.route_intervals import Bars
 from fedwatt.journeys.route_model import TARGETS, Coefficients, RouteModel
@@ -47,7 +47,7 @@ def fleet_to_bytes(fleet: FleetRoutes) -> bytes:
     arrays |= _named_elevation(fleet.hills) | _named_roads(fleet.roads)
     for target in TARGETS:
         arrays |= _named(fleet.effects[target], f"{target}.")
-        arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in JUDGED}
+        arrays |= {f"{target}.{name}": fleet.counts[target][name] for name in CIRCUMSTANCES}
     facts = {
         "cell_m": fleet.grid.cell_m,
         "vehicles": fleet.vehicles,
@@ -67,7 +67,8 @@ def fleet_from_bytes(content: bytes, where: str) -> FleetRoutes:
             driving=_driving(arrays),
             effects={target: _part(FleetEffects, arrays, f"{target}.") for target in TARGETS},
             counts={
-                target: {name: arrays[f"{target}.{name}"] for name in JUDGED} for target in TARGETS
+                target: {name: arrays[f"{target}.{name}"] for name in CIRCUMSTANCES}
+                for target in TARGETS
             },
             correction=arrays["correction"],
             narrower=arrays["narrower"],

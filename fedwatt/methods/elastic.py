@@ -44,7 +44,7 @@ from fedwatt.methods.server import Replies, ServerRule, moved
 from fedwatt.models import Model
 from fedwatt.models.model import Parts
 from fedwatt.settings import Range, choice, number
-from fedwatt.tables import RUNTIME, Column
+from fedwatt.tables import RUNTIME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +61,11 @@ class Elastic(LocalRule):
     importance_batch: int = number(128, "[1, inf]", "window")
     """Windows of the probe batch; a vehicle with fewer uses all it has."""
 
-    begin_timed_as: ClassVar[str] = "probe"
-    records: ClassVar[tuple[Column, ...]] = (RUNTIME,)
-    looks_back: ClassVar[bool] = False
-    shapes_loss: ClassVar[bool] = True
-    chooses_prediction: ClassVar[bool] = True
+    begin_timed_as = "probe"
+    records = (RUNTIME,)
+    looks_back = False
+    shapes_loss = True
+    chooses_prediction = True
 
     def adapt(self, model: Model) -> Model:
         """Return the model with its early exits."""
@@ -204,9 +204,9 @@ class ElasticServer(ServerRule):
 
     weighting: str = choice("windows", "uniform")
 
-    local_half: ClassVar[type[LocalRule]] = Elastic
+    local_half = Elastic
     sum_limits: ClassVar[Mapping[str, float]] = {"trained": 1.0}
-    adds_up: ClassVar[bool] = True
+    adds_up = True
     # Vehicles add up A_k Δ_k and A_k, A_k being 1 for trained tensors and 0 for others.
 
     @property

@@ -23,7 +23,6 @@ fixed. Weights that do not move keep their bits, whatever other rules do.
 
 import logging
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -111,8 +110,8 @@ class PersonalHead(LocalRule):
     head_steps_new: int = number(100, "[0, inf]")
     """Steps by which a vehicle that never participated trains a head before use."""
 
-    acts_last: ClassVar[bool] = True
-    looks_back: ClassVar[bool] = False
+    acts_last = True
+    looks_back = False
 
     def adapt(self, model: Model) -> Model:
         """Refuse a model without a declared last layer; return it unchanged."""

@@ -14,7 +14,6 @@ of a round unequally, ‖a_k‖₁ stands for H_k, so that option II stays a mea
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -88,10 +87,10 @@ class Scaffold(ServerRule):
     )  # η_g
     weighting: str = choice("windows", "uniform")
 
-    local_half: ClassVar[type[LocalRule]] = ControlVariates
-    adds_up: ClassVar[bool] = True  # both the model and c move by weighted sums of the replies
+    local_half = ControlVariates
+    adds_up = True  # both the model and c move by weighted sums of the replies
     # c_k⁺ - c_k is the change from the c that a vehicle was sent.
-    stale_reason: ClassVar[str] = "buffered control variates would be stale"
+    stale_reason = "buffered control variates would be stale"
 
     @property
     def counts_alike(self) -> bool:

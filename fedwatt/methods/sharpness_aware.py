@@ -20,7 +20,7 @@ tensor by one number; this is the paper's method.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class SharpnessAware(LocalRule):
     rho_sam: float = number(0.05, "[0, inf)", "(0 is FedAvg)", tuned=Range(0.01, 0.2))
     """ρ; 0 is FedAvg."""
 
-    linear: ClassVar[bool] = False
+    linear = False
 
     def explore(self, loss: StepLoss, weights: Tensor, anchor: Tensor, plan: Rows) -> Tensor:
         """Return ∇loss(w + ρ g/‖g‖), [P, D]."""

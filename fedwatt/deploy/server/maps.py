@@ -22,7 +22,7 @@ from fedwatt.elevation.elevation_map import (
     map_digest,
     map_to_arrays,
 )
-from fedwatt.elevation.exchange import SharedMap, learn_from_totals
+from fedwatt.elevation.exchange import learn_from_totals
 from fedwatt.elevation.grid import Grid
 from fedwatt.elevation.request import MapRequest
 from fedwatt.elevation.store import Provenance, read_map_file, read_provenance, write_map_file
@@ -33,9 +33,9 @@ from fedwatt.journeys.fleet_routes import FleetRoutes
 from fedwatt.journeys.route_exchange import (
     RouteRequest,
     SharedDriving,
-    TooFewTeach,
-    fewest_teachers,
-    learn_from_pupils,
+    TooFewContributors,
+    fewest_contributors,
+    learn_from_contributors,
 )
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.metrics.sums import Total
@@ -72,27 +72,16 @@ def elevation_of_run(
         log.info("elevation: %d nodes, learned before", earlier.nodes)
         return earlier, 0 if provenance is None else len(provenance.vehicles)
     run.begin_learning()
-    learned = learn_elevation(roster, run)
+    settings = roster.config.elevation
+    sums = PlaceSums(roster, run, "elevation", _elevation_request)
+    grid = Grid(cell_m=settings.cell_m)
+    learned = learn_from_totals(sums, training_vehicles(roster), grid, settings, secret_draws)
+    vehicles = len(learned.contributors)
+    nodes = learned.elevation_map.nodes
+    log.info("elevation: %d nodes, of %d vehicles. %s", nodes, vehicles, learned.nothing)
     provenance = Provenance.by(learned.contributors, roster.config.data)
     write_map_file(file, learned.elevation_map, driven=learned.driven, provenance=provenance)
-    return learned.elevation_map, len(learned.contributors)
-
-
-def learn_elevation(roster: Roster, run: RunState) -> SharedMap:
-    """Return the map that the connected vehicles learn together."""
-    config = roster.config
-    sums = PlaceSums(roster, run, "elevation", _elevation_request)
-    grid = Grid(cell_m=config.elevation.cell_m)
-    learned = learn_from_totals(
-        sums, training_vehicles(roster), grid, config.elevation, secret_draws
-    )
-    if learned.elevation_map.nodes:
-        nodes = learned.elevation_map.nodes
-        vehicles = len(learned.contributors)
-        log.info("elevation: %d nodes are published, of %d vehicles", nodes, vehicles)
-    else:
-        log.warning("elevation: nothing is published, because %s", learned.nothing)
-    return learned
+    return learned.elevation_map, vehicles
 
 
 def _elevation_request(question: MapRequest) -> Content:
@@ -181,9 +170,15 @@ def routes_of_run(
             return fleet_from_bytes(file.read_bytes(), str(file))
         except DataError as error:
             raise RunError(f"{error} Delete {file}: --resume then learns it anew.") from error
+    settings = roster.config.elevation
+    everyone = training_vehicles(roster)
+    contributors = ConnectedContributors(roster, PlaceSums(roster, run, "routes", _routes_request))
     try:
-        routes = learn_routes(roster, run, published)
-    except TooFewTeach as reason:
+        if len(everyone) < fewest_contributors(settings):
+            raise TooFewContributors(len(everyone), fewest_contributors(settings))
+        driving, insiders = learn_driving(contributors.total, everyone, settings, secret_draws)
+        routes = learn_from_contributors(contributors, driving, insiders, settings, published)
+    except TooFewContributors as reason:
         log.warning("routes: nothing is shared. %s", reason)
         return None
     write_bytes(file, fleet_to_bytes(routes))
@@ -192,24 +187,13 @@ def routes_of_run(
     return routes
 
 
-def learn_routes(roster: Roster, run: RunState, published: ElevationMap) -> FleetRoutes:
-    """Return the routes that the connected vehicles learn together."""
-    settings = roster.config.elevation
-    everyone = training_vehicles(roster)
-    if len(everyone) < fewest_teachers(settings):
-        raise TooFewTeach(len(everyone), fewest_teachers(settings))
-    pupils = ConnectedPupils(roster, PlaceSums(roster, run, "routes", _routes_request))
-    driving, insiders = learn_driving(pupils.total, everyone, settings, secret_draws)
-    return learn_from_pupils(pupils, driving, insiders, settings, published)
-
-
 def _routes_request(question: DrivingRequest | RouteRequest) -> Content:
     """Return the fields of a request for route sums."""
     return Content({"asks": question.kind}, question.arrays)
 
 
 @dataclass
-class ConnectedPupils:
+class ConnectedContributors:
     """Connected vehicles that contribute to routes."""
 
     roster: Roster

@@ -30,7 +30,7 @@ against an attacker who knows it: an update just below the threshold passes.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import torch
 from torch import Tensor
@@ -80,10 +80,8 @@ class Signals(Gains):
     tell_turns: bool = False
     """Whether vehicles upload `turns_against`, which "@screened" uses."""
 
-    measures_path: ClassVar[bool] = True
-    records: ClassVar[tuple[Column, ...]] = (
-        *(TRANSFER, ALIGNMENT, TURNS_AGAINST, EFFICIENCY, NOISE_SCALE),
-    )
+    measures_path = True
+    records = (*(TRANSFER, ALIGNMENT, TURNS_AGAINST, EFFICIENCY, NOISE_SCALE),)
 
     def __post_init__(self) -> None:
         super().__post_init__()
