@@ -70,7 +70,7 @@ device = "cpu"
 [training]
 rounds = {rounds}
 participation = {share}
-evaluate_vehicles = {called}
+evaluate_vehicles = {asked}
 [personalisation]
 enabled = false
 [deploy]
@@ -89,7 +89,7 @@ class Load:
     """Load of a server: vehicles, requests per round and settings of the run."""
 
     vehicles: int
-    called: int
+    asked: int
     rounds: int = 5
     poll: float = 5.0
     """Longest pause between two looks of a vehicle for questions, s."""
@@ -254,7 +254,7 @@ def make_store(folder: Path, vehicles: int, config: str) -> KeyStore:
 
 def configuration(load: Load) -> str:
     """Of the run."""
-    share = min(load.called / load.connected, 1.0)
+    share = min(load.asked / load.connected, 1.0)
     return CONFIG.format(share=share, connected=load.connected, **asdict(load))
 
 
@@ -388,36 +388,30 @@ ROWS: Final = (
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown."""
-    head = (
-        "| vehicles | asked | server | a round | server CPU a round | run CPU | noticed, p95 | "
-        "idle | memory, idle and at most | enrolled in |\n"
-        "|--:|--:|---|--:|--:|--:|--:|--:|--:|--:|\n"
-    )
-    lines = []
+    lines = [
+        "| vehicles | asked | server | a round | its CPU, server and run | memory |",
+        "|--:|--:|---|--:|--:|--:|",
+    ]
     for row in rows:
         load = row["load"]
         cost = row["cost"]
-        server = "fast path" if load.get("fast_path", True) else "Flower's public interface"
+        server = "fast path" if load["fast_path"] else "public interface"
         if load["faulty"]:
-            server += f", {load['faulty']} % of vehicles at fault"
-        idle = f"{cost['idle_mb']:.0f} and " if "idle_mb" in cost else ""
+            server += f", {load['faulty']} % at fault"
         lines.append(
-            f"| {load['vehicles']:,} | {load['called']:,} | {server} | {cost['round_s']:.1f} s | "
-            f"{cost['server_cpu_s']:.2f} s | {cost['run_cpu_s']:.2f} s | "
-            f"{cost['noticed_p95_s']:.1f} s | {100 * cost['idle_cores']:.0f} % of a core | "
-            f"{idle}{cost['server_mb']:.0f} MB | {cost['enrolled_s']:.0f} s |"
+            f"| {load['vehicles']:,} | {load['asked']:,} | {server} | {cost['round_s']:.1f} s | "
+            f"{cost['server_cpu_s']:.2f}, {cost['run_cpu_s']:.2f} s | {cost['server_mb']:.0f} MB |"
         )
-    return head + "\n".join(lines)
+    return "\n".join(lines)
 
 
 def summary_text(record: dict[str, Any]) -> str:
     """Return a sentence on the hardware, the versions and the load of the machine."""
     busy = [row["busy"] for row in record["rows"]]
     return (
-        f"Measured on {record['machine']['cores']} cores ({record['machine']['processor']}), "
-        f"Python {record['machine']['python']}, Flower {record['flower']}, vehicles on the same "
-        "machine; "
-        f"{min(busy):.1f} to {max(busy):.1f} other processes were at work when a row was begun."
+        f"{record['machine']['cores']} cores ({record['machine']['processor']}), Python "
+        f"{record['machine']['python']}, Flower {record['flower']}, vehicles on the same machine, "
+        f"{min(busy):.1f} to {max(busy):.1f} other processes at work."
         f"{''.join(map(lost, record['rows']))}"
     )
 
@@ -425,7 +419,7 @@ def summary_text(record: dict[str, Any]) -> str:
 def lost(row: dict[str, Any]) -> str:
     """Return a sentence on missing replies; empty where all arrived."""
     replies = row["cost"]["replies"]
-    called = row["load"]["called"]
+    called = row["load"]["asked"]
     if row["load"]["faulty"] and "lost" in row["cost"]:
         return (
             f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "

@@ -342,26 +342,18 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     first = next(iter(record["methods"].values()))
     fleet = record["fleet"]
     most_mb = first["most_times"] * (first["down_bytes"] + first["up_bytes"]) / 1e6
-    reached = (
-        f"Of {fleet['vehicles']:,} vehicles {first['available']:,.0f} can be reached at a time and "
-        f"{first['asked']:,.0f} are asked in a round; {first['replied']:,.0f} replies count, "
-        f"{first['late']:,.0f} are late, {first['lost']:,.0f} get lost. {first['rounds']} rounds "
-        f"last {first['hours']:.1f} hours with {name_of(next(iter(record['methods'])))}; by then "
-        f"{first['reached']:.0%} of the vehicles have been asked at least once, none more than "
-        f"{first['most_times']} times, which is {most_mb:.1f} MB."
-    )
     megabits = {way: 8e-6 * first[f"{way}_bytes"] for way in ("down", "up")}
     median_s = 2 * fleet["latency_s"] + fleet["steps"] / fleet["steps_per_s"]
     median_s += sum(megabits[way] / fleet[f"{way}_mbps"] for way in megabits)
-    server_cores = max(figures["server_cores"] for figures in record["methods"].values())
-    waiting = (
-        "The spread between vehicles decides how long a round lasts: a vehicle with median "
-        "computer and link is done in "
-        f"{median_s:.1f} s, and the server waits {first['round_s']:.1f} s until "
-        f"{fleet['enough']:.0%} of those asked have replied. Its work takes at most "
-        f"{server_cores:.2f} of a core."
+    reached = (
+        f"Of {fleet['vehicles']:,} vehicles {first['available']:,.0f} can be reached at a time and "
+        f"{first['asked']:,.0f} are asked in a round; {first['replied']:,.0f} replies count. A "
+        f"median vehicle is done in {median_s:.1f} s and the round in {first['round_s']:.1f} s, by "
+        f"the spread between vehicles. In {first['rounds']} rounds of "
+        f"{name_of(next(iter(record['methods'])))} no vehicle is asked more than "
+        f"{first['most_times']} times, which is {most_mb:.1f} MB."
     )
-    return {"rounds of a million": reached, "waiting": waiting}
+    return {"rounds of a million": reached}
 
 
 if __name__ == "__main__":
