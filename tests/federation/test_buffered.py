@@ -253,7 +253,7 @@ def test_what_a_buffer_cannot_carry(method: str, reason: str) -> None:
 def test_terms_that_make_no_sense_are_refused() -> None:
     with pytest.raises(SettingError, match=r"buffer must be in 1\.\.6"):
         buffered(Asynchronous(buffer=7))
-    with pytest.raises(SettingError, match="waits for no deadline"):
+    with pytest.raises(SettingError, match="has no deadlines"):
         buffered(Asynchronous(buffer=3), availability=replace(TWO_SPEEDS, deadline=5.0))
     with pytest.raises(SettingError, match="weighting must be"):
         Asynchronous(weighting="n_k")

@@ -5,7 +5,6 @@ from pytest import approx
 
 from fedwatt.federation.loop import ModelEvaluation
 from fedwatt.federation.selection import GLOBAL_MODELS
-from fedwatt.federation.state import State
 from fedwatt.windows import Client
 from tests.federation.test_loop import Answering
 from tests.federation.toys import line_client, line_federation, over
@@ -62,14 +61,6 @@ def test_a_mean_that_cannot_be_compared_is_not_kept() -> None:
         port = Answering(federation, evaluate_mean=lambda *_, said=evaluation: said)
         state = over(federation, port).train("fedavg").state
         assert state.final_weights.item() == approx(1.25)
-
-
-def test_a_checkpoint_of_an_earlier_version_keeps_its_best_model() -> None:
-    state = trained(0.25, 2.25).state
-    flat = state.tensors()
-    assert torch.equal(State.from_tensors(2, flat).final_weights, state.final_weights)
-    del flat["mean_validation"]
-    assert torch.equal(State.from_tensors(2, flat).final_weights, state.best_weights)
 
 
 def test_the_models_of_a_state_have_the_names_of_a_runs_models() -> None:

@@ -198,7 +198,7 @@ def test_a_name_that_is_taken_is_refused(name: str) -> None:
     class Clumsy(LocalRule):
         records: ClassVar[tuple[Column, ...]] = (Column(name, float, "something else"),)
 
-    with pytest.raises(SettingError, match=f"has another '{name}'"):
+    with pytest.raises(SettingError, match=f"already has '{name}'"):
         Method("clumsy", (Clumsy(),))
 
 
