@@ -152,7 +152,7 @@ def test_damage_and_a_missing_file_are_one_sentence(everything_on_disk, tmp_path
     with pytest.raises(RunError, match="is damaged"):
         paged[[0], [0]]
     path.unlink()
-    with pytest.raises(RunError, match=r"Cannot open .*control.rows\): No such file"):
+    with pytest.raises(RunError, match=r"Cannot open .*control.rows: No such file"):
         Paged.from_tensors(stored, path)
 
 
