@@ -27,9 +27,8 @@ import torch
 
 from benchmarks.elevation_cells import NAMES
 from benchmarks.journeys_networks import (
-    INPUTS,
     SEEDS,
-    SHARES,
+    SET_UPS,
     elevated,
     fleet_of,
     network_file,
@@ -59,7 +58,6 @@ from fedwatt.journeys.ridge import (
     series_features,
     trip_means,
     trip_numbers,
-    window_features,
 )
 from fedwatt.journeys.totals import energy_by_second, tile_ends
 from fedwatt.models import get_model
@@ -96,9 +94,9 @@ class Rows:
         """Return the RMSE by vehicle, Wh."""
         cells = self.squares.get(row, {})
         return {
-            vehicle: round(float(np.sqrt(own[band][0] / own[band][1])), 3)
-            for vehicle, own in cells.items()
-            if own.get(band, [0, 0])[1]
+            vehicle: round(float(np.sqrt(vehicle_errors[band][0] / vehicle_errors[band][1])), 3)
+            for vehicle, vehicle_errors in cells.items()
+            if vehicle_errors.get(band, [0, 0])[1]
         }
 
     def cover(self, calibration: str, kind: str, vehicle: str, share: float) -> None:
@@ -111,7 +109,7 @@ class Rows:
         bands = ["all", *(name for _, _, name in BANDS)]
         covered = {
             calibration: {
-                kind: {name: round(100 * float(np.mean(own)), 2) for name, own in cells.items()}
+                kind: {name: round(100 * float(np.mean(hits)), 2) for name, hits in cells.items()}
                 for kind, cells in kinds.items()
             }
             for calibration, kinds in self.covered.items()
@@ -120,8 +118,20 @@ class Rows:
             "rmse_wh": {r: {band: self.rmse(r, band) for band in bands} for r in self.squares},
             "trips_percent": self.trips,
             "covered_percent": covered["own trips"],
+            "coverage_error_percent": {
+                kind: {name: _standard_error(shares) for name, shares in cells.items()}
+                for kind, cells in self.covered["own trips"].items()
+            },
+            "test_trips": {
+                name: len(hits) for name, hits in self.covered["own trips"]["trips"].items()
+            },
             "covered_percent_without_own_trips": covered["no own trips"],
         }
+
+
+def _standard_error(shares: Sequence[float]) -> float:
+    """Return the standard error of a mean over trips, in percent."""
+    return round(100 * float(np.std(shares) / np.sqrt(max(len(shares) - 1, 1))), 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +140,7 @@ class TripWindows:
 
     trip: Trip
     series: np.ndarray[Any, Any]
-    asked: IntArray
+    requested: IntArray
     inside: slice
     measured_wh: FloatArray
     speed_mps: FloatArray
@@ -153,13 +163,13 @@ def trip_windows(trip: Trip, client: Client) -> TripWindows:
         now |= {name: np.zeros(1) for name in ZERO_AT_REST if name in now}
         ends.append(np.repeat(feature_columns(now, features, begin=second), 60, axis=0))
     rows = np.concatenate([ends[0], trip_features(trip, features, client.name), ends[1]])
-    asked = np.concatenate([[59], 60 + tile_ends(trip.seconds, window=60), [len(rows) - 1]])
+    requested = np.concatenate([[59], 60 + tile_ends(trip.seconds, window=60), [len(rows) - 1]])
     energy = np.concatenate([[0.0], np.cumsum(trip.channels["energy_wh"])])
     metres = np.concatenate([[0.0], np.cumsum(trip.channels["speed_mps"])])
     return TripWindows(
         trip,
         client.scaler.forward(rows).astype(np.float32),
-        asked,
+        requested,
         slice(60, trip.seconds + 1),
         energy[60:] - energy[:-60],
         (metres[60:] - metres[:-60]) / 60,
@@ -206,10 +216,10 @@ def vehicle_models(
     shared = fleet_ridge(fleet.clients)
     mixtures = []
     scaled = []
-    for client, own in zip(fleet.clients, weights, strict=True):
+    for client, vehicle_weights in zip(fleet.clients, weights, strict=True):
         network = {
-            split: network_predictions(client, own, client.series, client.ends[split])
-            for split in ("validation", "test")
+            split: network_predictions(client, vehicle_weights, client.series, client.ends[split])
+            for split in ("train", "validation", "test")
         }
         mixture = chosen_mixture(client, shared, network["validation"])
         mixtures.append(mixture)
@@ -226,19 +236,19 @@ def vehicle_models(
     calibrated = fleet_intervals(parts.values())
     models = {}
     for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
-        others = calibrated.without(parts[place]) if place in parts else calibrated
-        ridge = mixed_ridge(client, shared)
-        predicted = scaled[place] | {"train": window_features(client, "train") @ ridge}
+        other_vehicles = calibrated.without(parts[place]) if place in parts else calibrated
         models[client.name] = VehicleModel(
             client,
             weights[place],
             mixtures[place],
-            ridge,
+            mixed_ridge(client, shared),
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
-            past_trips(client, vehicle, predicted, seed),
+            past_trips(client, vehicle, scaled[place], seed),
             {
-                "own trips": {kind: others.factor(kind, scores[place][kind]) for kind in KINDS},
-                "no own trips": {kind: others.factor(kind) for kind in KINDS},
+                "own trips": {
+                    kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS
+                },
+                "no own trips": {kind: other_vehicles.factor(kind) for kind in KINDS},
             },
         )
     return models, {
@@ -255,13 +265,14 @@ def vehicle_models(
 def past_trips(
     client: Client, vehicle: Vehicle, predicted: Mapping[str, FloatArray], seed: int
 ) -> list[PastTrip]:
-    """Return all trips with their mean residuals; of training trips, those of the ridge."""
+    """Return all trips with their mean residuals, as the vehicle's model predicts them."""
     splits = split_of_trips(vehicle, settings(seed))
     past = []
     for split, values in predicted.items():
         trips = [trip for trip in vehicle.trips if splits.get(trip.name) == split]
-        residual = client.labels[split].astype(np.float64) - values
-        number = trip_numbers(client.ends[split], client.window)
+        recorded = len(client.as_recorded().ends[split])
+        residual = (client.labels[split].astype(np.float64) - values)[:recorded]
+        number = trip_numbers(client.ends[split][:recorded], client.window)
         means = trip_means(residual, number)
         for trip, mean in zip(trips, means, strict=True):
             end_s = trip.start_time_s + trip.seconds
@@ -285,7 +296,7 @@ def split_record(folder: Path, networks: Path, seed: int, share: int, inputs: st
 
 def left_out_record(folder: Path, networks: Path, seed: int, name: str) -> Any:
     """Return the errors and coverage of a vehicle that nothing shared has seen."""
-    share, inputs = SHARES[0], INPUTS[0]
+    share, inputs = SET_UPS[0]
     vehicles = elevated(folder, seed, share, name)
     file = network_file(networks, seed, share, inputs, name)
     weights = torch.from_numpy(network_weights(vehicles, file, seed, inputs, name))
@@ -312,10 +323,10 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
     """Add the errors of one test trip; without the trip's past, they are those of 5 s strides."""
     client = model.client
     windows = trip_windows(trip, client)
-    network = network_predictions(client, model.weights, windows.series, windows.asked)
-    ridge = series_features(windows.series, windows.asked, client.window) @ model.ridge
+    network = network_predictions(client, model.weights, windows.series, windows.requested)
+    ridge = series_features(windows.series, windows.requested, client.window) @ model.ridge
     mixture = replace(model.mixture, balance=None)
-    linear = series_features(windows.series, windows.asked, client.window) @ mixture.linear
+    linear = series_features(windows.series, windows.requested, client.window) @ mixture.linear
     cold = coldness(windows.ambient_c)
     offset = remembered_offset(model.past, trip.start_time_s, cold)
     mean = mixture.network * network + linear if mixture.network else linear
@@ -410,8 +421,8 @@ def main() -> None:
         folders = (chosen.fleet, chosen.networks)
         seeds = [int(seed) for seed in chosen.seeds.split(",") if seed]
         left_out = [int(seed) for seed in chosen.left_out.split(",") if seed]
-        tasks: list[Task] = [(*folders, s, k, i, "") for k in SHARES for i in INPUTS for s in seeds]
-        tasks += [(*folders, s, SHARES[0], INPUTS[0], name) for s in left_out for name in NAMES]
+        tasks: list[Task] = [(*folders, seed, *set_up, "") for set_up in SET_UPS for seed in seeds]
+        tasks += [(*folders, s, *SET_UPS[0], name) for s in left_out for name in NAMES]
         missing = []
         for task in tasks:
             cells, key = cells_of(record, task)

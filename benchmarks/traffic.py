@@ -114,7 +114,7 @@ class Traffic:
     """Rounds of a fleet, [rounds] each unless said otherwise."""
 
     available: NDArray[np.int64]
-    asked: NDArray[np.int64]
+    called: NDArray[np.int64]
     replied: NDArray[np.int64]
     """In time: these count."""
     late: NDArray[np.int64]
@@ -137,7 +137,7 @@ class Traffic:
             "rounds": len(self.seconds),
             "hours": hours,
             "available": float(np.mean(self.available)),
-            "asked": float(np.mean(self.asked)),
+            "asked": float(np.mean(self.called)),
             "replied": float(np.mean(self.replied)),
             "late": float(np.mean(self.late)),
             "lost": float(np.mean(self.lost)),
@@ -191,27 +191,27 @@ def simulate(
     times = np.zeros(fleet.vehicles, np.int64)
     rows = []
     for number in range(rounds):
-        asked = participants(seed, number, available, fleet.participation)
-        lost = lost_replies(seed, number, fleet.vehicles, availability)[asked]
+        called = participants(seed, number, available, fleet.participation)
+        lost = lost_replies(seed, number, fleet.vehicles, availability)[called]
         spent = (
             2 * fleet.latency_s
-            + load.down_bytes * 8e-6 / (fleet.down_mbps * links_down[asked])
-            + fleet.steps * sizes[asked] / (fleet.steps_per_s * computers[asked])
-            + load.up_bytes * 8e-6 / (fleet.up_mbps * links_up[asked])
+            + load.down_bytes * 8e-6 / (fleet.down_mbps * links_down[called])
+            + fleet.steps * sizes[called] / (fleet.steps_per_s * computers[called])
+            + load.up_bytes * 8e-6 / (fleet.up_mbps * links_up[called])
         )
         sending = spent[~lost]
-        end = round_end(sending, len(asked), fleet.enough, fleet.deadline_s)
+        end = round_end(sending, len(called), fleet.enough, fleet.deadline_s)
         replied = int((sending <= end).sum())
-        times[asked] += 1
+        times[called] += 1
         rows.append(
             (
                 int(available.sum()),
-                len(asked),
+                len(called),
                 replied,
                 len(sending) - replied,
                 int(lost.sum()),
                 end,
-                float(len(asked) * load.down_bytes),
+                float(len(called) * load.down_bytes),
                 float(len(sending) * load.up_bytes),
                 replied * load.server_s,
                 int(np.count_nonzero(times)),
@@ -255,16 +255,16 @@ def simulate_methods(
     return result
 
 
-def round_end(seconds: FloatArray, asked: int, enough: float, deadline_s: float) -> float:
+def round_end(seconds: FloatArray, called: int, enough: float, deadline_s: float) -> float:
     """Return the end of a round whose replies would arrive after `seconds` [P].
 
-    >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), asked=5, enough=0.6, deadline_s=60.0)
+    >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), called=5, enough=0.6, deadline_s=60.0)
     3.0
-    >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), asked=5, enough=0.8, deadline_s=60.0)
+    >>> round_end(np.array([3.0, 1.0, 2.0, 90.0]), called=5, enough=0.8, deadline_s=60.0)
     60.0
     """
     # 0.07 * 100 is 7.000000000000001 in floating point; its ceiling must still be 7.
-    needed = int(np.ceil(round(enough * asked, 9)))
+    needed = int(np.ceil(round(enough * called, 9)))
     if needed == 0 or needed > len(seconds):
         return deadline_s
     return min(float(np.partition(seconds, needed - 1)[needed - 1]), deadline_s)

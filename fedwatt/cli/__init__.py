@@ -124,7 +124,7 @@ def options(
         typer.Option("--version", help="Show the version.", callback=print_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Options of fedwatt itself, before any command."""
+    """Handle the options of fedwatt itself, before any command."""
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ class RunView(Observer):
             self.say(f"building the fleet: {built:,} of {of:,} vehicles")
 
     def on_fleet(self, fleet: "Fleet") -> None:
-        """One line about the fleet, and one about what windows predict unless that is energy."""
+        """Show a line about the fleet, and one about the target unless it is energy."""
         self.unit = fleet.settings.predicts.unit
         self.say(describe_fleet(fleet))
         if fleet.settings.predicts.name != "energy":
@@ -107,7 +107,7 @@ class RunView(Observer):
 
 
 def figures(record: "RoundRecord", unit: str) -> tuple[str, str]:
-    """(test RMSE, drift) of a round, means over the seeds that are still finite."""
+    """Return (test RMSE, drift) of a round, means over the seeds that are still finite."""
 
     def mean(column: str) -> float:
         finite = [row[column] for row in record.rounds if isfinite(row[column])]

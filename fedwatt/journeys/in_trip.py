@@ -210,7 +210,7 @@ class Moments:
 
 
 def moments(trips: Iterable[tuple[UnderWay, float]]) -> Moments:
-    """Moments of trips under way, each with the energy it took in all, Wh."""
+    """Return moments of trips under way, each with the trip's total energy, Wh."""
     rows = [
         (
             (going.states_left_wh, going.speed_mps**2, 1.0),
@@ -245,7 +245,7 @@ def narrower_intervals(total: Mapping[str, FloatArray]) -> FloatArray:
 
 
 def corrected(total: Mapping[str, FloatArray]) -> FloatArray:
-    """κ, q and c of the fleet's sums, [3]; the usual ones where there are none."""
+    """Return κ, q and c [3] from the fleet's sums; the defaults without sums."""
     matrix = total["matrix"].reshape(3, 3)
     if np.linalg.matrix_rank(matrix) < 3:
         return np.array(USUAL)

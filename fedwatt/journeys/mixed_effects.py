@@ -77,12 +77,14 @@ class OwnEffects:
 
 
 def predict(fleet: FleetEffects, vehicle: OwnEffects, x: FloatArray) -> FloatArray:
-    """xᵀ(β₀ + β_v) s_v, [trips]."""
+    """Return xᵀ(β₀ + β_v) s_v, [trips]."""
     return x / fleet.unit @ (fleet.mean + vehicle.beta) * vehicle.scale
 
 
 def unit_sums(trips: Observations) -> dict[str, FloatArray]:
-    """Σ (x / σ)² and Σ x of each column, Σ y, the number of trips, and whether there are any."""
+    """Return Σ (x / σ)² and Σ x of each column, Σ y, the number of trips, and whether there are
+    any.
+    """
     squares = ((trips.x / trips.sigma[:, None]) ** 2).sum(axis=0)
     count = np.array([float(len(trips.y))])
     return {
@@ -246,7 +248,7 @@ def solved(a: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def left_out(fleet: FleetEffects, trips: Observations) -> FloatArray:
-    """(β₀ + β_v) s_v [trips, p] for columns x / unit, where each trip has taught neither part.
+    """Return leave-one-trip-out (β₀ + β_v) s_v [trips, p] for columns x / unit.
 
     That is so if `fleet` has not seen the vehicle: β_v and s_v are learned anew from the others.
     """

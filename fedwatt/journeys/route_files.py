@@ -111,7 +111,7 @@ def model_from_text(text: str, where: str) -> RouteModel:
 
 
 def _named(part: Any, prefix: str = "") -> Arrays:
-    """Arrays and numbers of a dataclass as arrays, named after its fields."""
+    """Return the arrays and numbers of a dataclass as arrays, named after its fields."""
     values = {prefix + member.name: getattr(part, member.name) for member in fields(part)}
     return {name: np.array([v]) if np.isscalar(v) else v for name, v in values.items()}
 
@@ -166,7 +166,7 @@ def _roads(arrays: Arrays) -> RoadClasses | None:
 
 
 def save_arrays(arrays: Arrays, facts: Mapping[str, Any]) -> bytes:
-    """Arrays as JSON, with `about` beside them; numpy alone reads it again."""
+    """Write arrays as JSON with the description `about`; reading needs numpy alone."""
     packed = {
         name: {
             "type": KINDS[values.dtype],

@@ -43,7 +43,7 @@ LEAST_TRIPS = 30.0
 
 
 def sigma(metres: FloatArray | float) -> FloatArray:
-    """σ of a way, km: errors grow with it, and short ways have some of their own."""
+    """Return σ of a route, km: it grows with length and has a minimum for short routes."""
     return np.asarray(metres, dtype=np.float64) / 1000 + BASE_KM
 
 
@@ -71,7 +71,7 @@ def counted_errors(errors: FloatArray) -> FloatArray:
 
 
 def quantiles_of(counts: FloatArray, levels: FloatArray) -> FloatArray:
-    """Relative errors at `levels` [n] of 0 to 1, from counts in bins [320]."""
+    """Return the relative errors at `levels` [n] between 0 and 1 from counts in bins [320]."""
     grown = np.concatenate([[0.0], np.cumsum(counts)]) / max(counts.sum(), 1e-300)
     last = np.searchsorted(grown, grown[-1]) + 1  # beyond it nothing is counted
     return np.interp(levels, grown[:last], np.linspace(-WIDEST, WIDEST, BINS + 1)[:last])
@@ -110,7 +110,7 @@ def vehicle_size(errors: FloatArray) -> float:
 
 
 def quantiles(fleet: FloatArray) -> FloatArray:
-    """Return relative errors at 99 levels by class of length, [3, 99], from counts [3 · 320].
+    """Return the relative errors at 99 levels by class of length, [3, 99], from counts [3 · 320].
 
     A class of few trips takes the others' errors for those that it lacks. The middle is taken off:
     a prediction is the middle of its interval.
@@ -153,7 +153,9 @@ class Bars:
     noise: FloatArray
 
     def errors(self, metres: FloatArray, predicted: FloatArray, unknown_share: float) -> FloatArray:
-        """Errors y - ŷ at 99 levels for ways of `metres` [n] and predictions [n], [n, 99]."""
+        """Return the errors y - ŷ at 99 levels for routes of `metres` [n] and predictions [n], [n,
+        99].
+        """
         wider = np.where(LEVELS < 0.5, np.minimum(self.own, self.unknown), self.own)
         wider = np.where(LEVELS > 0.5, np.maximum(self.own, self.unknown), wider)
         table = (1 - unknown_share) * self.own + unknown_share * wider
@@ -176,14 +178,14 @@ class Bars:
 
 
 def interval(at_levels: FloatArray, share: float) -> tuple[FloatArray, FloatArray]:
-    """Low and high end of the middle `share` from values at 99 levels [..., 99]."""
+    """Return the ends of the central interval `share` from values at 99 levels [..., 99]."""
     ends = ((1 - share) / 2, (1 + share) / 2)
     low, high = (np.searchsorted(LEVELS, end - 1e-9) for end in ends)
     return at_levels[..., low], at_levels[..., high]
 
 
 def crps(at_levels: Sequence[float] | FloatArray, measured: float) -> float:
-    """Continuous ranked probability score of a prediction at 99 levels, in its unit.
+    """Return the continuous ranked probability score of a prediction at 99 levels, in its unit.
 
     Twice the mean pinball loss over levels (Gneiting and Raftery, JASA 102, 2007).
 

@@ -86,7 +86,7 @@ def _smoothed(elevation_m: FloatArray, step_m: float) -> FloatArray:
 def route_features(
     route: Route, rates: FloatArray, rise: FloatArray, temperature_c: float
 ) -> FloatArray:
-    """Features from the start to the end of each step, [steps, 17].
+    """Return features from the start to the end of each step, [steps, 17].
 
     `rates` [steps, 6] are the driving field's, per metre of route.
     """

@@ -93,7 +93,7 @@ class Workers:
 
 
 def cores() -> int:
-    """Cores that this process may use; fewer where OMP_NUM_THREADS says so."""
+    """Return how many cores this process may use, at most OMP_NUM_THREADS."""
     here = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         here = len(os.sched_getaffinity(0))

@@ -69,7 +69,7 @@ class Mapped:
 
 
 def gather_clients(clients: Iterable["Client"]) -> tuple[tuple["Client", ...], Mapped | None]:
-    """Clients in natural order of their names, and their windows on disk if they are too large.
+    """Sort clients by name and move their windows to disk if they are too large.
 
     Consumes them one at a time.
     """

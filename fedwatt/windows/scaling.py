@@ -138,7 +138,7 @@ def selection_mix(window_means: FloatArray, labels: FloatArray, keep: int) -> Fl
 
 
 def pulled(gram: FloatArray, right: FloatArray, strength: float) -> FloatArray:
-    """β [features + 1] of means of x xᵀ and of x y, pulled towards 0.
+    """Return β [features + 1] from the means of x xᵀ and x y, shrunk towards 0.
 
     A feature that never changes gets 0.
 
@@ -154,7 +154,7 @@ def pulled(gram: FloatArray, right: FloatArray, strength: float) -> FloatArray:
 
 
 def ridge(features: FloatArray, target: FloatArray) -> FloatArray:
-    """β [features + 1] of rows [rows, features], whatever their units.
+    """Fit β [features + 1] on rows [rows, features] in any units.
 
     >>> ridge(np.array([[0.0], [1.0], [2.0]]), np.array([1.0, 3.0, 5.0])).round(2)
     array([2., 1.])

@@ -262,7 +262,7 @@ def test_an_own_model_that_leaves_the_finite_numbers_stays(caplog) -> None:
     method = get("ditto", rate_own=1e30)
     after, _ = fed.advance(method, fed.start(method)[0])
     assert torch.equal(personalised_models(fed, method, after), after.weights[0].expand(2, -1))
-    assert "the own model of car-000 is not finite" in caplog.text
+    assert "the personalised model of car-000 is not finite" in caplog.text
 
 
 def test_ifca_chooses_by_any_loss() -> None:
@@ -342,7 +342,7 @@ def test_a_centre_that_is_not_finite_is_not_chosen() -> None:
 
 @pytest.mark.parametrize("other", ["ri-fedavg", "moon", "lesam", "ditto", "fedrep"])
 def test_what_remembers_one_model_does_not_go_with_several(other: str) -> None:
-    with pytest.raises(SettingError, match=r"of one model|model of their own"):
+    with pytest.raises(SettingError, match=r"of one model|a personalised model"):
         get(f"ifca+{other}")
 
 
@@ -418,7 +418,7 @@ def test_scaffold_corrects_the_body_alone() -> None:
         ("fedrep+mimelite", {}, "FrozenMomentum uploads gradients of the whole model"),
         ("fedrep+scaffold", {"option": 1}, "ControlVariates uploads gradients of the whole"),
         ("fedrep+scaffold", {"head_training": "together"}, "Train the head apart"),
-        ("fedrep+ditto", {}, "each give vehicles a model of their own"),
+        ("fedrep+ditto", {}, "each give vehicles a personalised model"),
     ],
 )
 def test_what_a_personal_head_cannot_go_with(name: str, settings: dict, reason: str) -> None:
@@ -435,5 +435,5 @@ def test_two_kinds_of_own_models_are_refused() -> None:
     class Other(type(get("ditto").local[0])):
         pass
 
-    with pytest.raises(SettingError, match="each give vehicles a model of their own"):
+    with pytest.raises(SettingError, match="each give vehicles a personalised model"):
         Method("both", (*get("ditto").local, Other()))

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedwatt.report.load import load_run
-from fedwatt.report.method_tables import signals_table
+from fedwatt.report.tables import signals_table
 
 
 def with_signals(run, alignment):

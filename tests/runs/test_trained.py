@@ -19,7 +19,7 @@ from fedwatt.methods import Method, Proximal
 from fedwatt.models import MLP
 from fedwatt.privacy import Budget
 from fedwatt.report.load import load_run, load_runs, where
-from fedwatt.report.method_tables import privacy_table
+from fedwatt.report.tables import privacy_table
 from fedwatt.runs.config import from_tables
 from fedwatt.runs.objects import named
 from fedwatt.runs.run import Run
