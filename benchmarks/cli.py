@@ -20,7 +20,7 @@ PAPER_METHODS = ["fedavg", "scaffold", "fedadam", "fo-ri-fedavg"]
 Repeats = Annotated[int, typer.Option(help="Repetitions in turns; medians are shown.", min=1)]
 Methods = Annotated[list[str] | None, typer.Option(help="Method; repeat for several.")]
 
-app = typer.Typer(help="Ratios measured in one run on this machine.", no_args_is_help=True)
+app = typer.Typer(help="Measure speed, traffic and latency on this machine.", no_args_is_help=True)
 
 
 def add_to(fedwatt: typer.Typer) -> None:

@@ -25,16 +25,16 @@ KINDS = {"windows": "windows", "in_trip": "windows, in trip", "trips": "trips, s
 
 def window_rmse(splits: Mapping[str, Any], row: str) -> dict[str, float]:
     """Return the RMSE over vehicles of a row by split, Wh."""
-    return {seed: overall(own["rmse_wh"][row]["all"]) for seed, own in sorted(splits.items())}
+    return {seed: overall(split["rmse_wh"][row]["all"]) for seed, split in sorted(splits.items())}
 
 
 def trip_errors(splits: Mapping[str, Any], row: str) -> dict[str, np.ndarray]:
     """Return absolute errors of trips by split, %."""
-    found = {}
-    for seed, own in sorted(splits.items()):
-        cells = own["trips_percent"][row].values()
-        found[seed] = np.abs([error for trips in cells for error in trips.values()])
-    return found
+    errors = {}
+    for seed, split in sorted(splits.items()):
+        cells = split["trips_percent"][row].values()
+        errors[seed] = np.abs([error for trips in cells for error in trips.values()])
+    return errors
 
 
 def statistics(splits: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,8 +55,8 @@ def statistics(splits: Mapping[str, Any]) -> dict[str, Any]:
         "worst_split_over_mean": {name: round(value, 3) for name, value in worst.items()},
         "trip_error_percent": _three(trips),
         "trip_error_median_by_split": {
-            seed: round(float(np.median(own)), 2)
-            for seed, own in trip_errors(splits, "balanced").items()
+            seed: round(float(np.median(errors)), 2)
+            for seed, errors in trip_errors(splits, "balanced").items()
         },
         "coverage": coverage(splits),
         "cold_over_warm": cold_over_warm(splits),
@@ -72,40 +72,40 @@ def _three(values: np.ndarray) -> list[float]:
 
 def coverage(splits: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean and least coverage over vehicles of 90 % intervals, each over all splits, %."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for kind in ("windows", "in_trip", "trips"):
         cells: dict[str, list[float]] = {}
-        for own in splits.values():
-            for vehicle, value in own["covered_percent"][kind].items():
+        for split in splits.values():
+            for vehicle, value in split["covered_percent"][kind].items():
                 cells.setdefault(vehicle, []).append(value)
         means = {vehicle: float(np.mean(values)) for vehicle, values in cells.items()}
-        found[kind] = {
+        result[kind] = {
             "mean": round(float(np.mean(list(means.values()))), 1),
             "least": round(min(means.values()), 1),
             "by_vehicle": {vehicle: round(value, 1) for vehicle, value in means.items()},
         }
-    return found
+    return result
 
 
 def cold_over_warm(splits: Mapping[str, Any]) -> dict[str, float]:
     """Return the median over vehicles of RMSE below 5 °C over that above 15 °C, by row."""
-    found = {}
+    by_row = {}
     for row in ("with earlier trips, after ten minutes", "in trip, after ten minutes"):
         ratios = []
         for vehicle in next(iter(splits.values()))["rmse_wh"][row]["all"]:
             cold, warm = (
                 [
-                    own["rmse_wh"][row][band][vehicle]
-                    for own in splits.values()
-                    if vehicle in own["rmse_wh"][row][band]
+                    split["rmse_wh"][row][band][vehicle]
+                    for split in splits.values()
+                    if vehicle in split["rmse_wh"][row][band]
                 ]
                 for band in ("below 5 °C", "above 15 °C")
             )
             if cold and warm:
                 square = np.mean(np.square(cold)) / np.mean(np.square(warm))
                 ratios.append(float(np.sqrt(square)))
-        found[row] = round(float(np.median(ratios)), 3)
-    return found
+        by_row[row] = round(float(np.median(ratios)), 3)
+    return by_row
 
 
 def paired(splits: Mapping[str, Any], better: str, than: str) -> str:
@@ -141,15 +141,15 @@ def trips_block(windows: Mapping[str, Any]) -> str:
         ("share 3, climate", "shared by 3, speed and climate known"),
         ("share 1, climate", "shared by 1, speed and climate known"),
     ):
-        own = trip_errors(windows[name], "balanced").values()
+        by_split = trip_errors(windows[name], "balanced").values()
         cells = (
-            [float(np.median(one)) for one in own],
-            [float(one.mean()) for one in own],
-            [float(np.quantile(one, 0.9)) for one in own],
+            [float(np.median(split_errors)) for split_errors in by_split],
+            [float(split_errors.mean()) for split_errors in by_split],
+            [float(np.quantile(split_errors, 0.9)) for split_errors in by_split],
         )
         lines.append(f"| {text} | {' | '.join(with_interval(cell) for cell in cells)} |")
-    own = trip_errors(windows["share 3, climate"], "mean Wh/km").values()
-    every = np.concatenate(list(own))
+    by_split = trip_errors(windows["share 3, climate"], "mean Wh/km").values()
+    every = np.concatenate(list(by_split))
     lines.append(f"| mean Wh/km of the vehicle | {' | '.join(f'{v:.1f}' for v in _three(every))} |")
     return "\n".join(lines)
 
@@ -172,7 +172,11 @@ def intervals_block(record: Mapping[str, Any]) -> str:
             f"| {text} | {covered[kind]['mean']:.1f} | {covered[kind]['least']:.1f} | "
             f"{alone['mean']:.1f} | {value:.1f} ± {error:.1f} ({least}, {trips} test trips) |"
         )
-        low |= {name for name, own in alone["by_vehicle"].items() if own[0] < LEAST_COVERED}
+        low |= {
+            name
+            for name, vehicle_covered in alone["by_vehicle"].items()
+            if vehicle_covered[0] < LEAST_COVERED
+        }
     first, second = left_out["window_rmse_wh"], left_out["window_rmse_wh_as_member"]
     splits = " and ".join(left_out["splits"])
     lines += [
@@ -190,13 +194,15 @@ def left_out_summary(record: Mapping[str, Any]) -> dict[str, Any]:
 
     A vehicle's coverage over splits is [percent, standard error, test trips].
     """
-    cells = [(seed, name, own) for seed, split in record.items() for name, own in split.items()]
+    cells = [(seed, name, cell) for seed, split in record.items() for name, cell in split.items()]
     coverage_of = {}
     for kind in KINDS:
         vehicles: dict[str, list[tuple[float, float, int]]] = {}
-        for _, name, own in cells:
-            trips = own["test_trips"][name]
-            values = (own[key][kind][name] for key in ("covered_percent", "coverage_error_percent"))
+        for _, name, cell in cells:
+            trips = cell["test_trips"][name]
+            values = (
+                cell[key][kind][name] for key in ("covered_percent", "coverage_error_percent")
+            )
             vehicles.setdefault(name, []).append((*values, trips))
         by_vehicle = {}
         for name, splits in vehicles.items():
@@ -204,17 +210,17 @@ def left_out_summary(record: Mapping[str, Any]) -> dict[str, Any]:
             weight = trips / trips.sum()
             both = float(weight @ covered), float(np.sqrt(weight**2 @ error**2))
             by_vehicle[name] = [*(round(value, 1) for value in both), int(trips.sum())]
-        mean = float(np.mean([own[0] for own in by_vehicle.values()]))
+        mean = float(np.mean([cell[0] for cell in by_vehicle.values()]))
         coverage_of[kind] = {"mean": round(mean, 1), "by_vehicle": by_vehicle}
     row = "with earlier trips"
     return {
         "splits": sorted(record),
         "coverage": coverage_of,
         "window_rmse_wh": round(
-            overall({s + name: own["rmse_wh"][row]["all"][name] for s, name, own in cells}), 2
+            overall({s + name: cell["rmse_wh"][row]["all"][name] for s, name, cell in cells}), 2
         ),
         "window_rmse_wh_as_member": round(
-            overall({s + name: own["as_member"]["rmse_wh"] for s, name, own in cells}), 2
+            overall({s + name: cell["as_member"]["rmse_wh"] for s, name, cell in cells}), 2
         ),
     }
 
@@ -223,9 +229,9 @@ def add_members(record: dict[str, Any]) -> None:
     """Put beside each vehicle that was left out what it has as a member on the same trips."""
     members = record["windows"][HEADLINE.format("climate")]
     for seed, split in record["left_out"].items():
-        for name, own in split.items():
+        for name, cell in split.items():
             same = members[seed]
-            own["as_member"] = {
+            cell["as_member"] = {
                 "rmse_wh": same["rmse_wh"]["with earlier trips"]["all"][name],
                 "covered_percent": {kind: same["covered_percent"][kind][name] for kind in KINDS},
             }
@@ -238,11 +244,11 @@ def temperature_rows(windows: Mapping[str, Any]) -> list[Sequence[Any]]:
         for row, bands in next(iter(splits.values()))["rmse_wh"].items():
             for band in bands:
                 for vehicle in bands["all"]:
-                    cells = [own["rmse_wh"][row][band].get(vehicle) for own in splits.values()]
-                    known = [cell for cell in cells if cell is not None]
-                    if known:
-                        rmse = round(float(np.sqrt(np.mean(np.square(known)))), 2)
-                        rows.append((name, row, vehicle, band, rmse, len(known)))
+                    cells = [split["rmse_wh"][row][band].get(vehicle) for split in splits.values()]
+                    recorded = [cell for cell in cells if cell is not None]
+                    if recorded:
+                        rmse = round(float(np.sqrt(np.mean(np.square(recorded)))), 2)
+                        rows.append((name, row, vehicle, band, rmse, len(recorded)))
     return rows
 
 

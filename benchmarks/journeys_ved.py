@@ -94,9 +94,9 @@ class Rows:
         """Return the RMSE by vehicle, Wh."""
         cells = self.squares.get(row, {})
         return {
-            vehicle: round(float(np.sqrt(own[band][0] / own[band][1])), 3)
-            for vehicle, own in cells.items()
-            if own.get(band, [0, 0])[1]
+            vehicle: round(float(np.sqrt(vehicle_errors[band][0] / vehicle_errors[band][1])), 3)
+            for vehicle, vehicle_errors in cells.items()
+            if vehicle_errors.get(band, [0, 0])[1]
         }
 
     def cover(self, calibration: str, kind: str, vehicle: str, share: float) -> None:
@@ -109,7 +109,7 @@ class Rows:
         bands = ["all", *(name for _, _, name in BANDS)]
         covered = {
             calibration: {
-                kind: {name: round(100 * float(np.mean(own)), 2) for name, own in cells.items()}
+                kind: {name: round(100 * float(np.mean(hits)), 2) for name, hits in cells.items()}
                 for kind, cells in kinds.items()
             }
             for calibration, kinds in self.covered.items()
@@ -123,7 +123,7 @@ class Rows:
                 for kind, cells in self.covered["own trips"].items()
             },
             "test_trips": {
-                name: len(own) for name, own in self.covered["own trips"]["trips"].items()
+                name: len(hits) for name, hits in self.covered["own trips"]["trips"].items()
             },
             "covered_percent_without_own_trips": covered["no own trips"],
         }
@@ -140,7 +140,7 @@ class TripWindows:
 
     trip: Trip
     series: np.ndarray[Any, Any]
-    asked: IntArray
+    requested: IntArray
     inside: slice
     measured_wh: FloatArray
     speed_mps: FloatArray
@@ -163,13 +163,13 @@ def trip_windows(trip: Trip, client: Client) -> TripWindows:
         now |= {name: np.zeros(1) for name in ZERO_AT_REST if name in now}
         ends.append(np.repeat(feature_columns(now, features, begin=second), 60, axis=0))
     rows = np.concatenate([ends[0], trip_features(trip, features, client.name), ends[1]])
-    asked = np.concatenate([[59], 60 + tile_ends(trip.seconds, window=60), [len(rows) - 1]])
+    requested = np.concatenate([[59], 60 + tile_ends(trip.seconds, window=60), [len(rows) - 1]])
     energy = np.concatenate([[0.0], np.cumsum(trip.channels["energy_wh"])])
     metres = np.concatenate([[0.0], np.cumsum(trip.channels["speed_mps"])])
     return TripWindows(
         trip,
         client.scaler.forward(rows).astype(np.float32),
-        asked,
+        requested,
         slice(60, trip.seconds + 1),
         energy[60:] - energy[:-60],
         (metres[60:] - metres[:-60]) / 60,
@@ -216,9 +216,9 @@ def vehicle_models(
     shared = fleet_ridge(fleet.clients)
     mixtures = []
     scaled = []
-    for client, own in zip(fleet.clients, weights, strict=True):
+    for client, vehicle_weights in zip(fleet.clients, weights, strict=True):
         network = {
-            split: network_predictions(client, own, client.series, client.ends[split])
+            split: network_predictions(client, vehicle_weights, client.series, client.ends[split])
             for split in ("train", "validation", "test")
         }
         mixture = chosen_mixture(client, shared, network["validation"])
@@ -236,7 +236,7 @@ def vehicle_models(
     calibrated = fleet_intervals(parts.values())
     models = {}
     for place, (client, vehicle) in enumerate(zip(fleet.clients, vehicles, strict=True)):
-        others = calibrated.without(parts[place]) if place in parts else calibrated
+        other_vehicles = calibrated.without(parts[place]) if place in parts else calibrated
         models[client.name] = VehicleModel(
             client,
             weights[place],
@@ -245,8 +245,10 @@ def vehicle_models(
             in_wh(replace(prior, factor=1.0), client.label_scale_wh),
             past_trips(client, vehicle, scaled[place], seed),
             {
-                "own trips": {kind: others.factor(kind, scores[place][kind]) for kind in KINDS},
-                "no own trips": {kind: others.factor(kind) for kind in KINDS},
+                "own trips": {
+                    kind: other_vehicles.factor(kind, scores[place][kind]) for kind in KINDS
+                },
+                "no own trips": {kind: other_vehicles.factor(kind) for kind in KINDS},
             },
         )
     return models, {
@@ -321,10 +323,10 @@ def _test_trip(rows: Rows, name: str, trip: Trip, model: VehicleModel, wh_per_m:
     """Add the errors of one test trip; without the trip's past, they are those of 5 s strides."""
     client = model.client
     windows = trip_windows(trip, client)
-    network = network_predictions(client, model.weights, windows.series, windows.asked)
-    ridge = series_features(windows.series, windows.asked, client.window) @ model.ridge
+    network = network_predictions(client, model.weights, windows.series, windows.requested)
+    ridge = series_features(windows.series, windows.requested, client.window) @ model.ridge
     mixture = replace(model.mixture, balance=None)
-    linear = series_features(windows.series, windows.asked, client.window) @ mixture.linear
+    linear = series_features(windows.series, windows.requested, client.window) @ mixture.linear
     cold = coldness(windows.ambient_c)
     offset = remembered_offset(model.past, trip.start_time_s, cold)
     mean = mixture.network * network + linear if mixture.network else linear

@@ -70,7 +70,7 @@ device = "cpu"
 [training]
 rounds = {rounds}
 participation = {share}
-evaluate_vehicles = {asked}
+evaluate_vehicles = {called}
 [personalisation]
 enabled = false
 [deploy]
@@ -89,7 +89,7 @@ class Load:
     """Load of a server: vehicles, requests per round and settings of the run."""
 
     vehicles: int
-    asked: int
+    called: int
     rounds: int = 5
     poll: float = 5.0
     """Longest pause between two looks of a vehicle for questions, s."""
@@ -254,7 +254,7 @@ def make_store(folder: Path, vehicles: int, config: str) -> KeyStore:
 
 def configuration(load: Load) -> str:
     """Of the run."""
-    share = min(load.asked / load.connected, 1.0)
+    share = min(load.called / load.connected, 1.0)
     return CONFIG.format(share=share, connected=load.connected, **asdict(load))
 
 
@@ -399,7 +399,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         if load["faulty"]:
             server += f", {load['faulty']} % at fault"
         lines.append(
-            f"| {load['vehicles']:,} | {load['asked']:,} | {server} | {cost['round_s']:.1f} s | "
+            f"| {load['vehicles']:,} | {load['called']:,} | {server} | {cost['round_s']:.1f} s | "
             f"{cost['server_cpu_s']:.2f}, {cost['run_cpu_s']:.2f} s | {cost['server_mb']:.0f} MB |"
         )
     return "\n".join(lines)
@@ -419,7 +419,7 @@ def summary_text(record: dict[str, Any]) -> str:
 def lost(row: dict[str, Any]) -> str:
     """Return a sentence on missing replies; empty where all arrived."""
     replies = row["cost"]["replies"]
-    called = row["load"]["asked"]
+    called = row["load"]["called"]
     if row["load"]["faulty"] and "lost" in row["cost"]:
         return (
             f" With {row['load']['faulty']} % of the vehicles at fault, {row['cost']['lost']} "

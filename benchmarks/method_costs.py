@@ -101,9 +101,10 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     return {
         "costs": f"{table(times)}\n\n{'; '.join(variants)}. "
         "The roughness methods do not probe here; with a probe in every vehicle FO-RI-FedAvg takes "
-        f"{times[PROBING]:.1f}. A probe evaluates the loss M (m + 1) = {passes:,} times, as long "
-        f"as about {steps:.0f} local steps. Medians of {record['repeats']} rounds, "
-        f"{record['vehicles']} vehicles, {record['steps']} steps, batches of {record['batch']}; "
+        f"{times[PROBING]:.1f}. A probe evaluates the loss M (m + 1) = {passes:,} times, "
+        f"which takes as long as about {steps:.0f} local steps. Medians of {record['repeats']} "
+        f"rounds, {record['vehicles']} vehicles, {record['steps']} steps, "
+        f"batches of {record['batch']}; "
         f"{hardware['processor']}, one thread, torch {hardware['torch']} "
         "(`benchmarks/method_costs.py`)."
     }

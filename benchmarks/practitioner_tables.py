@@ -82,14 +82,14 @@ def on_same(first: Cells, second: Cells) -> tuple[dict[Any, list[float]], dict[A
     theirs: dict[Any, list[float]] = {}
     for cell in sorted(set(first) & set(second)):
         trips = sorted(set(first[cell]) & set(second[cell]))
-        known = [trip for trip in trips if np.isfinite(first[cell][trip] + second[cell][trip])]
-        if not known:
+        comparable = [trip for trip in trips if np.isfinite(first[cell][trip] + second[cell][trip])]
+        if not comparable:
             raise DataError(
                 f"Split {cell[0]} of {cell[1]} has no trip that both sides predict. Record both "
                 "on the same fleet."
             )
-        ours[cell] = [first[cell][trip] for trip in known]
-        theirs[cell] = [second[cell][trip] for trip in known]
+        ours[cell] = [first[cell][trip] for trip in comparable]
+        theirs[cell] = [second[cell][trip] for trip in comparable]
     return ours, theirs
 
 
@@ -116,8 +116,8 @@ def paired_difference(fedwatt: Cells, peer: Cells, statistic: Statistic) -> Diff
 def peer_cells(part: Mapping[str, Any], kind: str, row: str) -> Cells:
     """Return a peer's cells of a row; `kind` is "errors_percent" or "rmse_wh"."""
     cells: Cells = {}
-    for seed, found in part.items():
-        for vehicle, values in found[kind].get(row, {}).items():
+    for seed, by_vehicle in part.items():
+        for vehicle, values in by_vehicle[kind].get(row, {}).items():
             cells[seed, vehicle] = values if isinstance(values, dict) else {"": values}
     return cells
 
@@ -127,15 +127,19 @@ def fedwatt_routes(journeys: Mapping[str, Any], peers: Mapping[str, Any]) -> Cel
     recorded = journeys["routes"].get("errors_percent")
     if recorded is None:  # a record without trips: as measured beside the peers
         return peer_cells(peers["routes"], "errors_percent", "fedwatt")
-    return {(seed, name): own for seed, by in recorded.items() for name, own in by.items()}
+    return {
+        (seed, name): route_errors
+        for seed, by in recorded.items()
+        for name, route_errors in by.items()
+    }
 
 
 def fedwatt_trips(journeys: Mapping[str, Any], inputs: str) -> Cells:
     """Return fedwatt's errors of trips with known speed, as an exported model makes them."""
     return {
         (seed, vehicle): {trip: abs(error) for trip, error in trips.items()}
-        for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, trips in found["trips_percent"]["balanced, without earlier trips"].items()
+        for seed, split in journeys["windows"].get(SET_UP.format(inputs), {}).items()
+        for vehicle, trips in split["trips_percent"]["balanced, without earlier trips"].items()
     }
 
 
@@ -143,8 +147,8 @@ def fedwatt_windows(journeys: Mapping[str, Any], inputs: str) -> Cells:
     """Return fedwatt's RMSE by vehicle."""
     return {
         (seed, vehicle): {"": rmse_wh}
-        for seed, found in journeys["windows"].get(SET_UP.format(inputs), {}).items()
-        for vehicle, rmse_wh in found["rmse_wh"]["mean of members"]["all"].items()
+        for seed, split in journeys["windows"].get(SET_UP.format(inputs), {}).items()
+        for vehicle, rmse_wh in split["rmse_wh"]["mean of members"]["all"].items()
     }
 
 
@@ -194,7 +198,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
         "mean Wh/km of the vehicle (distance alone)": "mean Wh/km",
         "RouteE, bundled Chevrolet Bolt (no trips of VED)": "RouteE, bundled Chevrolet Bolt",
     }
-    found = [
+    compared = [
         Comparison(
             "trip before departure, median error",
             expected,
@@ -236,7 +240,7 @@ def comparisons(peers: Mapping[str, Any], journeys: Mapping[str, Any]) -> list[C
             "speed, climate power",
         ),
     ]
-    return [one for one in found if one.fedwatt and any(one.peers.values())]
+    return [entry for entry in compared if entry.fedwatt and any(entry.peers.values())]
 
 
 SHORT_NAMES: Final = {
@@ -282,38 +286,38 @@ def csv_rows(tasks: Sequence[Comparison]) -> list[Sequence[Any]]:
             *("fedwatt less this one", "low", "high", "fedwatt less this one, mean"),
         )
     ]
-    for one in tasks:
-        peers = {name: cells for name, cells in one.peers.items() if cells}
+    for task in tasks:
+        peers = {name: cells for name, cells in task.peers.items() if cells}
         first = next(iter(peers.values()))
-        for name, cells in {"fedwatt": one.fedwatt, **peers}.items():
-            shown = list(on_same(cells, first)[0].values())
-            percent = one.unit == "%"
+        for name, cells in {"fedwatt": task.fedwatt, **peers}.items():
+            errors = list(on_same(cells, first)[0].values())
+            percent = task.unit == "%"
             measures = (median_error, mean_error, tail_error) if percent else (rmse,)
-            values: list[Any] = [round(measure(shown), 2) for measure in measures]
+            values: list[Any] = [round(measure(errors), 2) for measure in measures]
             values = [*values, ""] if percent else ["", "", "", *values]
             gaps: list[Any] = ["", "", "", ""]
             if name != "fedwatt":
-                gap = paired_difference(one.fedwatt, cells, one.statistic)
+                gap = paired_difference(task.fedwatt, cells, task.statistic)
                 gaps = [round(value, 2) for value in (gap.value, gap.low, gap.high)]
-                in_the_mean = paired_difference(one.fedwatt, cells, mean_error).value
+                in_the_mean = paired_difference(task.fedwatt, cells, mean_error).value
                 gaps.append(round(in_the_mean, 2) if percent else "")
-            rows.append((one.task, one.inputs, name, one.unit, *values, *gaps))
+            rows.append((task.task, task.inputs, name, task.unit, *values, *gaps))
     return rows
 
 
 def page_block(tasks: Sequence[Comparison]) -> str:
     """Return by how much fedwatt's errors are lower, in words for docs/journeys.md."""
     sentences = []
-    for one in tasks:
-        behind = []
-        for name, cells in one.peers.items():
+    for entry in tasks:
+        margins = []
+        for name, cells in entry.peers.items():
             if not cells or name not in SHORT_NAMES:
                 continue
-            ours, theirs = (list(side.values()) for side in on_same(one.fedwatt, cells))
-            measures = (median_error, mean_error) if one.unit == "%" else (rmse,)
+            ours, theirs = (list(side.values()) for side in on_same(entry.fedwatt, cells))
+            measures = (median_error, mean_error) if entry.unit == "%" else (rmse,)
             gaps = [f"{100 * (1 - m(ours) / m(theirs)):.1f}" for m in measures]
-            behind.append(f"{' / '.join(gaps)} % than those of {SHORT_NAMES[name]}")
-        sentences.append(f"{one.task.rpartition(',')[0]}: {', '.join(behind)}")
+            margins.append(f"{' / '.join(gaps)} % than those of {SHORT_NAMES[name]}")
+        sentences.append(f"{entry.task.rpartition(',')[0]}: {', '.join(margins)}")
     return (
         "fedwatt's errors are lower by (trips: median / mean; windows: RMSE), "
         f"{'; '.join(sentences)}."
@@ -325,14 +329,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--print", action="store_true", help="show the tables and write nothing")
     peers, journeys = (json.loads(file.read_text(encoding="utf-8")) for file in (PEERS, FEDWATT))
-    found = comparisons(peers, journeys)
-    page = page_block(found)
-    table = readme_table(found)
+    compared = comparisons(peers, journeys)
+    page = page_block(compared)
+    table = readme_table(compared)
     if parser.parse_args().print:
         print(f"{page}\n\n{table}")
         return
     with TABLE.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows(csv_rows(found))
+        csv.writer(file, lineterminator="\n").writerows(csv_rows(compared))
     write_blocks(PAGE, {"beside what practitioners use": page})
     if "<!-- accuracy -->" in README.read_text(encoding="utf-8"):
         write_blocks(README, {"accuracy": table})

@@ -66,7 +66,7 @@ def reproduce(
     ] = False,
     list_: Annotated[bool, typer.Option("--list", help="Show the studies.")] = False,
 ) -> None:
-    """Regenerate the paper's tables and figures beside the printed numbers, in one page.
+    """Regenerate the paper's tables and figures on one page.
 
     What has run is kept in --out: the same command continues where it was stopped. 'fedwatt
     reproduce verify' runs committed records again and compares.

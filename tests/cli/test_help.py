@@ -109,6 +109,11 @@ def test_an_option_means_the_same_in_every_command() -> None:
     assert not set(SEVERAL_MEANINGS) - several, "no longer needed"
 
 
+def test_every_entry_of_the_first_screen_begins_with_a_verb() -> None:
+    for line in re.findall(r"^  (?:[a-z]+) +(\w[^\n]*)$", shown(""), re.MULTILINE):
+        assert line.split()[0] in (*VERBS.split(), "Measure", "Regenerate"), line
+
+
 def test_commands_stand_in_panels() -> None:
     text = shown("")
     panels = re.findall(r"^(\w+)[^:\n]*:$", text, re.MULTILINE)
