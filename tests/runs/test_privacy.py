@@ -58,7 +58,7 @@ def test_every_round_says_what_was_spent(run: Path) -> None:
     environment = json.loads((run / "environment.json").read_text())
     stated = {"noise_multiplier": 2.0, "probability": 0.5, "delta": 4**-1.1}
     assert environment["privacy"] == {
-        "private": stated | {"sensitivity": 1.0, "repeated": 0, "epsilon_server": None}
+        "private": stated | {"repeated": 0, "epsilon_server": None}
     }
 
 

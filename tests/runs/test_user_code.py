@@ -128,7 +128,7 @@ def test_one_clear_sentence(config: RunConfig, assignment: str, sentence: str) -
     [
         ("./net.py:Net", "is the class Net; a method is a Method, or a rule, server or defence"),
         ("./pull.py:pull@krum+adam+yogi", "one defence and one server"),
-        ("fedavg@./pull.py:pull", "stands behind an @, but is neither a server nor a defence"),
+        ("fedavg@./pull.py:pull", "stands after an @, but is neither a server nor a defence"),
         ("fedwatt.methods:ServerRule", "cannot be made with its defaults"),
     ],
 )
