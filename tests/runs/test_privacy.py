@@ -57,9 +57,7 @@ def test_every_round_says_what_was_spent(run: Path) -> None:
             assert isnan(row["epsilon"])
     environment = json.loads((run / "environment.json").read_text())
     stated = {"noise_multiplier": 2.0, "probability": 0.5, "delta": 4**-1.1}
-    assert environment["privacy"] == {
-        "private": stated | {"repeated": 0, "epsilon_server": None}
-    }
+    assert environment["privacy"] == {"private": stated | {"repeated": 0, "epsilon_server": None}}
 
 
 def test_the_tables_show_it(run: Path) -> None:
