@@ -43,6 +43,7 @@ class TripPrediction:
     level         of the interval, such as 0.9
     climb_known   whether the climb of each window is known, [windows]; None for a model without
                   elevation
+    cold          coldness of the trip (`journeys.filter.coldness`); 0 without a temperature
     """
 
     trip: Trip
@@ -53,6 +54,7 @@ class TripPrediction:
     high_wh: FloatArray
     level: float
     climb_known: BoolArray | None = None
+    cold: float = 0.0
 
     @property
     def total_wh(self) -> float:
@@ -109,17 +111,21 @@ def predict_trip(model: "EnergyModel", trip: Trip, vehicle: str) -> TripPredicti
     bars = PredictionIntervals.of(card)
     share = unknown_share(climb_known, trip.seconds, card.window)
     speed_mps = trip.channels["speed_mps"]
-    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, _coldness(trip))
+    ambient_c = trip.channels.get("ambient_c")
+    cold = 0.0 if ambient_c is None else coldness(float(np.median(ambient_c)))
+    low_wh, high_wh = bars.trip(np.cumsum(predicted_wh), share, speed_mps, cold)
     measured_wh = trip.channels.get("energy_wh")
     return TripPrediction(
-        trip, windows_wh, predicted_wh, measured_wh, low_wh, high_wh, bars.usual.level, climb_known
+        trip,
+        windows_wh,
+        predicted_wh,
+        measured_wh,
+        low_wh,
+        high_wh,
+        bars.usual.level,
+        climb_known,
+        cold,
     )
-
-
-def _coldness(trip: Trip) -> float:
-    """Return the coldness of a trip (`journeys.filter.coldness`); 0 without a temperature."""
-    ambient = trip.channels.get("ambient_c")
-    return 0.0 if ambient is None else coldness(float(np.median(ambient)))
 
 
 def _energies(model: "EnergyModel", trip: Trip, vehicle: str) -> tuple[FloatArray, FloatArray]:
@@ -247,5 +253,5 @@ def outcome(model: "EnergyModel", trip: Trip, vehicle: str) -> CalibrationTrip:
         trip_wh=prediction.total_wh,
         trip_measured_wh=float(energy_wh.sum()),
         seconds=trip.seconds,
-        cold=_coldness(trip),
+        cold=prediction.cold,
     )

@@ -3,6 +3,8 @@
 RUN/fleet_ridge.json    the fleet's ridge, where `model.mixture` is on (`journeys.ridge`)
 RUN/trip_prior.json     by method, the sizes of a trip's residuals (`journeys.prior`)
 RUN/intervals.json      by method, the scores of its vehicles (`journeys.intervals`)
+RUN/unseen_intervals.json   the same scores, each vehicle taken for one that the run has not seen
+RUN/scaling.json        the mean scaling of its vehicles (`windows.client.fleet_scaling`)
 RUN/routes.json         the route model of the fleet, from training and validation trips
 
 All are made of sums over vehicles. A vehicle's own ridges are not here: `fedwatt export` computes
@@ -12,11 +14,12 @@ deployed vehicles share them in the run, where `deploy.routes` asks for it.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from torch import Tensor
 
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.grid import Grid
@@ -39,22 +42,26 @@ from fedwatt.journeys.intervals import (
     score_sums,
     validation_scores,
 )
-from fedwatt.journeys.mixture import chosen_mixture
+from fedwatt.journeys.mixture import chosen_mixture, unvalidated_mixture
 from fedwatt.journeys.ridge import FleetRidge, fleet_ridge
 from fedwatt.journeys.route_exchange import learn_routes
 from fedwatt.journeys.route_files import fleet_from_bytes, fleet_to_bytes
 from fedwatt.journeys.route_model import RouteModel
+from fedwatt.journeys.vehicle_model import VehicleModel
 from fedwatt.metrics.sums import add_up
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.source import learned_elevation, source_vehicles
 from fedwatt.telemetry import Vehicle
 from fedwatt.windows import Client
-from fedwatt.windows.client import prepared, split_of_trips
+from fedwatt.windows.client import fleet_scaling, prepared, split_of_trips
+from fedwatt.windows.scaling import FleetScaling, Scaler
 from fedwatt.windows.splits import held_out_vehicles
 
 RIDGE_FILE: Final = "fleet_ridge.json"
 PRIOR_FILE: Final = "trip_prior.json"
 INTERVALS_FILE: Final = "intervals.json"
+UNSEEN_FILE: Final = "unseen_intervals.json"
+SCALING_FILE: Final = "scaling.json"
 
 
 def mixed_predictions(federation: Federation, network: Predictions) -> Predictions:
@@ -98,6 +105,34 @@ def read_fleet_ridge(run: Path) -> FleetRidge | None:
         ) from problem
 
 
+def write_fleet_scaling(run: Path, clients: Sequence[Client]) -> None:
+    """Write the mean scaling of the vehicles as one file of the run."""
+    mean = fleet_scaling(clients)
+    scalers = {"features": mean.features, "labels": mean.labels}
+    entry: dict[str, Any] = {
+        name: {"center": scaler.center.tolist(), "scale": scaler.scale.tolist()}
+        for name, scaler in scalers.items()
+    }
+    entry |= {"lag_s": mean.lag_s, "wh_per_km": mean.wh_per_km, "mass_kg": mean.mass_kg}
+    write_text(run / SCALING_FILE, json.dumps(entry, indent=1) + "\n")
+
+
+def read_fleet_scaling(run: Path) -> FleetScaling:
+    """Return the mean scaling of a run's vehicles."""
+    entry = _read(run / SCALING_FILE)
+    if entry is None:
+        raise RunError(
+            f"{run} has no {SCALING_FILE}, with which a new vehicle begins: vehicles of a deployed "
+            "fleet do not share it. Train the run on a stored or built-in fleet."
+        )
+    features, labels = (
+        Scaler(np.array(entry[name]["center"]), np.array(entry[name]["scale"]))
+        for name in ("features", "labels")
+    )
+    facts = {name: float(entry[name]) for name in ("lag_s", "wh_per_km", "mass_kg")}
+    return FleetScaling(features, labels, **facts)
+
+
 def write_trip_prior(
     run: Path, label: str, federation: Federation, predicted: Predictions, live: Sequence[int]
 ) -> None:
@@ -120,15 +155,59 @@ def write_trip_prior(
         _add(run / INTERVALS_FILE, label, intervals.to_json())
 
 
+def write_unseen_intervals(
+    run: Path, label: str, federation: Federation, weights: Tensor, ridge: FleetRidge | None
+) -> None:
+    """Add the intervals of unseen vehicles, for a method's global model [D], to the run's files.
+
+    Each vehicle is scored with the fleet's scaling, the global network and the fleet's part of the
+    ridge, as if none of its trips were known.
+    """
+    prior = read_trip_prior(run, label)
+    clients = [client for client in federation.fleet.clients if not client.held_out]
+    if prior is None or any(c.scaler is None or c.scaler.mix is not None for c in clients):
+        return
+    mean = fleet_scaling(clients)
+    scores = []
+    for client in (_without_trips(client, mean) for client in clients):
+        mixture = None if ridge is None else unvalidated_mixture(client, ridge)
+        model = VehicleModel(federation.model, weights.cpu(), client, mixture)
+        predicted = mean.labels.forward(model.of_split("validation"))
+        scores.append(validation_scores(client, predicted, prior))
+    means = fleet_means(map(score_sums, scores))
+    intervals = fleet_intervals(contribution(vehicle, means) for vehicle in scores)
+    _add(run / UNSEEN_FILE, label, intervals.to_json())
+
+
+def _without_trips(client: Client, mean: FleetScaling) -> Client:
+    """Return a vehicle as one whose training trips are not known."""
+    assert client.scaler is not None
+    physical = client.series * client.scaler.scale + client.scaler.center
+    labels = {
+        split: mean.labels.forward(client.energy_wh(values)).astype(np.float32)
+        for split, values in client.labels.items()
+    }
+    return replace(
+        client,
+        series=mean.features.forward(physical).astype(np.float32),
+        scaler=mean.features,
+        ends={**client.ends, "train": client.ends["train"][:0]},
+        labels={**labels, "train": labels["train"][:0]},
+        label_center_wh=float(mean.labels.center),
+        label_scale_wh=float(mean.labels.scale),
+        masked=0,
+    )
+
+
 def read_trip_prior(run: Path, label: str) -> TripPrior | None:
     """Return the prior of a method, in units of the label scale; None where the run has none."""
     entry = (_read(run / PRIOR_FILE) or {}).get(label)
     return None if entry is None else TripPrior(**entry)
 
 
-def read_intervals(run: Path, label: str) -> Intervals | None:
-    """Return the intervals of a method; None where the run has none."""
-    entry = (_read(run / INTERVALS_FILE) or {}).get(label)
+def read_intervals(run: Path, label: str, *, unseen: bool = False) -> Intervals | None:
+    """Return a method's intervals, of its vehicles or of `unseen` ones; None: the run has none."""
+    entry = (_read(run / (UNSEEN_FILE if unseen else INTERVALS_FILE)) or {}).get(label)
     return None if entry is None else Intervals.from_json(entry)
 
 
@@ -189,11 +268,15 @@ def learn_run_routes(config: RunConfig) -> FleetRoutes:
 def own_elevation(
     vehicle: Vehicle, config: RunConfig, shared: ElevationMap | None
 ) -> ElevationMap | None:
-    """Return the vehicle's own map: the shared one and private nodes that lower its errors."""
-    if shared is None or len({trip.recording for trip in vehicle.trips}) < FEWEST_TRIPS:
-        return shared
-    alone = frozenset([vehicle.name])
-    survey = survey_fleet([vehicle], alone, shared.grid, config.elevation, config.data)
+    """Return the vehicle's own map: the shared one and private nodes that lower its errors.
+
+    A vehicle of fewer than `FEWEST_TRIPS` trips has the shared one.
+    """
+    if shared is None:
+        return None
+    enough = len({trip.recording for trip in vehicle.trips}) >= FEWEST_TRIPS
+    contributors = frozenset([vehicle.name] if enough else [])
+    survey = survey_fleet([vehicle], contributors, shared.grid, config.elevation, config.data)
     return own_maps(*survey, shared, config.elevation)[vehicle.name]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from fedwatt.windows.labelled import (
     window_strata,
 )
 from fedwatt.windows.paged import Mapped, gather_clients
-from fedwatt.windows.scaling import SCALINGS, Scaler, about_zero
+from fedwatt.windows.scaling import SCALINGS, FleetScaling, Scaler, about_zero, pooled
 from fedwatt.windows.settings import DataSettings as DataSettings
 from fedwatt.windows.splits import SPLITS, held_out_vehicles, lowest_draws, split_trips
 from fedwatt.windows.targets import ENERGY, Target
@@ -60,6 +60,7 @@ class Client:
     simulated      its energy is simulated, not measured
     scaler         how `series` was scaled; None for a series made by hand
     lag_s          seconds by which its motion was delayed before features were made of it
+    mass_kg        of the vehicle; 0: unknown
     """
 
     name: str
@@ -80,6 +81,7 @@ class Client:
     label_typical: float = ENERGY.typical
     label_grain: float = 0.0
     lag_s: float = 0.0
+    mass_kg: float = 0.0
 
     def energy_wh(self, labels: NDArray[np.floating]) -> FloatArray:
         """Scaled labels or predictions of any shape in the target's unit, float64."""
@@ -245,36 +247,66 @@ def split_of_trips(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
     return {trip: split for split in SPLITS for trip in trips[split]}
 
 
-def prepared(vehicle: Vehicle, settings: DataSettings) -> Vehicle:
+UNSEEN_SPLIT = (0.75, 0.2, 0.05)
+"""Shares of an unseen vehicle's trips; those for test validate, too."""
+
+
+def recordings(vehicle: Vehicle, settings: DataSettings) -> int:
+    """Return the number of recorded trips that hold a window."""
+    return len({trip.recording for trip in usable_trips(vehicle, settings)})
+
+
+def split_of_unseen(vehicle: Vehicle, settings: DataSettings) -> dict[str, str]:
+    """Split of every trip of an unseen vehicle: training and validation; of few trips, training.
+
+    The training trips are those of `split_of_trips` with the shares `UNSEEN_SPLIT`.
+    """
+    if recordings(vehicle, settings) < len(SPLITS):
+        return {trip.name: "train" for trip in usable_trips(vehicle, settings)}
+    split_of = split_of_trips(vehicle, replace(settings, split=UNSEEN_SPLIT))
+    return {trip: "validation" if part == "test" else part for trip, part in split_of.items()}
+
+
+def prepared(
+    vehicle: Vehicle, settings: DataSettings, unseen: FleetScaling | None = None
+) -> Vehicle:
     """Return the vehicle with its motion delayed by its own time offset, where `align` asks for it.
 
     One whose facts have a time offset was delayed already, as whoever learns hills from its trips
-    does.
+    does. An `unseen` vehicle with too few trips has the fleet's offset.
     """
     if not settings.align or "lag_s" in vehicle.facts:
         return vehicle
-    return aligned(vehicle, vehicle_lag_s(vehicle, split_of_trips(vehicle, settings)))
+    if unseen is None:
+        return aligned(vehicle, vehicle_lag_s(vehicle, split_of_trips(vehicle, settings)))
+    if recordings(vehicle, settings) < len(SPLITS):
+        return aligned(vehicle, unseen.lag_s)
+    return aligned(vehicle, vehicle_lag_s(vehicle, split_of_unseen(vehicle, settings)))
 
 
-def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
+def build_client(
+    vehicle: Vehicle, settings: DataSettings, *, unseen: FleetScaling | None = None
+) -> Client:
     """Features, splits, windows and labels of one vehicle.
 
-    Trips shorter than the window hold no window and are left out.
+    Trips shorter than the window hold no window and are left out. An `unseen` vehicle may have any
+    number of trips: its scaling is pooled with its fleet's, and it has no test trips.
     """
     vehicle.refuse_unless_trainable()
-    vehicle = prepared(vehicle, settings)
+    vehicle = prepared(vehicle, settings, unseen)
     names = feature_names(settings.features)
     target = settings.predicts
     window = settings.window
-    split_of = split_of_trips(vehicle, settings)
+    splits = split_of_trips if unseen is None else split_of_unseen
+    split_of = splits(vehicle, settings)
     parts = _labelled_trips(vehicle, settings, split_of)
     of = {split: [part for part in parts if part.split == split] for split in SPLITS}
-    scaler = _scaler(np.concatenate([part.rows for part in of["train"]]), names, settings)
-    values = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
-    _refuse_empty(values, vehicle, target)
-    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
-    if settings.label_scaling == "vehicle":
-        label_scaler = SCALINGS[settings.scaling](values["train"])
+    no_rows = np.empty((0, len(names)))
+    rows = np.concatenate([no_rows, *(part.rows for part in of["train"])])
+    values = {split: _joined([part.labels for part in of[split]]) for split in SPLITS}
+    if unseen is None:
+        _refuse_empty(values, vehicle, target)
+    scaler, label_scaler = _scalers(rows, values["train"], names, settings, unseen)
     if settings.components or settings.selected:
         mix = own_mix(of["train"], scaler, window, settings.components, settings.selected)
         scaler = replace(scaler, mix=mix)
@@ -284,17 +316,18 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
     of["train"] += masked
     parts += masked
     starts = dict(zip(parts, np.cumsum([0, *(len(part.rows) for part in parts)]), strict=False))
-    labels = {split: np.concatenate([part.labels for part in of[split]]) for split in SPLITS}
+    labels = {split: _joined([part.labels for part in of[split]]) for split in SPLITS}
+    series = [scaler.forward(part.rows).astype(np.float32) for part in parts]
     return Client(
         name=vehicle.name,
         features=settings.columns,
         window=window,
-        series=np.concatenate([scaler.forward(part.rows).astype(np.float32) for part in parts]),
-        ends={s: np.concatenate([starts[part] + part.ends for part in of[s]]) for s in SPLITS},
+        series=np.concatenate([no_rows.astype(np.float32), *series]),
+        ends={s: _joined([starts[part] + part.ends for part in of[s]], np.int64) for s in SPLITS},
         labels={s: label_scaler.forward(labels[s]).astype(np.float32) for s in SPLITS},
         label_center_wh=float(label_scaler.center),
         label_scale_wh=float(label_scaler.scale),
-        strata=window_strata(of["test"], window),
+        strata=window_strata(of["test"], window) if of["test"] else {},
         trips={
             s: tuple(t for t, trip_split in split_of.items() if trip_split == s) for s in SPLITS
         },
@@ -305,7 +338,40 @@ def build_client(vehicle: Vehicle, settings: DataSettings) -> Client:
         label_typical=target.typical,
         label_grain=target.grain([part.trip for part in parts], vehicle.facts, vehicle.name),
         lag_s=float(vehicle.facts.get("lag_s", 0.0)),
+        mass_kg=float(vehicle.facts.get("mass_kg") or 0.0),
     )
+
+
+def fleet_scaling(clients: Iterable[Client]) -> FleetScaling:
+    """Return the mean scaling of the vehicles that train."""
+    members = [client for client in clients if not client.held_out]
+    scalers = [client.scaler for client in members if client.scaler is not None]
+    labels = np.array([(client.label_center_wh, client.label_scale_wh) for client in members])
+    masses = [client.mass_kg for client in members if client.mass_kg]
+    consumption = [_wh_per_km(client) for client in members if "speed" in client.features]
+    return FleetScaling(
+        Scaler(
+            np.mean([scaler.center for scaler in scalers], axis=0),
+            np.mean([scaler.scale for scaler in scalers], axis=0),
+        ),
+        Scaler(*labels.mean(axis=0)),
+        lag_s=float(np.mean([client.lag_s for client in members])),
+        wh_per_km=float(np.mean(consumption)) if consumption else 0.0,
+        mass_kg=float(np.mean(masses)) if masses else 0.0,
+    )
+
+
+def _wh_per_km(client: Client) -> float:
+    """Return the mean consumption of the training trips."""
+    assert client.scaler is not None
+    speed_mps = float(client.scaler.center[client.features.index("speed")])
+    label = float(np.mean(client.energy_wh(client.labels["train"])))
+    return 1000 * label / (client.window * max(speed_mps, 0.1))
+
+
+def _joined(parts: Sequence[NDArray[Any]], dtype: type = np.float64) -> NDArray[Any]:
+    """Return the parts one after the other; empty of none."""
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
 def _labelled_trips(
@@ -332,6 +398,26 @@ def _refuse_empty(labels: Mapping[str, FloatArray], vehicle: Vehicle, target: Ta
                 f"Vehicle '{vehicle.name}' has no {split} window with a label of the target "
                 f"'{target.name}'. Give it more driving, or leave the vehicle out."
             )
+
+
+def _scalers(
+    rows: FloatArray,
+    labels: FloatArray,
+    names: tuple[str, ...],
+    settings: DataSettings,
+    unseen: FleetScaling | None,
+) -> tuple[Scaler, Scaler]:
+    """Return the scaling of features and labels, pooled with the fleet's for an unseen vehicle."""
+    label_scaler = Scaler(np.array(0.0), np.array(settings.label_scale_wh))
+    if unseen is not None and not len(labels):
+        by_vehicle = settings.label_scaling == "vehicle"
+        return unseen.features, unseen.labels if by_vehicle else label_scaler
+    scaler = _scaler(rows, names, settings)
+    if settings.label_scaling == "vehicle":
+        label_scaler = SCALINGS[settings.scaling](labels)
+        if unseen is not None:
+            label_scaler = pooled(unseen.labels, label_scaler, len(rows))
+    return scaler if unseen is None else pooled(unseen.features, scaler, len(rows)), label_scaler
 
 
 def _scaler(rows: FloatArray, names: tuple[str, ...], settings: DataSettings) -> Scaler:

@@ -127,7 +127,7 @@ def test_hills_from_the_command_line(tmp_path, monkeypatch):
     reach = ("--soc", "80", "--capacity", "20", "--html", "way.html")
     assert "climb, descent" in says("predict", "m.onnx", "way.csv", "--route", *reach)
     assert "Height since the trip began" in (tmp_path / "way.html").read_text()
-    assert "the road counts as level" in says("predict", "m.onnx", "level.csv")
+    assert "its climb is unknown" in says("predict", "m.onnx", "level.csv")
     for words in (
         (*export[:-1], "none.parquet"),
         ("export", "flat", *export[2:]),
