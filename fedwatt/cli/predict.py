@@ -11,7 +11,7 @@ from fedwatt.cli.options import Trust
 from fedwatt.cli.route import Capacity, Soc, parse_soc
 
 if TYPE_CHECKING:
-    from fedwatt.edge.forecast import Forecast
+    from fedwatt.edge.trips import Forecast
 
 
 def predict(
@@ -30,7 +30,7 @@ def predict(
     trust: Trust = None,
 ) -> None:
     """Predict a trip's energy and state of charge on arrival, with intervals."""
-    from fedwatt.edge.forecast import forecast
+    from fedwatt.edge.trips import forecast
     from fedwatt.journeys.charge import usable_wh
 
     made = forecast(
@@ -46,11 +46,11 @@ def predict(
     else:
         _show(made)
     if plot is not None:
-        from fedwatt.edge.figures import energy_figure
+        from fedwatt.edge.trip_page import energy_figure
 
         write_figure(plot, energy_figure(made.prediction))
     if html is not None:
-        from fedwatt.edge.page import render
+        from fedwatt.edge.trip_page import render
 
         write_page(html, render(made))
 

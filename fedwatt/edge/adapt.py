@@ -18,9 +18,9 @@ from typing import Final
 
 import torch
 
-from fedwatt.edge.about import about_run
 from fedwatt.edge.card import ModelCard
 from fedwatt.edge.export import TrainedModel, export, read_trained, with_climb_of
+from fedwatt.edge.export_run import about_run
 from fedwatt.elevation.elevation_map import ElevationMap
 from fedwatt.elevation.store import read_map_file
 from fedwatt.errors import DataError, SettingError, counted

@@ -14,6 +14,7 @@ import numpy as np
 from fedwatt import __version__
 from fedwatt.edge.calibration import (
     LEVEL,
+    Calibration,
     CalibrationTrip,
     alike,
     calibrate,
@@ -23,7 +24,6 @@ from fedwatt.edge.calibration import (
 )
 from fedwatt.edge.card import ROUTES_KEY, ModelCard
 from fedwatt.edge.energy_model import EnergyModel
-from fedwatt.edge.fleet_intervals import balance_entry, fleet_intervals
 from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_elevation
@@ -32,8 +32,8 @@ from fedwatt.errors import RunError, SettingError, unknown
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
-from fedwatt.journeys.intervals import USUAL, Intervals, in_wh
-from fedwatt.journeys.mixture import chosen_mixture, unvalidated_mixture
+from fedwatt.journeys.intervals import USUAL, Intervals, contribution, in_wh, validation_scores
+from fedwatt.journeys.mixture import Mixture, chosen_mixture, unvalidated_mixture
 from fedwatt.journeys.ridge import FleetRidge
 from fedwatt.journeys.route_files import model_to_text
 from fedwatt.journeys.route_model import RouteModel
@@ -80,7 +80,7 @@ class TrainedModel:
     own: Model | None = None
     """The network, where it is none of fedwatt's."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """What its card says for people (`fedwatt.edge.about`)."""
+    """What its card says for people (`fedwatt.edge.export_run`)."""
 
     def __post_init__(self) -> None:
         if self.own is not None:
@@ -359,3 +359,43 @@ def _bytes(card: ModelCard, network: Network, notes: Mapping[str, str] | None = 
 
 def _opened(content: bytes) -> EnergyModel:
     return EnergyModel("the model to export", content=content)
+
+
+def fleet_intervals(
+    fleet: Intervals, client: Client, predicted: FloatArray, prior: TripPrior
+) -> tuple[Calibration, TripPrior]:
+    """Return error bars of a vehicle, calibrated on the other vehicles, and its prior in Wh.
+
+    `predicted` are scaled predictions of its validation windows, `prior` is in label scales. A
+    vehicle that contributed to the fleet's intervals takes its own contribution off.
+    """
+    scores = validation_scores(client, predicted, prior)
+    own = contribution(scores, fleet.means)
+    others = fleet.without(own) if fleet.includes(own) else fleet
+    kind = "in_trip" if others.counts["in_trip"].any() else "windows"
+    scaled = in_wh(prior, client.label_scale_wh)
+    scaled = replace(scaled, factor=others.factor(kind, scores[kind]))
+    bars = Calibration(
+        level=LEVEL,
+        trips=others.trips,
+        source=f"trips of {others.vehicles} other vehicles",
+        window_factor=others.factor("windows", scores["windows"]),
+        trip_factor=others.factor("trips", scores["trips"]),
+        speed_column=client.features.index("speed") if "speed" in client.features else -1,
+        vehicles=others.vehicles,
+        window=client.window,
+        prior=scaled,
+    )
+    return bars, scaled
+
+
+def balance_entry(mixture: Mixture | None, client: Client) -> dict[str, Any]:
+    """Return the card's entry on the trip balance; empty where the vehicle uses none."""
+    balance = None if mixture is None else mixture.balance
+    if balance is None or client.scaler is None or client.scaler.mix is not None:
+        return {}
+    return balance.to_json() | {
+        "feature_center": client.scaler.center.tolist(),
+        "feature_scale": client.scaler.scale.tolist(),
+        "label_scale_wh": client.label_scale_wh,
+    }

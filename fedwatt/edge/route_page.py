@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedwatt.edge.drive_page import Drawn, drive_figure, drive_page, score
 from fedwatt.edge.route_forecast import PlannedRoute, RoutePlan
+from fedwatt.edge.trip_page import Drawn, drive_figure, drive_page, score
 from fedwatt.journeys.route_intervals import interval
 from fedwatt.report.style import LOOKS, MUTED, Look
 from fedwatt.telemetry.trip import FloatArray

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.forecast import Forecast, forecast
-from fedwatt.edge.trips import TripPrediction, charge_over_time, estimate_range
+from fedwatt.edge.trips import Forecast, TripPrediction, charge_over_time, estimate_range, forecast
 from fedwatt.errors import SettingError
 from fedwatt.telemetry import Trip
 

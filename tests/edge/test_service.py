@@ -13,8 +13,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from fedwatt.edge.handlers import Handlers
-from fedwatt.edge.openapi import document, first_problem
+from fedwatt.edge.handlers import Handlers, document, first_problem
 from fedwatt.edge.service import LARGEST_BODY, application
 
 POINTS = [{"latitude_deg": 48 + i / 500, "longitude_deg": 11.0} for i in range(30)]

@@ -8,10 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
-from fedwatt.edge.forecast import Forecast
-from fedwatt.edge.page import headline
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trips import TripPrediction, estimate_range, predict_trip
+from fedwatt.edge.trip_page import headline
+from fedwatt.edge.trips import Forecast, TripPrediction, estimate_range, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 from fedwatt.telemetry import Trip
 from fedwatt.telemetry.store import write_vehicle

@@ -6,9 +6,9 @@ import pytest
 from fedwatt.edge.clock import Timing
 from fedwatt.edge.energy_model import EnergyModel
 from fedwatt.edge.export import export
-from fedwatt.edge.page import model_facts
 from fedwatt.edge.predictor import EnergyPredictor
 from fedwatt.edge.reading import route_trip
+from fedwatt.edge.trip_page import model_facts
 from fedwatt.edge.trips import predict_trip, unknown_share
 from fedwatt.elevation.climb import climb_from, unlocated, with_climb
 from fedwatt.telemetry import Trip
