@@ -101,23 +101,6 @@ class ModelCard:
             return ""
         return next((role for role, names in self.trips.items() if trip in names), "")
 
-    def refuse_other_features(self, features: Sequence[str], where: str) -> None:
-        """Raise unless `features` are the model's own, in its order."""
-        if tuple(features) == self.features:
-            return
-        missing = [name for name in self.features if name not in features]
-        extra = [name for name in features if name not in self.features]
-        parts = []
-        if missing:
-            parts.append(f"it also needs {', '.join(missing)}")
-        if extra:
-            parts.append(f"it does not know {', '.join(extra)}")
-        raise DataError(
-            f"{where} is a model for other features ({', '.join(self.features)}): "
-            f"{' and '.join(parts) or 'their order is another'}. "
-            "Use the features it was trained with, or export a run that was trained with yours."
-        )
-
 
 Section = tuple[str, list[tuple[str, str]]]
 UNKNOWN = "not known: the folder that it was exported from does not say"

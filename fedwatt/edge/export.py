@@ -28,7 +28,7 @@ from fedwatt.edge.graph import Network, build
 from fedwatt.edge.trips import outcome
 from fedwatt.elevation.climb import unlocated, with_elevation, with_measured_elevation
 from fedwatt.elevation.elevation_map import MAP_KEY, ElevationMap, map_to_text
-from fedwatt.errors import RunError, SettingError, unknown
+from fedwatt.errors import SettingError, unknown
 from fedwatt.federation.selection import GLOBAL_MODELS
 from fedwatt.files import write_bytes
 from fedwatt.journeys.filter import TripPrior
@@ -46,8 +46,6 @@ from fedwatt.runs.model_file import (
     flat,
     read_model,
     read_model_config,
-    read_personalised,
-    read_personalised_file,
 )
 from fedwatt.telemetry import INTERVAL_S, Trip, Vehicle
 from fedwatt.telemetry.trip import FloatArray
@@ -128,30 +126,6 @@ def own_network(config: RunConfig) -> Model | None:
         return None
     columns = len(data.columns)
     return get_model(choice.name, window=data.window, features=columns, hidden=choice.hidden)
-
-
-def personalised(
-    trained: TrainedModel,
-    run: Path,
-    vehicle: Vehicle | None,
-    file: Path | None = None,
-) -> TrainedModel:
-    """Return the model that a vehicle of the run made its own, in place of the global one.
-
-    It is in the run folder; that of a deployed fleet is a `file` on the vehicle's own disk.
-    """
-    if vehicle is None:
-        raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
-    if file is not None:
-        weights = read_personalised_file(file, vehicle.name)
-    elif (Path(run) / "deployment.json").exists():
-        raise RunError(
-            f"The personalised models of {run} were made on a real fleet, and that of vehicle "
-            f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
-        )
-    else:
-        weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
-    return replace(trained, weights=weights, personalised=True)
 
 
 def export(

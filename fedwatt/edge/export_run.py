@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedwatt.edge.card import ModelCard
-from fedwatt.edge.export import TrainedModel, export, personalised, read_trained
+from fedwatt.edge.export import TrainedModel, export, read_trained
 from fedwatt.errors import DataError, RunError, SettingError, unknown
 from fedwatt.journeys.intervals import USUAL
 from fedwatt.journeys.ridge import FleetRidge
@@ -18,6 +18,7 @@ from fedwatt.report.load import RunTables, load_run, where
 from fedwatt.report.statistics import estimate, final_model, vehicle_rmse
 from fedwatt.runs.config import RunConfig
 from fedwatt.runs.journeys import read_intervals, read_trip_prior, vehicle_routes
+from fedwatt.runs.model_file import read_personalised, read_personalised_file
 from fedwatt.runs.provenance import describe_fleet
 from fedwatt.runs.source import learns_elevation, vehicle_maker, vehicle_map
 from fedwatt.telemetry import Vehicle
@@ -61,7 +62,7 @@ def export_run(
     vehicle_data = None if vehicle is None else _vehicle(vehicle)
     state_folder = None if state is None else _state_folder(state, run)
     if model == "personalised":
-        trained = _personal(trained, run, vehicle_data, state_folder)
+        trained = personalised(trained, run, vehicle_data, state_folder)
     if state_folder is not None and elevation is None and learns_elevation(trained.config):
         elevation = state_folder.hills()
     if vehicle_data is None:
@@ -90,12 +91,25 @@ def _vehicle(folder: Path) -> Vehicle:
     return read_vehicle(folder)
 
 
-def _personal(
-    trained: TrainedModel, run: Path, vehicle: Vehicle | None, state_folder: "StateFolder | None"
+def personalised(
+    trained: TrainedModel, run: Path, vehicle: Vehicle | None, state: "StateFolder | None" = None
 ) -> TrainedModel:
-    """Return the vehicle's personalised model: from its state folder, or else from the run."""
-    file = None if state_folder is None else state_folder.personalised(trained.method)
-    return personalised(trained, run, vehicle, file)
+    """Return the model that a vehicle of the run made its own, in place of the global one.
+
+    It is in the run folder; that of a deployed fleet is in the `state` folder of the vehicle.
+    """
+    if vehicle is None:
+        raise SettingError("A personalised model is a vehicle's: give its folder with --vehicle.")
+    if state is not None:
+        weights = read_personalised_file(state.personalised(trained.method), vehicle.name)
+    elif (Path(run) / "deployment.json").exists():
+        raise RunError(
+            f"The personalised models of {run} were made on a real fleet, and that of vehicle "
+            f"'{vehicle.name}' is on its own disk. Give its --state folder here as well."
+        )
+    else:
+        weights = read_personalised(Path(run), trained.method, trained.seed, vehicle.name)
+    return replace(trained, weights=weights, personalised=True)
 
 
 def export_trained(

@@ -217,7 +217,7 @@ def _route_remarks(planned: PlannedRoute, *, placed: bool) -> list[str]:
     if forecast.hilly < 0.9:
         sentences.append(
             f"{planned.name}: the climb of {1 - forecast.hilly:.0%} of the route is not known, and "
-            "counts as level. Elevations in the GPX file, or --elevation, make it known."
+            "counts as level. Elevations in the GPX file, or --dem, make it known."
         )
     if planned.arrival is not None and planned.arrival.left < 0:
         low, high = planned.arrival.reach(0.9)

@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 from fedwatt.cli import app
 from fedwatt.edge.export import export
+from fedwatt.edge.pages import render_routes
 from fedwatt.edge.pretrained import route_model
 from fedwatt.edge.route_forecast import Departure, plan_routes
-from fedwatt.edge.route_page import render_routes
 from fedwatt.edge.trips import estimate_range, predict_trip
 from fedwatt.elevation.settings import ElevationSettings
 from fedwatt.errors import DataError, SettingError

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fedwatt.cli import app
+from fedwatt.edge.pages import headline
 from fedwatt.edge.reading import read_trip
-from fedwatt.edge.trip_page import headline
 from fedwatt.edge.trips import Forecast, TripPrediction, estimate_range, predict_trip
 from fedwatt.errors import DataError, FedwattError, SettingError
 from fedwatt.telemetry import Trip
@@ -125,7 +125,7 @@ def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
         assert model.card.role_of(trip.name, "another car") == ""
         found = predict_trip(model, trip, vehicle.name)
         page = rendered(found, model.card, vehicle=vehicle.name)
-        assert (f"a {expected} trip, so no test" in page) == bool(expected)
+        assert (f"is a {expected} trip of" in page) == bool(expected)
 
 
 def forecast_of(found, reach=None):
