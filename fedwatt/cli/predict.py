@@ -19,9 +19,6 @@ def predict(
         str, typer.Argument(help="Model file of 'fedwatt export' or 'fedwatt adapt'.")
     ],
     trip: Annotated[Path, typer.Argument(help="VEHICLE_FOLDER/TRIP of a fleet, or a CSV file.")],
-    route: Annotated[
-        bool, typer.Option("--route", help="Read points of a route, not seconds.")
-    ] = False,
     soc: Soc = None,
     capacity: Capacity = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a figure into this SVG file.")] = None,
@@ -36,7 +33,6 @@ def predict(
     made = forecast(
         model,
         trip,
-        route=route,
         soc=None if soc is None else parse_soc(soc),
         capacity_wh=None if capacity is None else usable_wh(capacity),
     )

@@ -193,7 +193,9 @@ def limits(card: ModelCard) -> list[str]:
     if not card.calibration:
         sentences.append("It has no prediction intervals.")
     if card.elevation:
-        sentences.append("It knows climb only where its field, or the vehicle, does.")
+        sentences.append("It knows climb only where its map, or the vehicle, does.")
+    if card.elevation and card.calibration and not card.without_elevation:
+        sentences.append("Where climb is unknown, its prediction intervals are too narrow.")
     return sentences
 
 

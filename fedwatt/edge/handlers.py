@@ -27,9 +27,8 @@ from fedwatt.edge.route_forecast import (
     loaded,
     plan_route,
     refuse_scaling,
-    spread_text,
 )
-from fedwatt.edge.trips import estimate_range, predict_trip
+from fedwatt.edge.trips import Forecast, estimate_range, predict_trip
 from fedwatt.errors import DataError, SettingError
 from fedwatt.journeys.route import Route, route_of
 from fedwatt.journeys.route_intervals import interval
@@ -94,29 +93,25 @@ class Handlers:
             raise SettingError(
                 f"{self.name} predicts routes. Serve a model file of 'fedwatt adapt' for trips."
             )
-        prediction = predict_trip(self.model, _requested_trip(body["channels"]), "")
-        energy_kwh = prediction.total_wh / 1000
+        trip = _requested_trip(body["channels"])
+        prediction = predict_trip(self.model, trip, "")
         ends_wh = prediction.interval_wh
+        reach = None
         arrival = None
-        answer = f"The trip takes {energy_kwh:.2f} kWh"
         if "soc_percent" in body:
             if "capacity_kwh" not in body:
                 raise SettingError("A state of charge needs capacity_kwh.")
-            left = estimate_range(
-                prediction, body["soc_percent"] / 100, 1000.0 * body["capacity_kwh"]
-            )
-            ends = None if ends_wh is None else (left.arrival_low, left.arrival_high)
-            arrival = _level(100 * left.arrival, ends, 100.0, prediction.level)
-            answer = f"You arrive with {100 * max(left.arrival, 0):.0f} %"
-            if ends is not None:
-                low, high = (100 * max(end, 0) for end in ends)
-                answer += f" ({spread_text(low, high, '%')})"
+            capacity_wh = 1000.0 * body["capacity_kwh"]
+            reach = estimate_range(prediction, body["soc_percent"] / 100, capacity_wh)
+            ends = None if ends_wh is None else (reach.arrival_low, reach.arrival_high)
+            arrival = _level(100 * reach.arrival, ends, 100.0, prediction.level)
+        forecast = Forecast(trip, "", self.model.card, prediction, reach, None)
         return {
-            "answer": f"{answer}.",
+            "answer": f"{forecast.answer()}.",
             "vehicle": self.name,
             "distance_km": round(prediction.kilometres, 3),
-            "duration_min": round(prediction.trip.seconds / 60, 2),
-            "energy_kwh": _level(energy_kwh, ends_wh, 0.001, prediction.level),
+            "duration_min": round(trip.seconds / 60, 2),
+            "energy_kwh": _level(prediction.total_wh / 1000, ends_wh, 0.001, prediction.level),
             "soc_percent": arrival,
         }
 

@@ -42,7 +42,7 @@ def render(forecast: Forecast) -> str:
         _trip_figures(forecast.prediction, forecast.soc),
         {"--predicted": PREDICTED, "--measured": MEASURED},
         headline=headline(forecast),
-        trip=f"{forecast.kind} {forecast.trip.name}",
+        trip=f"Trip {forecast.trip.name}",
         vehicle=forecast.vehicle or forecast.card.vehicle,
         columns={"": forecast.rows()},
         remarks=forecast.remarks(),

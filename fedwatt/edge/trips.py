@@ -271,7 +271,6 @@ class Forecast:
     """A trip, the model that predicts it and the prediction.
 
     trip        as it was read, before the model adds its hills
-    kind        "Trip" for one with a row a second, "Route" for planned points
     vehicle     name of the vehicle whose folder the trip is in; "" for a file
     prediction  energy by second
     reach       state of charge on arrival and range; None without one at departure
@@ -279,7 +278,6 @@ class Forecast:
     """
 
     trip: Trip
-    kind: str
     vehicle: str
     card: ModelCard
     prediction: TripPrediction
@@ -288,8 +286,8 @@ class Forecast:
 
     @property
     def title(self) -> str:
-        """Kind and name of the trip, and its vehicle where that is known."""
-        return f"{self.kind} {self.trip.name}" + (f" of {self.vehicle}" if self.vehicle else "")
+        """Name of the trip, and of its vehicle where that is known."""
+        return f"Trip {self.trip.name}" + (f" of {self.vehicle}" if self.vehicle else "")
 
     def answer(self) -> str:
         """Return the prediction in one sentence: state of charge on arrival, or else the energy."""
@@ -377,7 +375,6 @@ def forecast(
     model: str | Path,
     trip: Path,
     *,
-    route: bool = False,
     soc: float | None = None,
     capacity_wh: float | None = None,
 ) -> Forecast:
@@ -391,14 +388,13 @@ def forecast(
     energy_model = opened(str(model))
     if soc is not None and capacity_wh is None:
         capacity_wh = _stated_capacity_wh(energy_model)
-    read, vehicle = read_trip(trip, route=route)
+    read, vehicle = read_trip(trip)
     prediction = predict_trip(energy_model, read, vehicle)
     reach = None
     if soc is not None and capacity_wh is not None:
         reach = estimate_range(prediction, soc, capacity_wh)
     along = charge_over_time(prediction, soc, capacity_wh)
-    kind = "Route" if route else "Trip"
-    return Forecast(read, kind, vehicle, energy_model.card, prediction, reach, along)
+    return Forecast(read, vehicle, energy_model.card, prediction, reach, along)
 
 
 def _stated_capacity_wh(model: EnergyModel) -> float:

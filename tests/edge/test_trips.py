@@ -130,7 +130,7 @@ def test_a_trip_that_the_model_was_made_with_is_no_test(model, vehicle):
 
 def forecast_of(found, reach=None):
     card = SimpleNamespace(vehicle="car")
-    return Forecast(found.trip, "Trip", "", card, found, reach, None)
+    return Forecast(found.trip, "", card, found, reach, None)
 
 
 def test_the_headline_has_both_signs():

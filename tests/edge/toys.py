@@ -80,4 +80,4 @@ def hold_of(trip: RawTrip) -> float:
 
 def rendered(found: TripPrediction, card: ModelCard, vehicle: str = "", charge=None) -> str:
     """The page of a predicted trip."""
-    return render(Forecast(found.trip, "Trip", vehicle, card, found, None, charge))
+    return render(Forecast(found.trip, vehicle, card, found, None, charge))
