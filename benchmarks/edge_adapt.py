@@ -1,13 +1,15 @@
 """`fedwatt adapt` on vehicles of VED that a run left out: results/adapt.json, docs/adapt.md.
 
-    python -m benchmarks.edge_adapt --fleet FLEET --runs RUNS  train where needed, measure, write
-    python -m benchmarks.edge_adapt --tables                   write the table of what was measured
+    python -m benchmarks.edge_adapt --learned FLEET --measured FLEET --runs RUNS
+    python -m benchmarks.edge_adapt --tables
 
-FLEET is made by `fedwatt data import ved PATH --powertrain ev,phev-electric --out FLEET`. Runs go
-into the folder RUNS: one with all vehicles, whose personalised models are the members', and one
-without each group of `LEFT_OUT`. Of each vehicle left out, 0, 1, 5 and 20 trips are drawn `DRAWS`
-times from the trips that the member trains and validates with; all models predict the trips that
-test the member.
+The first trains where RUNS has no runs yet, measures and writes; the second writes the tables of
+what was measured. Fleets are made by `fedwatt data import ved PATH --powertrain ev,phev-electric`;
+that with measured elevation also by `--dem` with SRTM's posts, as for vehicles whose elevation a
+receiver or a terrain model tells. One run has all vehicles, whose personalised models are the
+members', and one is without each group of `LEFT_OUT`. Of each vehicle left out, 0, 1, 5 and 20
+trips are drawn `DRAWS` times from the trips that the member trains and validates with; all models
+predict the trips that test the member.
 """
 
 import argparse
@@ -119,18 +121,18 @@ def vehicle_rows(
 def tables(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the Markdown of each block of the page."""
     head = "trips|window RMSE, Wh|of a member's|median trip error|windows covered|trips covered"
-    rows = []
-    for trips in (*map(str, record["trips"]), MEMBER):
-        mean = record["mean"][trips]
-        rows.append(
-            f"{trips}|{mean['rmse_wh']:.1f}|{mean['of_member']:.2f}|{mean['trip_error']:.1%}|"
-            f"{mean['windows_covered']:.1%}|{mean['trips_covered']:.1%}"
-        )
-    vehicles = len(record["vehicles"])
-    note = (
-        f"{vehicles} vehicles of VED, {record['draws']} draws of trips each; means over vehicles."
-    )
-    return {"adapt": f"{table(head, rows)}\n\n{note}"}
+    blocks = {}
+    for elevation, part in record["elevation"].items():
+        rows = []
+        for trips in (*map(str, record["trips"]), MEMBER):
+            mean = part["mean"][trips]
+            rows.append(
+                f"{trips}|{mean['rmse_wh']:.1f}|{mean['of_member']:.2f}|"
+                f"{mean['trip_error']:.1%}|{mean['windows_covered']:.1%}|"
+                f"{mean['trips_covered']:.1%}"
+            )
+        blocks[elevation] = table(head, rows)
+    return blocks
 
 
 def summary(vehicles: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]) -> dict[str, Any]:
@@ -149,28 +151,28 @@ def summary(vehicles: Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]])
     return mean
 
 
+def left_out(fleet: Path, runs: Path) -> dict[str, Any]:
+    """Return what adapting gives the vehicles of a fleet that were left out."""
+    member_run = trained_run(fleet, runs, "all", ())
+    vehicles: dict[str, Any] = {}
+    for group, names in LEFT_OUT.items():
+        run = trained_run(fleet, runs, group, names)
+        for name in names:
+            with TemporaryDirectory() as scratch:
+                vehicles[name] = vehicle_rows(run, member_run, fleet / name, Path(scratch))
+    return {"mean": summary(vehicles), "vehicles": vehicles}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--fleet", type=Path)
-    parser.add_argument("--runs", type=Path)
+    for name in ("learned", "measured", "runs"):
+        parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--tables", action="store_true")
     options = parser.parse_args()
     if not options.tables:
-        member_run = trained_run(options.fleet, options.runs, "all", ())
-        vehicles: dict[str, Any] = {}
-        for group, names in LEFT_OUT.items():
-            run = trained_run(options.fleet, options.runs, group, names)
-            for name in names:
-                with TemporaryDirectory() as scratch:
-                    vehicles[name] = vehicle_rows(
-                        run, member_run, options.fleet / name, Path(scratch)
-                    )
-        record = {
-            "trips": TRIPS,
-            "draws": DRAWS,
-            "mean": summary(vehicles),
-            "vehicles": vehicles,
-        }
+        fleets = {"learned": options.learned, "measured": options.measured}
+        parts = {name: left_out(fleet, options.runs / name) for name, fleet in fleets.items()}
+        record = {"trips": TRIPS, "draws": DRAWS, "elevation": parts}
         write_text(RESULTS, json.dumps(record, indent=1) + "\n")
     write_blocks(PAGE, tables(json.loads(RESULTS.read_text(encoding="utf-8"))))
 
