@@ -21,6 +21,8 @@ PAGES = (
     "method_costs",
     "index_repeatability",
     "journeys_routes",
+    "edge_adapt",
+    "edge_serve",
     "elevation_tables",
     "local_baselines",
 )
