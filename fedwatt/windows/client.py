@@ -322,7 +322,7 @@ def build_client(
         name=vehicle.name,
         features=settings.columns,
         window=window,
-        series=np.concatenate([no_rows.astype(np.float32), *series]),
+        series=np.concatenate(series) if series else no_rows.astype(np.float32),
         ends={s: _joined([starts[part] + part.ends for part in of[s]], np.int64) for s in SPLITS},
         labels={s: label_scaler.forward(labels[s]).astype(np.float32) for s in SPLITS},
         label_center_wh=float(label_scaler.center),
